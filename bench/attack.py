@@ -6,6 +6,8 @@
     python bench/attack.py --only TEXT   those whose names contain TEXT; shows what each printed
     python bench/attack.py files --keep bench/results
                                          a family; its figures replace its earlier ones
+    python bench/attack.py lies small … --jobs 16 --json found.json
+                                         on 16 processes; a tally of each family as JSON
 
 An attack fails on a traceback, a signal, too much time or memory, an exit code that is not among
 its allowed ones, more than 2 KB on standard error, standard output that is not JSON although
@@ -227,23 +229,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FOLDER",
         help="write these families' figures into FOLDER/attack.json, beside those of others",
     )
+    parser.add_argument("--jobs", type=int, metavar="N", default=SERVERS, help="processes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the tallies into FILE")
     given = parser.parse_args(arguments)
     if unknown := set(given.families) - {*FAMILIES}:
         parser.error(f"no family is called {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
     if given.keep and (given.quick or given.only):
         parser.error("--keep is for whole families")
-    count, failed = 0, 0
+    count, failed, tallies = 0, 0, dict[str, Any]()
     for family in given.families or FAMILIES:
         started, found = time.monotonic(), []
         with tempfile.TemporaryDirectory(prefix="halfwise-attack-") as folder:
             modules = [module_of(family)]
-            for one in tried(modules, Path(folder), quick=given.quick, only=given.only):
+            some = {"quick": given.quick, "only": given.only, "servers": given.jobs}
+            for one in tried(modules, Path(folder), **some):
                 found.append(one)
                 if one.faults or given.only:
                     print(_told(one, whole=bool(given.only)), flush=True)
         count, failed = count + len(found), failed + sum(bool(one.faults) for one in found)
+        tallies[family] = tally(found, time.monotonic() - started)
         if given.keep:
-            keep(family, tally(found, time.monotonic() - started), given.keep)
+            keep(family, tallies[family], given.keep)
+    if given.json:
+        given.json.write_text(json.dumps(tallies, indent=1) + "\n", encoding="utf-8")
     print(f"{failed} of {count} attacks failed")
     return 1 if failed else 0
 

@@ -18,20 +18,16 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
 from halfwise.fixing.plan.guide import Sites, stretches
-from halfwise.fixing.plan.result import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
-from halfwise.fixing.remarks import _wider, tolerance_note
 from halfwise.fixing.repair.moves import _Move
 from halfwise.fixing.space import Int8Space
-from halfwise.formats import FP16
 from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
-from halfwise.records import Criterion, EngineRound, Growth, NodeName
+from halfwise.records import EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
 from halfwise.tools.diagnose.harness import _nudged, _try
 from halfwise.tools.diagnose.kernels import Transplants
 from halfwise.tools.preprocessing.changes import Hypothesis
-from tests.unit.reporting.runs import output_error
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}
@@ -43,24 +39,6 @@ def told(measured: float) -> EngineRound:
 
 def step(inherited: float) -> Growth:
     return Growth(node=NodeName("a"), depth=1, error=1.0, inherited=inherited)
-
-
-def widened(rel_max: float) -> bool:
-    errors = {"y": output_error(rel_max=rel_max, passed=False)}
-    return tolerance_note(errors, Criterion(rel_max=0.01), 1.0, FP16, 0) is not None
-
-
-def wider(needed: int, candidates: int) -> bool:
-    """Return whether the tolerance is looked for that the explained nodes would meet."""
-    looked: list[str] = []
-    budget = SimpleNamespace(within=lambda what, *_: looked.append(what))
-    variant = SimpleNamespace(case=SimpleNamespace(metric=None))
-    space: Any = SimpleNamespace(
-        variant=variant, budget=budget, bench=None, explained=set(), choices=range(candidates)
-    )
-    result: Any = SimpleNamespace(needed=set(map(str, range(needed))))
-    list(_wider(space, result, accumulates=True))
-    return bool(looked)
 
 
 def fitted(error: float) -> list[float]:
@@ -86,21 +64,12 @@ def shown(before: float, after: float) -> int:
         (gains(3.0, 1.0, 4.0), gains(3.01, 1.0, 4.0)),
         # Error is spread where there are 64 groups.
         (is_spread([(A, 1.0)] * 64), is_spread([(A, 1.0)] * 63)),
-        # A plan is clearly cheaper from 1 % on.
-        (
-            bool(clearly_cheaper([B], (PRICES | {B: 1.48}).get, A, C)),
-            bool(clearly_cheaper([B], (PRICES | {B: 1.49}).get, A, C)),
-        ),
         # An engine's error is explained up to twice what is predicted.
         (told(2.0).explained, told(2.01).explained),
         # An engine is near another if it takes less than 5 % more.
         (near(1.049, 1.0), near(1.051, 1.0)),
         # An error may originate where inputs have up to a fifth of it.
         (bool(born([step(0.2)])), bool(born([step(0.21)]))),
-        # Up to ten times the tolerance an error may be rounding, and a wider one is proposed.
-        (widened(0.1), widened(0.102)),
-        # A plan is called useless if more than a tenth of the candidates is kept without a cause.
-        (wider(needed=2, candidates=19), wider(needed=2, candidates=20)),
         # A fit counts errors from ten thousand on as infinite.
         (fitted(1e4) == fitted(inf), fitted(9e3) == fitted(inf)),
         # A change of the inputs is shown by errors that fall to less than a tenth.

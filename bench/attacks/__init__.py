@@ -6,6 +6,7 @@ FAMILIES = (
     "surroundings",
     "lies",
     "small",
+    "asked",
     "unjudged",
     "untested",
     "answers",

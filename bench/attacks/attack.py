@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ MESSAGE_BYTES = 2048
 SECONDS = 60.0
 MEMORY = 1 << 30
 _TRACEBACKS = ("Traceback (most recent call last)", "Fatal Python error", "Exception ignored in")
+_WARNING = re.compile(r".*[a-z]Warning: .*")
+"""Python's, which the server makes visible."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def faults(attack: Attack, outcome: Outcome) -> list[str]:
         wrong.append(f"ended by signal {outcome.signal}")
     said = outcome.err + outcome.out
     wrong += [f"printed '{mark}'" for mark in _TRACEBACKS if mark in said]
+    wrong += [f"printed '{line}'" for line in _WARNING.findall(said)[:1]]
     code = outcome.code
     if code == PASSED and attack.broken:
         wrong.append("passed, and is broken")

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -42,6 +43,7 @@ _AT_THE_END = (".functions", ".surroundings", "planted_attacks")
 """Families that attack the end of an interpreter, with streams, threads and processes open."""
 _NOT_LOADED = (
     "halfwise.__main__",
+    "halfwise.targets.rtx_worker",
     "halfwise.tensorrt.worker",
     "halfwise.tools.diagnose.reproduce",
 )
@@ -158,6 +160,7 @@ def _become(command: Command, folder: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     os.chdir(command.folder or folder)
+    warnings.simplefilter("always")
     sys.argv = ["halfwise", *command.arguments]
     if command.before is not None:
         command.before()

@@ -279,7 +279,7 @@ class Small(Field):
         fp32 = kept | pinned | frozenset(quantised_nodes(network))
         mixed, _ = rewrite(network, roles, fp32, FP16, fixed=frozenset(), low_io=frozenset())
         told = judge(mixed.model, self.heldout, self.references, self.criterion, None)
-        asked = constraints(network, roles, fp32) if kept else ()
+        asked = constraints(network, fp32) if kept else ()
         return Entrant(_racer(kind, asked), network, told.verdict)
 
     def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:

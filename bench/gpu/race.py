@@ -119,7 +119,7 @@ def others(network: Network, folder: Path) -> Iterator[Racer]:
         if frozenset(keep) not in seen:
             seen.add(frozenset(keep))
             kept = frozenset(map(NodeName, keep))
-            asked = constraints(network, roles, kept | carried(network, roles, kept))
+            asked = constraints(network, kept | carried(network, roles, kept))
             yield Racer(name, keep, "fp16", tf32=False, asked=asked)
 
 

@@ -137,7 +137,7 @@ def field_of(name: str, scaled: Scaled, plans: Mapping[str, Planned]) -> Field:
             keep = frozenset(map(NodeName, plan.keep))
             roles = roles_of(network)
             whole = keep | carried(network, roles, keep)
-            asked = constraints(network, roles, whole) if keep else ()
+            asked = constraints(network, whole) if keep else ()
             proto = ir.serde.serialize_model(network.model) if plan.repairs else made
             entrants.append(Entrant(_racer(kind, plan.keep, asked), partial(_same, proto)))
     entrants.append(Entrant(_racer("unrepaired"), partial(_same, made)))

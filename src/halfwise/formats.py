@@ -125,9 +125,10 @@ class Format:
         infinite, NaN stays NaN. This is what TensorRT does with weights ("converted them to the
         closest finite FP16 value").
         """
-        limited = np.where(np.isinf(array), array, np.clip(array, -self.max, self.max))
+        if not (array.max(initial=0) <= self.max and array.min(initial=0) >= -self.max):
+            array = np.where(np.isinf(array), array, np.clip(array, -self.max, self.max))
         with np.errstate(over="ignore", invalid="ignore"):
-            return limited.astype(self.dtype)
+            return array.astype(self.dtype)
 
 
 FP32 = Format("fp32", 24, 2.0**127 * (2 - 2.0**-23), 2.0**-126, 2.0**-149)

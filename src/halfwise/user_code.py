@@ -34,7 +34,7 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
         CaseError: It raised anything but KeyboardInterrupt, even SystemExit.
     """
     try:
-        with _diverted(), np.errstate():
+        with diverted(), np.errstate():
             yield
     except KeyboardInterrupt:
         raise
@@ -67,12 +67,15 @@ def _place(error: BaseException, spec: str) -> str:
 
 
 @contextlib.contextmanager
-def _diverted() -> Iterator[None]:
-    """Send standard output to standard error, below Python too: libraries write past it."""
+def diverted(target: int = 2) -> Iterator[None]:
+    """Send standard output to a file descriptor, below Python too: libraries write past it.
+
+    What Python prints goes to standard error.
+    """
     with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as restoring:
         with contextlib.suppress(OSError):
             kept = os.dup(1)
             restoring.callback(os.close, kept)
             restoring.callback(os.dup2, kept, 1)
-            os.dup2(2, 1)
+            os.dup2(target, 1)
         yield

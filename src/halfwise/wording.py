@@ -8,6 +8,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from math import isinf, isnan
 from pathlib import PurePath
 
@@ -176,6 +177,12 @@ def either(words: Sequence[str]) -> str:
     """Return a choice, at least one word: `a`, `a or b`, `a, b or c`."""
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def meant(word: str, words: Iterable[str], otherwise: str = "") -> str:
+    """Return the question whether similar words were meant; `otherwise` if none is similar."""
+    close = get_close_matches(word, list(words))
+    return f"Did you mean {' or '.join(close)}?" if close else otherwise
 
 
 def dimensions(sizes: Sequence[int | str | None] | None) -> str:

@@ -32,13 +32,10 @@ def test_a_run_that_keeps_nothing_has_its_own_plan_to_take(fix, call):
     assert (ended.code, ended.kept) == (0, set())
 
 
-def test_another_point_is_judged_by_what_is_asked_for(fix, call):
+def test_another_point_is_taken_by_its_cost(fix, call):
     fix(classifier(), "--rel-max", "1e-5")
     ended = call("choose", "run", "--worth", "1", "-o", "low", folder="low")
     assert (ended.code, ended.kept) == (0, set())
-    ended = call("choose", "run", "--rel-max", "0.01", "-o", "near", folder="near")
-    assert ended.code == 0
-    assert ended.record["criterion"]["rel_max"] == 0.01
 
 
 def test_choices_that_cannot_be_made_are_told(fix, call, refused):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import pairwise
 
 import numpy as np
 import onnx
@@ -152,3 +153,28 @@ def test_an_operator_that_onnx_runtime_lacks_fails_to_run(call):
     ended = call(*arguments, "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["nodes"] == ["plugin"]
+
+
+def test_a_network_of_which_onnx_runtime_has_no_operator(call, tmp_path):
+    names = [*"xabcdey"]
+    pairs = enumerate(pairwise(names))
+    nodes = [
+        helper.make_node(f"Op{i}", [read], [made], f"n{i}", domain="com.example")
+        for i, (read, made) in pairs
+    ]
+    ends = [helper.make_tensor_value_info(n, F32, ["n", 4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), "m.onnx")
+    np.savez("x.npz", x=np.ones((4, 1, 4), np.float32))
+    (tmp_path / "check.py").write_text(
+        "import sys, onnx\n"
+        "sys.exit('Op3' in [n.op_type for n in onnx.load(sys.argv[1]).graph.node])\n"
+    )
+    arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "-o", "small.onnx", "--json", "--fails")
+    ended = call(*arguments, f"{sys.executable} check.py {{model}}")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["nodes"] == ["n3"]
+    ended = call(*arguments, "run")
+    assert ended.code == 0, ended.err
+    assert len(json.loads(ended.out)["nodes"]) == 1

@@ -120,6 +120,26 @@ def one_scale_of_stored_weights(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("MatMul", pair(s, s.input("x", [1, 4]), "low"), weight, name="product"))
 
 
+@fault("quantisation-joined", "warning", "whole")
+def boxes_and_scores(ill: bool) -> onnx.ModelProto:
+    """Boxes in pixels and scores in one tensor with one scale; without the fault in shares."""
+    s = Sketch(13)
+    x = s.input("x", [1, 4])
+    boxes = s.op("Relu", x, name="boxes")
+    scores = s.op("Sigmoid", x, name="scores")
+    whole = s.op("Concat", boxes, scores, name="join", axis=1)
+    return s.proto(pair(s, whole, "whole", scale=640 / 127 if ill else 1 / 127))
+
+
+@fault("quantisation-joined", "warning", "whole")
+def quantised_parts(ill: bool) -> onnx.ModelProto:
+    s = Sketch(13)
+    x = s.input("x", [1, 4])
+    parts = [pair(s, x, "large", scale=1.0), pair(s, x, "small", scale=1e-3 if ill else 0.1)]
+    whole = s.op("Concat", *parts, name="join", axis=1)
+    return s.proto(pair(s, whole, "whole", scale=1.0))
+
+
 @fault("quantisation-half", "warning", "product")
 def only_weights(ill: bool) -> onnx.ModelProto:
     s = Sketch(13)

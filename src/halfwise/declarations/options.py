@@ -226,12 +226,6 @@ class Choice(TypedDict, total=False):
             main=True,
         ),
     ]
-    rel_max: Annotated[
-        float | None,
-        _threshold(
-            "Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE, main=True
-        ),
-    ]
 
 
 class Low(TypedDict, total=False):

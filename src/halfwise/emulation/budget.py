@@ -95,41 +95,6 @@ class OutOfTime(Exception):
     """The time budget is spent."""
 
 
-class Stopped(BaseException):
-    """Ends a thread whose work is no longer needed; error handlers do not catch it."""
-
-
-class Stop:
-    """Ends the calls of another thread: the current one and all later ones."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: Callable[[], None] | None = None
-        self.asked = False
-
-    def ask(self) -> None:
-        """End the calls; they raise `Stopped` in their thread."""
-        with self._lock:
-            self.asked = True
-            if self._running is not None:
-                self._running()
-
-    @contextmanager
-    def around(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Call `stop` if an end is requested within the block, then raise `Stopped`."""
-        with self._lock:
-            if self.asked:
-                raise Stopped
-            self._running = stop
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running = None
-            if self.asked:
-                raise Stopped
-
-
 @dataclass
 class _Calls:
     """What is known about a command's calls so far.
@@ -165,7 +130,6 @@ class Limits:
         expect: Called with the seconds that work will probably take, and its kind; afterwards with
             0.
         expected: Value of `time.monotonic()` up to which the present work has been announced.
-        stop: Ends the calls.
         forgiving: Whether any number of calls may reach the limit.
         calls: The calls so far.
     """
@@ -176,7 +140,6 @@ class Limits:
     tell: Callable[[str], None] | None = None
     expect: Callable[[float, str], None] = lambda _seconds, _kind: None
     expected: float = 0.0
-    stop: Stop = field(default_factory=Stop)
     forgiving: bool = False
     calls: _Calls = field(default_factory=_Calls)
 
@@ -247,11 +210,6 @@ def forgiving(*, any_number: bool = True) -> Iterator[None]:
         yield
 
 
-def stopped_by(stop: Stop) -> AbstractContextManager[None]:
-    """Let `stop`, held by another thread, end the calls within the block."""
-    return _changed(stop=stop)
-
-
 def ending(
     until: float | None, over: Callable[[], bool] = lambda: False
 ) -> AbstractContextManager[None]:
@@ -279,18 +237,12 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
         RunFailed: it exceeded the limit of one call.
         TookTooLong: it did, and so did an earlier call.
         OutOfTime: the time budget ended first.
-        Stopped: another thread ended it.
     """
     limits = _now()
     seconds = limits.calls.seconds if limits.seconds is None else limits.seconds
-    with limits.stop.around(stop):
-        return _bounded(work, stop, what, replace(limits, seconds=seconds))
-
-
-def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limits: Limits) -> Any:  # noqa: ANN401 - of anything
-    assert limits.seconds is not None
+    limits = replace(limits, seconds=seconds)
     started = time.monotonic()
-    end = started + limits.seconds
+    end = started + seconds
     if limits.until is not None:
         if started >= limits.until or limits.over():
             raise OutOfTime
@@ -355,7 +307,7 @@ class _Runner:
 
     def wait_until(self, end: float, limits: Limits) -> bool:
         while not (done := self.wait(min(_LOOK, end - time.monotonic()))):
-            if limits.stop.asked or limits.over() or time.monotonic() >= end:
+            if limits.over() or time.monotonic() >= end:
                 break
         return done
 

@@ -22,11 +22,10 @@ from halfwise.emulation.rounding import (
     new_node,
     round_value,
 )
-from halfwise.emulation.typed import emulate_bodies
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import is_standard, node_name
-from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
+from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
 
@@ -166,17 +165,16 @@ class Forms:
         """Return whether nodes outside `beyond` need a low version of `value` beside the other.
 
         All other values exist once, and low nodes round what they read: that changes nothing if a
-        low node gave it. But fused values are not rounded between low nodes, a second rounding may
-        pass a limit that the first did not, and bodies are not rewritten per form.
+        low node gave it. But fused values are not rounded between low nodes, and a second rounding
+        may pass a limit that the first did not.
         """
         if not is_float(value) or not self.has_low_reader(value, beyond):
             return False
         name = TensorName(value.name or "")
-        inner = (self.roles.part(n).decider != node_name(n) for n, _ in value.uses())
-        return name in self.fused or name in self.limits or any(inner)
+        return name in self.fused or name in self.limits
 
     def _reads_low(self, node: ir.Node, slot: int) -> bool:
-        return self.roles.part(node).reads_low(slot)
+        return self.roles.reads_low(node, slot)
 
     def choose(
         self,
@@ -376,9 +374,6 @@ class Forms:
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]
         low = instance(node, inputs, path)
-        if bodies(node):
-            sums = self.opset if self.accumulate == "fp16" else None
-            emulate_bodies(low, self.roles, self.weights, self.rounded, low_sums_from=sums)
         if is_standard(node, "ConstantOfShape") and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
             low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))

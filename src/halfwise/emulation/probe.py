@@ -1,7 +1,7 @@
 """Statistics of a model's tensors, computed inside ONNX Runtime so that few activations leave it.
 
 `ExtremaProbe` adds three reductions per tensor and gets their results as one small vector.
-`ElementProbe` fetches whole tensors, but only a limited number of bytes at a time.
+`ElementProbe` fetches tensors or some of their elements, a limited number of bytes at a time.
 """
 
 import math
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.rounding import new_node
+from halfwise.emulation.rounding import cast, new_node
 from halfwise.graph.bodies import carried
-from halfwise.graph.dataflow import giving_out
-from halfwise.graph.model import is_standard, tensor_name
+from halfwise.graph.dataflow import drop_unused_nodes, giving_out
+from halfwise.graph.model import add_constant, is_standard, opset_of, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
@@ -44,13 +44,18 @@ TENSORS_AT_ONCE = 16
 on it."""
 
 
+SELECTING_OPSET = 9
+"""Where takes floats from here on."""
+
+
 @dataclass(frozen=True)
 class Extremum:
     """Extremum of one tensor on one sample.
 
     Attributes:
-        absmax: Largest finite magnitude; 0 for a tensor that is empty or has no finite element.
-        nonfinite: Number of NaN and infinite elements.
+        absmax: Largest finite magnitude; 0 for a tensor that is empty or has no finite element, and
+            before opset 9, where no operator selects them, for one that has any other.
+        nonfinite: Number of NaN and infinite elements, exact up to 2²⁴.
     """
 
     absmax: float
@@ -81,6 +86,7 @@ class ExtremaProbe:
 
     Attributes:
         sizes: The most elements of each chosen tensor in any run so far.
+        least: The fewest.
     """
 
     def __init__(
@@ -104,20 +110,26 @@ class ExtremaProbe:
             CaseError: ONNX Runtime cannot load the model.
             KeyError: a tensor is not in the model's main graph.
         """
+        self._model, self._runtime = model, runtime
         self._roots = roots(model.graph, tensors)
         self._measured = tuple(dict.fromkeys(self._roots.values()))
         self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
-        with _packed(model, self._measured, self._reductions):
-            self._session = Session(model, runtime=runtime)
-        self._elements = ElementProbe(model, runtime=runtime)
         self._suspects: dict[TensorName, None] = {}
         self.sizes = dict.fromkeys(self._roots, 0)
+        self.least: dict[TensorName, int] = {}
+        self._session: Session | None
+        self._load()
+
+    def _load(self) -> None:
+        self._session = None  # it holds as much memory as the new one will
+        with _packed(self._model, self._measured, self._reductions, self._suspects):
+            self._session = Session(self._model, runtime=self._runtime)
 
     def run(self, sample: Sample) -> tuple[dict[str, NDArray[Any]], dict[TensorName, Extremum]]:
         """Run the model on one sample.
 
-        Tensors that seem to hold non-finite elements are fetched by a second run and counted
-        exactly: an overflowing sum of finite elements looks the same.
+        Tensors that seem to hold non-finite elements are counted exactly from then on, and at once
+        by a second run: an overflowing sum of finite elements looks the same.
 
         Returns:
             The model's outputs by name, and the extremum of each chosen tensor.
@@ -125,47 +137,31 @@ class ExtremaProbe:
         Raises:
             RunFailed: ONNX Runtime failed on this sample.
         """
+        assert self._session is not None
         outputs: dict[str, NDArray[Any]] = self._session.run(sample)
-        extrema: dict[TensorName, Extremum] = {}
-        suspects = []
         elements = outputs.pop(_SHAPES, np.zeros(0, np.int64)).reshape(-1, 2)[:, 1]
-        counts = dict(zip(self._measured, elements.tolist(), strict=True))
-        self.sizes = {t: max(self.sizes[t], counts[root]) for t, root in self._roots.items()}
         rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
-        for name, (*ends, total) in zip(self._measured, rows.tolist(), strict=True):
-            # ReduceMax and ReduceMin may skip a NaN; a sum skips neither NaN nor infinity.
-            if not math.isfinite(total):
-                suspects.append(name)
-            # Over no elements, the maximum is -inf and the minimum +inf.
-            elif not ends or ends[0] < ends[1]:
-                extrema[name] = Extremum(0.0, 0)
-            else:
-                extrema[name] = Extremum(max(map(abs, ends)), 0)
+        found = dict(zip(self._measured, rows.tolist(), strict=True))
+        suspects = {t for t, (*_, total) in found.items() if not math.isfinite(total)}
         if suspects:
-            extrema |= self._count(sample, suspects)
+            self._suspects |= dict.fromkeys(suspects)
+            self._load()
+            return self.run(sample)
+        counts = dict(zip(self._measured, elements.tolist(), strict=True))
+        for tensor, root in self._roots.items():
+            size = counts[root]
+            self.sizes[tensor] = max(self.sizes[tensor], size)
+            self.least[tensor] = min(self.least.get(tensor, size), size)
+        extrema = {t: self._extremum(t, row) for t, row in found.items()}
         return outputs, {t: extrema[root] for t, root in self._roots.items()}
 
-    def _count(self, sample: Sample, suspects: list[TensorName]) -> dict[TensorName, Extremum]:
-        # A tensor once suspect is fetched from then on: it tends to be so on every sample, and an
-        # unchanged set of tensors needs no new session.
-        self._suspects |= dict.fromkeys(suspects)
-        extrema: dict[TensorName, Extremum] = {}
-
-        def viewer(name: TensorName) -> View:
-            def count(_: int, array: NDArray[np.float32]) -> None:
-                extrema[name] = extremum(array)
-
-            return View((name,), count)
-
-        self._elements.run([sample], [viewer(name) for name in self._suspects], self.sizes)
-        return {name: extrema[name] for name in suspects}
-
-
-def extremum(array: NDArray[np.float32]) -> Extremum:
-    """Return the exact extremum of f32[*shape], which may be empty or hold NaN and infinities."""
-    finite = array[np.isfinite(array)]
-    absmax = max(abs(float(finite.max())), abs(float(finite.min()))) if finite.size else 0.0
-    return Extremum(absmax, array.size - finite.size)
+    def _extremum(self, tensor: TensorName, row: Sequence[float]) -> Extremum:
+        *ends, last = row
+        # Over no elements, the maximum is -inf and the minimum +inf.
+        absmax = max(map(abs, ends)) if ends and ends[0] >= ends[1] else 0.0
+        return Extremum(
+            absmax if math.isfinite(absmax) else 0.0, int(last) if tensor in self._suspects else 0
+        )
 
 
 @dataclass(frozen=True)
@@ -175,10 +171,13 @@ class View:
     Attributes:
         tensors: Names of computed tensors or graph inputs, of any type.
         visit: Called as `visit(sample index, *arrays)`, one array per name. It must not keep them.
+        drawn: Size of each tensor on every sample, if the view gets `DRAWN` elements of each, from
+            the same places; else 0.
     """
 
     tensors: tuple[TensorName, ...]
     visit: Callable[..., None]
+    drawn: int = 0
 
 
 class ElementProbe:
@@ -207,7 +206,7 @@ class ElementProbe:
         self._runtime = runtime
         self._live_bytes = live_bytes
         self._inputs = {tensor_name(v) for v in model.graph.inputs}
-        self._last: tuple[tuple[TensorName, ...], Session] | None = None
+        self._last: tuple[_Fetched, Session] | None = None
 
     def sizes(self, sample: Sample, tensors: Sequence[TensorName]) -> dict[TensorName, int]:
         """Return how many elements each tensor (among `observable(model)`) has on `sample`.
@@ -241,17 +240,21 @@ class ElementProbe:
             CaseError, BackendMissing, RunFailed: as for `Session`.
         """
         for chunk in _chunks(views, sizes, self._live_bytes or self._affordable(sizes)):
-            names = tuple(dict.fromkeys(t for view in chunk for t in view.tensors))
-            fetched = tuple(t for t in names if t not in self._inputs)
+            wanted = dict.fromkeys((t, view.drawn) for view in chunk for t in view.tensors)
+            fetched = {w: _output(*w) for w in wanted if w[1] or w[0] not in self._inputs}
             for index, sample in enumerate(samples):
                 results: dict[str, NDArray[Any]] = {}
                 if fetched:
-                    results = self._session(fetched).run(sample, fetched, lent=True)
-                arrays = {t: results[t] if t in results else np.asarray(sample[t]) for t in names}
+                    session = self._session(tuple(fetched))
+                    results = session.run(sample, list(fetched.values()), lent=True)
                 for view in chunk:
-                    view.visit(index, *(arrays[t] for t in view.tensors))
+                    arrays = (
+                        results[fetched[w]] if (w := (t, view.drawn)) in fetched else sample[t]
+                        for t in view.tensors
+                    )
+                    view.visit(index, *map(np.asarray, arrays))
                 # Otherwise they would stay alive while the next sample is computed.
-                del results, arrays
+                del results
 
     def _affordable(self, sizes: Mapping[TensorName, int]) -> int:
         weights = (v.const_value for v in self._model.graph.initializers.values())
@@ -259,14 +262,52 @@ class ElementProbe:
         least, most = LIVE_BYTES
         return min(most, max(least, 2 * held, 2 * 4 * max(sizes.values(), default=0)))
 
-    def _session(self, tensors: tuple[TensorName, ...]) -> Session:
+    def _session(self, fetched: "_Fetched") -> Session:
         """Return the last session if it is for the same tensors, otherwise a new one."""
-        if self._last is None or self._last[0] != tensors:
+        if self._last is None or self._last[0] != fetched:
             # The old one goes first: it holds as much memory as the new one will.
             self._last = None
-            model = giving_out(self._model, tensors)
-            self._last = tensors, Session(model, runtime=self._runtime)
+            self._last = fetched, Session(_fetching(self._model, fetched), runtime=self._runtime)
         return self._last[1]
+
+
+DRAWN = 1 << 14
+"""Elements drawn from a large tensor on each sample: a share of a half is then known to 0.4 %, and
+their median is within 0.4 % of the true median's rank (one standard deviation)."""
+
+_Fetched = tuple[tuple[TensorName, int], ...]
+"""Tensors, and of each its size if elements are drawn from it, else 0."""
+
+
+def _output(tensor: TensorName, drawn: int) -> str:
+    return f"halfwise::drawn::{tensor}" if drawn else tensor
+
+
+def _fetching(model: ir.Model, fetched: _Fetched) -> ir.Model:
+    """Return a copy that only outputs tensors or elements of them, first ones first."""
+    copy = model.clone()
+    graph, values = copy.graph, _values(copy.graph)
+    places: dict[int, ir.Value] = {}
+    drawing: list[ir.Node] = []
+    outputs = []
+    for tensor, size in fetched:
+        value = values[tensor]
+        if size:
+            if size not in places:
+                # Sorted, as the median and counts need no order, and memory has one.
+                chosen = np.sort(np.random.default_rng(0).integers(size, size=DRAWN))
+                places[size] = add_constant(graph, f"halfwise::places::{size}", chosen)
+            name = _output(tensor, size)
+            flat = new_node("Flatten", [value], f"{name}::flat", {"axis": 0})
+            drawn = new_node("Gather", [flat.outputs[0], places[size]], name, {"axis": 1})
+            drawing = [flat, drawn, *drawing]
+            value = drawn.outputs[0]
+        outputs.append(value)
+    # Both last tensor first, for the reasons in `_packed`.
+    graph.insert_before(graph[0], drawing)
+    graph.outputs[:] = outputs[::-1]
+    drop_unused_nodes(graph)
+    return copy
 
 
 def shapes_of(
@@ -295,10 +336,11 @@ def _chunks(
     views: Sequence[View], sizes: Mapping[TensorName, int], live_bytes: int
 ) -> Iterator[list[View]]:
     chunk: list[View] = []
-    alive: dict[TensorName, int] = {}
+    alive: dict[tuple[TensorName, int], int] = {}
     total = 0
     for view in views:
-        new = {t: 4 * sizes.get(t, 0) for t in view.tensors}
+        drawn = view.drawn
+        new = {(t, drawn): 4 * (DRAWN if drawn else sizes.get(t, 0)) for t in view.tensors}
         total += sum(size for t, size in new.items() if t not in alive)
         if chunk and total > live_bytes:
             yield chunk
@@ -337,10 +379,37 @@ def _root(value: ir.Value) -> ir.Value:
     return value
 
 
+def _reduced(
+    same: ir.Value, ops: Sequence[str], name: str, *, exact: bool, selects: bool
+) -> Iterator[ir.Node]:
+    """Yield nodes that end in the results of `ops`; if `exact`, the last one counts."""
+    values = dict.fromkeys(ops, same)
+    if exact:
+        nothing = new_node("Sub", [same, same], f"{name}::nothing")  # NaN where not finite
+        lost = cast(nothing.outputs[0], ir.DataType.BOOL, f"{name}::lost")
+        count = cast(lost.outputs[0], ir.DataType.FLOAT, f"{name}::count")
+        yield from (nothing, lost, count)
+        if selects and len(ops) > 1:
+            zero = new_node("Sub", [count.outputs[0]] * 2, f"{name}::zero")
+            choice = [lost.outputs[0], zero.outputs[0], same]
+            finite = new_node("Where", choice, f"{name}::finite")
+            yield from (zero, finite)
+            values = dict.fromkeys(ops, finite.outputs[0])
+        values[_REDUCTIONS[-1]] = count.outputs[0]
+    for op, value in values.items():
+        yield new_node(op, [value], f"{name}::{op}")
+
+
 @contextmanager
-def _packed(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) -> Iterator[None]:
+def _packed(
+    model: ir.Model,
+    tensors: Sequence[TensorName],
+    ops: Sequence[str],
+    suspects: Container[TensorName] = (),
+) -> Iterator[None]:
     """Give `model` the results of `ops` on each flattened tensor as an output, within the block.
 
+    Of `suspects`, all but the last op are over finite elements, and that is the number of others.
     Another output has the flattened shapes, [1, elements] each.
 
     Flatten shares its input's memory, turns any shape (scalar and empty included) into
@@ -360,6 +429,7 @@ def _packed(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) 
         yield
         return
     graph, values = model.graph, _values(model.graph)
+    selects = opset_of(model) >= SELECTING_OPSET
     groups: list[list[ir.Node]] = []
     for start in range(0, len(tensors), TENSORS_AT_ONCE):
         per_tensor: list[list[ir.Node]] = []
@@ -368,9 +438,10 @@ def _packed(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) 
             shape = new_node("Shape", flat.outputs, f"halfwise::{i}::shape", dtype=INT64)
             wait = [flat.outputs[0], shape.outputs[0]]
             same = new_node("Reshape", wait, f"halfwise::{i}::same")
-            results = [new_node(op, same.outputs, f"halfwise::{i}::{op}") for op in ops]
+            exact = name in suspects
+            results = _reduced(same.outputs[0], ops, f"halfwise::{i}", exact=exact, selects=selects)
             per_tensor.append([flat, shape, same, *results])
-        parts = [node.outputs[0] for _, _, _, *results in per_tensor for node in results]
+        parts = [node.outputs[0] for nodes in per_tensor for node in nodes[-len(ops) :]]
         shapes = [shape.outputs[0] for _, shape, *_ in per_tensor]
         joined = new_node("Concat", shapes, f"halfwise::{start}::shapes", {"axis": 0}, INT64)
         concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0})

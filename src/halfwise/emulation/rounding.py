@@ -19,9 +19,9 @@ The profile holds for one version, GPU and typing mode, and is fitted to a few m
 plans, and never decides a verdict. docs/tensorrt-measured.md gives its error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -151,23 +151,9 @@ def fused_tensors(network: Network) -> frozenset[TensorName]:
     return frozenset(tensor_name(v) for v in _float_values(network) if _is_fused(v))
 
 
-def _inner_tensors(network: Network) -> frozenset[TensorName]:
-    return frozenset(map(tensor_name, _float_values(network)))
-
-
 def _float_values(network: Network) -> Iterator[ir.Value]:
     nodes = network.nodes()
     return (v for node in nodes for v in node.outputs if v.name and is_float(v))
-
-
-Fusion = Literal["none", "usual", "all"]
-FUSED: Mapping[Fusion, Callable[[Network], frozenset[TensorName]]] = {
-    "none": lambda _: frozenset(),
-    "usual": fused_tensors,
-    "all": _inner_tensors,
-}
-"""The values that stay FP32 between low nodes: none; those of the profile above; or all node
-outputs, the most that a builder could fuse."""
 
 
 def _is_fused(value: ir.Value) -> bool:
@@ -252,12 +238,20 @@ class Elements:
 
         Within a group, the element requested first must also be the first in the graph.
         """
-        start, nodes = place - place % _GROUP, []
-        if start not in self._groups:
-            group = np.arange(start, min(start + _GROUP, self._count))
-            nodes = [self._gather(self.input, group, f"{self.input.name}::{start}")]
-            self._groups[start] = nodes[0].outputs[0]
-        return [*nodes, self._gather(self._groups[start], np.array(place - start), name)]
+        nodes = self.groups(range(place, place + 1))
+        group, at = self._groups[place // _GROUP], np.array(place % _GROUP)
+        return [*nodes, self._gather(group, at, name)]
+
+    def groups(self, places: range) -> list[ir.Node]:
+        """Return nodes to insert before bodies that read elements `places`, for all of them."""
+        nodes = []
+        for index in range(places.start // _GROUP, -(-places.stop // _GROUP)):
+            if index not in self._groups:
+                start = index * _GROUP
+                group = np.arange(start, min(start + _GROUP, self._count))
+                nodes.append(self._gather(self.input, group, f"{self.input.name}::{start}"))
+                self._groups[index] = nodes[-1].outputs[0]
+        return nodes
 
     def within(self, places: range, names: Sequence[str]) -> list[ir.Node]:
         """Return nodes for the branch of an If; the last outputs the elements, bool[1] each."""

@@ -15,8 +15,8 @@ from halfwise.emulation.rounding import Elements, round_value
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.intake import drop_unused_constants
-from halfwise.graph.model import Network, add_constant, node_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.model import Network, add_constant, graphs_of, node_name
+from halfwise.graph.roles import Role, Roles, bodies, is_float, with_bodies
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
@@ -43,12 +43,12 @@ def stretches(
     """Return the nodes in order, cut where few values cross; nodes that cannot join are alone.
 
     Args:
-        nodes: The nodes of the main graph, in topological order.
+        nodes: The nodes of a graph, in topological order.
         roles: Their roles.
         size: Approximate nodes per stretch; the actual number is 0.5 to 1.5 times that.
         apart: Nodes likely to differ in precision from their neighbours.
     """
-    last = _last_readers(nodes, roles)
+    last = _last_readers(nodes)
     parts: list[list[ir.Node]] = []
     for first, end in _joinable(nodes, roles, apart):
         start = first
@@ -96,13 +96,13 @@ def can_leave_if(value: ir.Value) -> bool:
     )
 
 
-def _last_readers(nodes: Sequence[ir.Node], roles: Roles) -> dict[ir.Value, int]:
+def _last_readers(nodes: Sequence[ir.Node]) -> dict[ir.Value, int]:
     """Return where each value is read last; `_END` for graph outputs, unread values left out."""
-    place = {node_name(n): i for i, n in enumerate(nodes)}
+    place = {inner: i for i, n in enumerate(nodes) for inner in with_bodies(n)}
     last: dict[ir.Value, int] = {}
     for node in nodes:
         for value in node.outputs:
-            readers = [place[roles.part(use.node).decider] for use in value.uses()]
+            readers = [place[use.node] for use in value.uses()]
             if readers or value.is_graph_output():
                 last[value] = _END if value.is_graph_output() else max(readers)
     return last
@@ -215,7 +215,7 @@ def emulate_switched(
     _forget_claims(copy.graph)
     weights = weights or LowWeights(network.model, fmt)
     size = layout.size or (LONG if layout.alike and not weights.large else SIZE)
-    parts = stretches(list(copy.graph), roles, size, layout.apart)
+    parts = {g: stretches(list(g), roles, size, layout.apart) for g in graphs_of(copy)}
     builder = _Builder(copy, roles, parts, low_io, alike=layout.alike)
     builder.forms = Forms(
         roles,
@@ -230,7 +230,7 @@ def emulate_switched(
         builder.switches,
     )
     builder.build()
-    drop_unused_constants((copy.graph,))
+    drop_unused_constants(graphs_of(copy))
     _shorten(copy)
     switches = Switches(tuple(builder.places), tuple(builder.ranges), layout.alike)
     return Switched(copy, switches)
@@ -267,7 +267,7 @@ class _Builder:
         self,
         model: ir.Model,
         roles: Roles,
-        parts: Sequence[Sequence[ir.Node]],
+        parts: Mapping[ir.Graph, Sequence[Sequence[ir.Node]]],
         low_io: frozenset[TensorName],
         *,
         alike: bool,
@@ -275,29 +275,42 @@ class _Builder:
         self.graph, self.roles, self.parts, self.low_io = model.graph, roles, parts, low_io
         self.alike = alike
         self.rounded: dict[str, ir.Value] = {}
-        free = [node_name(n) for part in parts for n in part if roles[node_name(n)].free]
+        free = [node_name(n) for n in model.graph.all_nodes() if roles.of(n).free]
         self.places = {name: i for i, name in enumerate(free)}
-        count = len(free) + 2 * sum(len(part) > 1 for part in parts)
+        several = sum(len(part) > 1 for each in parts.values() for part in each)
+        self.count = count = len(free) + 2 * several
         self.is_low = Elements(self.graph, SWITCH_INPUT, count)
         self.ranges: list[tuple[int, int]] = []
 
     def build(self) -> None:
-        for value in list(self.graph.initializers.values()):
-            self._round_constant(value)
-        for value in self.graph.inputs:
-            if is_float(value):
-                self._round_input(value)
-        for part in self.parts:
-            if len(part) > 1:
-                self._switch_together(part)
-            elif self.roles[node_name(part[0])].free:
-                self._switch(part[0])
-            else:
-                for value in part[0].outputs:
-                    if self.forms.has_low_version(value):
-                        self.rounded[_name(value)] = self._append_rounding(part[0], value)
+        self._build(self.graph)
         self.graph.inputs.append(self.is_low.input)
         self._round_outputs()
+
+    def _build(self, graph: ir.Graph) -> None:
+        """Put switches into a graph and the bodies of its nodes."""
+        for value in list(graph.initializers.values()):
+            self._round_constant(value, graph)
+        for value in graph.inputs:
+            if is_float(value):
+                self._round_input(value, graph)
+        for part in self.parts[graph]:
+            if len(part) > 1:
+                self._switch_together(part, graph)
+            elif self.roles.of(part[0]).free:
+                self._switch(part[0], graph)
+            else:
+                self._open(part[0], graph)
+
+    def _open(self, node: ir.Node, graph: ir.Graph) -> None:
+        """Put switches into the bodies of an FP32 node."""
+        if bodies(node):
+            graph.insert_before(node, self.is_low.groups(range(self.count)))
+        for body in bodies(node):
+            self._build(body)
+        for value in node.outputs:
+            if self.forms.has_low_version(value):
+                self.rounded[_name(value)] = self._append_rounding(node, value, graph)
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the nodes that read the switches of consecutive `nodes` in a branch."""
@@ -305,7 +318,7 @@ class _Builder:
         names = [f"{n.name}::is_low" for n in nodes]
         return self.is_low.within(range(places[0], places[-1] + 1), names)
 
-    def _round_constant(self, value: ir.Value) -> None:
+    def _round_constant(self, value: ir.Value, graph: ir.Graph) -> None:
         if not is_float(value) or not self.forms.has_low_reader(value):
             return
         assert value.const_value is not None
@@ -313,16 +326,16 @@ class _Builder:
         if weights.in_file(value.const_value):
             copy = ir.val(name, low_type(self.forms.fmt), value.shape)
             copy.const_value = weights.low(value.const_value, name)
-            self.graph.register_initializer(copy)
+            graph.register_initializer(copy)
         else:
-            copy = self._saturated(value.const_value, name)
+            copy = self._saturated(value.const_value, name, graph)
         self.rounded[_name(value)] = copy
 
-    def _saturated(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-        array = self.forms.fmt.saturate(np.asarray(tensor.numpy(), np.float32))
-        return add_constant(self.graph, name, array)
+    def _saturated(self, tensor: ir.TensorProtocol, name: str, graph: ir.Graph) -> ir.Value:
+        low = self.forms.weights.low(tensor, name).numpy()
+        return add_constant(graph, name, low.astype(np.float32))
 
-    def _round_input(self, value: ir.Value) -> None:
+    def _round_input(self, value: ir.Value, graph: ir.Graph) -> None:
         uses = value.uses()
         if not uses or not (value.name in self.low_io or self.forms.has_low_version(value)):
             return
@@ -330,16 +343,16 @@ class _Builder:
         wide = rounded.wide
         wide.shape = value.shape
         for node in reversed(rounded.nodes):
-            self.graph.insert_before(self.graph[0], node)
+            graph.insert_before(graph[0], node)
         self.rounded[_name(value)] = wide
         if value.name in self.low_io:
             for node, index in uses:
                 node.replace_input_with(index, wide)
             self.rounded[_name(wide)] = wide
 
-    def _append_rounding(self, node: ir.Node, value: ir.Value) -> ir.Value:
+    def _append_rounding(self, node: ir.Node, value: ir.Value, graph: ir.Graph) -> ir.Value:
         rounded = self.forms.rounding(value, f"{value.name}::out", value)
-        self.graph.insert_after(node, rounded.nodes)
+        graph.insert_after(node, rounded.nodes)
         return rounded.wide
 
     def _round_outputs(self) -> None:
@@ -348,7 +361,7 @@ class _Builder:
             if name in self.low_io:
                 value.name = f"{name}::raw"
                 if value.const_value is not None:
-                    self.graph.outputs[i] = self._saturated(value.const_value, name)
+                    self.graph.outputs[i] = self._saturated(value.const_value, name, self.graph)
                     continue
                 rounded = round_value(value, self.forms.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
@@ -356,12 +369,12 @@ class _Builder:
                 self.graph.insert_after(after, rounded.nodes)
                 self.graph.outputs[i] = rounded.wide
 
-    def _switch(self, node: ir.Node) -> None:
+    def _switch(self, node: ir.Node, graph: ir.Graph) -> None:
         reading = self.is_low.at(self.places[node_name(node)], f"{node.name}::is_low")
         chosen, seen = self.forms.choose(node, reading[-1].outputs[0], {})
-        self._replace([node], [*reading, chosen], seen)
+        self._replace([node], [*reading, chosen], seen, graph)
 
-    def _switch_together(self, nodes: Sequence[ir.Node]) -> None:
+    def _switch_together(self, nodes: Sequence[ir.Node], graph: ir.Graph) -> None:
         """Replace a stretch by an If between its nodes' own forms and their common forms."""
         free = [self.places[name] for n in nodes if (name := node_name(n)) in self.places]
         at, prefix = len(self.places) + 2 * len(self.ranges), f"{nodes[0].name}::stretch"
@@ -376,7 +389,7 @@ class _Builder:
         forms = is_low[-1].outputs[0], branch(Form.LOW), branch(Form.KEPT)
         if self.alike:
             chosen, seen = self.forms.join(prefix, *forms, nodes, outputs, "")
-            self._replace(nodes, [*is_low, chosen], seen)
+            self._replace(nodes, [*is_low, chosen], seen, graph)
             return
         inner, _ = self.forms.join(f"{prefix}::alike", *forms, nodes, outputs, "::alike")
         alike = ir.Graph([], inner.outputs, nodes=[inner], name=f"{prefix}::alike")
@@ -385,17 +398,21 @@ class _Builder:
         chosen, seen = self.forms.join(
             prefix, differ[-1].outputs[0], separate, alike, nodes, outputs, ""
         )
-        self._replace(nodes, [*is_low, *differ, chosen], seen)
+        self._replace(nodes, [*is_low, *differ, chosen], seen, graph)
 
     def _replace(
-        self, old: Sequence[ir.Node], new: Sequence[ir.Node], seen: Mapping[ir.Value, Seen]
+        self,
+        old: Sequence[ir.Node],
+        new: Sequence[ir.Node],
+        seen: Mapping[ir.Value, Seen],
+        graph: ir.Graph,
     ) -> None:
-        self.graph.insert_after(old[-1], new)
+        graph.insert_after(old[-1], new)
         for value, versions in seen.items():
             if versions.low is not None:
                 self.rounded[_name(value)] = versions.low
             value.replace_all_uses_with(versions.wide, replace_graph_outputs=True)
-        self.graph.remove(old, safe=True)
+        graph.remove(old, safe=True)
 
 
 def _is_read_beyond(value: ir.Value, nodes: Sequence[ir.Node]) -> bool:

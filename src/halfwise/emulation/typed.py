@@ -4,8 +4,7 @@ It reads the types in the graph and needs no plan, so it serves for the rewriter
 tool's mixed model and a plain FP16 export alike.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Steps, cast, round_value
 from halfwise.formats import FP16, Format
 from halfwise.graph.anchors import round_folded
-from halfwise.graph.casts import FORMATS, lower_bodies
+from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
 from halfwise.graph.model import (
     Network,
@@ -29,8 +28,8 @@ from halfwise.graph.model import (
     values_of,
 )
 from halfwise.graph.quantised import quantised_nodes
-from halfwise.graph.roles import DATA_MOVEMENT, Roles, is_float
-from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, LowWeights, is_large
+from halfwise.graph.roles import DATA_MOVEMENT, is_float
+from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, is_large
 from halfwise.records import NodeName
 
 TF32_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -341,64 +340,3 @@ class _Widener:
 
     def _float_inputs(self, node: ir.Node) -> list[ir.Value]:
         return [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
-
-
-def emulate_bodies(
-    node: ir.Node,
-    roles: Roles,
-    weights: LowWeights,
-    rounded: Mapping[str, ir.Value],
-    *,
-    low_sums_from: int | None,
-) -> None:
-    """Give `node` its own low bodies, emulated like those of the rewritten model.
-
-    Args:
-        node: A low If, Loop or Scan; its bodies are replaced, not changed.
-        roles: Roles of the network's nodes.
-        weights: The network's weights in the low format.
-        rounded: Rounded versions of what low nodes of the main graph read, by name: rounded FP32
-            values, or weights in the low type.
-        low_sums_from: The opset if low nodes sum in the low format, None for FP32 sums.
-    """
-    for attribute in list(node.attributes.values()):
-        if attribute.type != ir.AttributeType.GRAPH:
-            continue
-        clone = attribute.as_graph().clone(allow_outer_scope_values=True)
-        node.attributes[attribute.name] = ir.AttrGraph(attribute.name, clone)
-        graphs = (clone, *clone.subgraphs())
-        captured = _read_rounded(graphs, roles, rounded)
-        lower_bodies(graphs, roles, weights)
-        formats = dict.fromkeys(captured, weights.fmt)
-        # Its low inputs become FP32 inputs, which must hold rounded values.
-        _Widener(clone, low_sums_from, formats, large=weights.large).widen()
-        _rename((clone, *clone.subgraphs()), "::body")
-
-
-def _read_rounded(
-    graphs: Collection[ir.Graph], roles: Roles, rounded: Mapping[str, ir.Value]
-) -> list[ir.Value]:
-    """Make bodies read rounded versions of the low values they capture; return these versions."""
-    captured = []
-    for node in (n for graph in graphs for n in graph):
-        part = roles.part(node)
-        for slot, value in enumerate(node.inputs):
-            if value is not None and value.graph not in graphs and part.reads_low(slot):
-                version = rounded[value.name or ""]
-                version.shape = value.shape
-                node.replace_input_with(slot, version)
-                captured.append(version)
-    return captured
-
-
-def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
-    """Append `suffix` to every name in bodies, because the originals are in the model too."""
-    for graph in graphs:
-        for value in values_of(graph):
-            if value.const_value is not None:
-                # The tensor is shared, and carries the value's name.
-                value.const_value = copy(value.const_value)
-            if value.name:
-                value.name += suffix
-        for node in graph:
-            node.name = f"{node.name}{suffix}"

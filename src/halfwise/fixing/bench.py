@@ -15,7 +15,6 @@ from halfwise.metrics import (
     Computed,
     Excess,
     Metric,
-    OutputMeasure,
     Outputs,
     loss_of_one,
     metric_loss,
@@ -25,26 +24,27 @@ from halfwise.metrics import (
 )
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, OutputError
+from halfwise.records import Criterion
 
 Depth = Literal[
     "samples",
     "all",
     "plain",
     "inside",
-    "decisions",
     "heldout",
     "casts",
     "types",
-    "targets",
+    "file",
+    "wrong",
 ]
 """How closely a plan is looked at.
 
 "samples": on the samples of the search, until one fails; "all": its error on all of them; "plain":
 the same by thresholds, even where a metric decides; "inside": whether its model is infinite inside
-there; "decisions": whether its file decides otherwise there; "heldout": its error and scores on
+there; "heldout": its error and scores on
 held-out samples; "casts": how many Casts its model has; "types": which other types may take the
-place of FP32 in it; "targets": on which samples of the search targets get its file wrong.
+place of FP32 in it; "file": the error of its file where files have to pass; "wrong":
+which samples of the search its file gets wrong.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -214,7 +214,8 @@ class Bench(Generic[P]):
         self.refused = ""
         self._totals = totals(self.references)
         self._order = list(range(len(samples)))
-        self._also: Callable[[P], float] | None = None
+        self._of_file: Callable[[P], float] | None = None
+        self._filed: object = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
         # Two indices of it, since it has thousands of entries.
         self._tried, self._numbers = dict[P, Outcome](), dict[P, int]()
@@ -273,21 +274,23 @@ class Bench(Generic[P]):
 
         Samples on which others failed are run first; the first that fails ends the trial.
         """
-        return self.once(plan, "samples", lambda: self._evaluated(plan))
+        outcome = self.once(plan, "samples", lambda: self._evaluated(plan))
+        of_file = self._of_file
+        if not outcome.passed or of_file is None:
+            return outcome
+        excess = self.once(plan, "file", lambda: of_file(plan), self._filed)
+        if excess > 1:
+            self._tried[plan] = outcome = replace(outcome, passed=False, excess=excess)
+        return outcome
 
     def _evaluated(self, plan: P) -> Outcome:
         judge = self._errors if self.tolerance.metric is None else self._by_metric
-        outcome = self._demanded(plan, judge(plan))
+        outcome = judge(plan)
         self.evaluations += 1
         if outcome.sample is not None:
             self._order.remove(outcome.sample)
             self._order.insert(0, outcome.sample)
         return replace(outcome, number=self.evaluations)
-
-    def _demanded(self, plan: P, outcome: Outcome) -> Outcome:
-        if outcome.passed and self._also is not None and (beyond := self._also(plan)) > 1:
-            return Outcome(False, beyond)
-        return outcome
 
     def survey(self, plan: P, watcher: Watcher) -> list[float]:
         """Run every sample and return the error of each; orders later trials, worst first."""
@@ -308,8 +311,7 @@ class Bench(Generic[P]):
             error = self.excess_of(results)
         self.evaluations += 1
         worst = self._order[0] if self.tolerance.metric is None else None
-        outcome = self._demanded(plan, Outcome(error <= 1, error, worst=worst))
-        outcome = replace(outcome, number=self.evaluations)
+        outcome = Outcome(error <= 1, error, number=self.evaluations, worst=worst)
         is_exact = error <= 1 or (self.tolerance.metric is not None and isfinite(error))
         self.once(plan, "samples" if is_exact else "all", lambda: outcome)
         return each
@@ -381,17 +383,6 @@ class Bench(Generic[P]):
         """Return the error of outputs of all samples, relative to what a trial may use."""
         return self.tolerance.excess(results, self.samples, self.references)
 
-    def errors(self, plan: P) -> dict[str, OutputError]:
-        """Return the error measures of each output over all samples."""
-        measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
-        for i, identifier in enumerate(self.samples.ids):
-            ran = self._run(plan, i)
-            outputs = {} if isinstance(ran, RunFailed) else ran
-            for name, measure in measures.items():
-                measure.update(self.references[i][name], outputs.get(name), identifier)
-        self.evaluations += 1
-        return {name: one.result(self.tolerance.criterion) for name, one in measures.items()}
-
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples; trials look at them first."""
         count = len(self.samples)
@@ -400,9 +391,9 @@ class Bench(Generic[P]):
         self._order = [*range(count, len(self.samples)), *self._order]
         self._totals = totals(self.references)
 
-    def demand(self, error: Callable[[P], float]) -> None:
-        """Let plans that pass fail if this error is above 1."""
-        self._also = error
+    def demand(self, of_file: Callable[[P], float], samples: object = None) -> None:
+        """Let plans that pass fail if the error of their file is above 1, on these samples."""
+        self._of_file, self._filed = of_file, samples
 
     def _errors(self, plan: P) -> Outcome:
         spare, factor = self.tolerance.spare(len(self.samples)), self.tolerance.factor

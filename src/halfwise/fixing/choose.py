@@ -25,14 +25,14 @@ from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
-from halfwise.fixing.curve import is_fp32, spread
+from halfwise.fixing.curve import spread
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.result import Result
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.reference import frozen_named
-from halfwise.metrics import AUTO, effective
+from halfwise.metrics import AUTO
 from halfwise.options.loading import load_asked, load_start
 from halfwise.options.metric import function_again, not_run
 from halfwise.options.options import Request, bounded, understand
@@ -42,16 +42,13 @@ from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, listed, number, ratio, typed
 
-_OTHER = "Give another limit; `halfwise report RUN` shows the plans."
-
 
 @dataclass(frozen=True)
 class Wish:
     """What the user asks for.
 
     Attributes:
-        name: "worth", the cost relative to all low; "kept", the number of kept compute nodes; or
-            "rel_max", the error relative to the largest reference value of an output.
+        name: "worth", the cost relative to all low, or "kept", the number of kept compute nodes.
         limit: Its largest value.
     """
 
@@ -64,57 +61,27 @@ class Wish:
         return f"choose {spelt(self.name, typed(self.limit))}"
 
 
-def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
-    """Return the point that answers a request, of those whose error is known.
-
-    A limit on cost or nodes selects the point of smallest error; a limit on error, the cheapest.
-
-    Args:
-        curve: That of the run.
-        criterion: What was acceptable in it.
-        wish: The request.
+def pick(curve: Curve, wish: Wish) -> Point:
+    """Return the point of smallest error, of those whose error is known, that fits a request.
 
     Raises:
         CaseError: no point fits.
     """
-    if wish.name == "worth":
-        return _best(curve, wish.limit, _costs(curve), (ratio, "costs"))
-    if wish.name == "kept":
-        wording = (lambda n: count(int(n), "node"), "keeps")
-        return _best(curve, wish.limit, lambda p: p.count, wording)
-    return _cheapest(curve, wish.limit, criterion)
+    by_cost = wish.name == "worth"
+    value = _costs(curve) if by_cost else lambda point: float(point.count)
+    does = "costs" if by_cost else "keeps"
 
+    def say(number: float) -> str:
+        return ratio(number) if by_cost else count(int(number), "node")
 
-def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
-    """Return the acceptance options that a request implies, by their names in the library.
-
-    A requested error decides. Otherwise the recognised task decides, if there is one, else the
-    run's criterion.
-    """
-    if wish.name == "rel_max":
-        return {"rel_max": wish.limit}
-    if curve.recognised:
-        return {"metric": AUTO}
-    found = {"drop_source", "recognised", "untested"}
-    acceptance = criterion.model_dump(exclude_defaults=True, exclude=found)
-    drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
-    return {**acceptance, **drop}
-
-
-def _best(
-    curve: Curve,
-    limit: float,
-    value: Callable[[Point], float],
-    wording: tuple[Callable[[float], str], str],
-) -> Point:
     points = [point for point in curve.points if not point.is_bound]
-    fitting = [point for point in points if value(point) <= limit]
+    fitting = [point for point in points if value(point) <= wish.limit]
     if not fitting:
-        (say, does), nearest = wording, min(map(value, points), default=inf)
+        nearest = min(map(value, points), default=inf)
         raise CaseError(
-            f"No measured plan of the run {does} at most {say(limit)}; the nearest {does} "
+            f"No measured plan of the run {does} at most {say(wish.limit)}; the nearest {does} "
             f"{say(nearest)}.",
-            _OTHER,
+            "Give another limit; `halfwise report RUN` shows the plans.",
         )
 
     def rank(point: Point) -> tuple[bool, float, float, float]:
@@ -125,19 +92,17 @@ def _best(
     return min(fitting, key=rank)
 
 
-def _cheapest(curve: Curve, limit: float, criterion: Criterion) -> Point:
-    """Return the cheapest point whose rel max fits on all samples that it was measured on."""
-    points = sorted((p for p in curve.points if not p.is_bound), key=lambda p: p.price)
-    rel_max = _rel_max(criterion)
-    values = [(0.0 if is_fp32(curve, point) else rel_max(point), point) for point in points]
-    known = [(value, point) for value, point in values if value is not None]
-    if fitting := [point for value, point in known if value <= limit]:
-        return fitting[0]
-    why = f"No measured plan of the run has a rel max of at most {number(limit)}"
-    if near := [(value, point) for value, point in known if value < inf]:
-        value, point = min(near, key=lambda pair: pair[0])
-        why += f"; the nearest has {number(value)} and keeps {count(point.count, 'node')}"
-    raise CaseError(f"{why}.", _OTHER)
+def implied(curve: Curve, criterion: Criterion) -> dict[str, Any]:
+    """Return the acceptance options of a choice, by their names in the library.
+
+    The recognised task decides, if there is one, else the run's criterion.
+    """
+    if curve.recognised:
+        return {"metric": AUTO}
+    found = {"drop_source", "recognised", "untested"}
+    acceptance = criterion.model_dump(exclude_defaults=True, exclude=found)
+    drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
+    return {**acceptance, **drop}
 
 
 def _costs(curve: Curve) -> Callable[[Point], float]:
@@ -147,21 +112,6 @@ def _costs(curve: Curve) -> Callable[[Point], float]:
         )
     # A user repeats the cost as the report rounds it.
     return lambda point: min(point.price, float(number(point.price)))
-
-
-def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
-    """Return a lower bound of a point's value over all known samples; None if unknown."""
-    limits = effective(criterion)
-    limited = (limits.max_abs, limits.snr_db, limits.cosine, limits.metric)
-    alone = limits.rel_max if all(other is None for other in limited) else None
-
-    def bound(point: Point) -> float | None:
-        if point.nonfinite or point.infinite_inside or point.error == inf:
-            return inf
-        searched = None if alone is None else point.error * alone
-        return max((v for v in (point.rel_max, searched) if v is not None), default=None)
-
-    return bound
 
 
 _WISHES = tuple(Choice.__annotations__)
@@ -211,8 +161,8 @@ def choose(
     folder, updates = free_folder(out), given(**options)
     wish = _wish(updates)
     record, curve = _recorded(Path(run))
-    point = pick(curve, curve.criterion or record.criterion, wish)
-    request = replace(_request(record, curve, wish, inputs, updates), command="choose")
+    point = pick(curve, wish)
+    request = replace(_request(record, curve, inputs, updates), command="choose")
     case = _case(record, model, request, watcher, other_inputs=inputs is not None)
     watcher.note(chosen_line(curve, point, case.criterion))
     same = case.data_sha256 == record.provenance.inputs_sha256
@@ -226,15 +176,12 @@ def choose(
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
     joined = record.search.joined if same and record.search else ()
     update = {"joined": joined, "seen": tuple(sorted(before | now))}
-    # Samples that chose the plan say nothing about others.
-    verdict = {"failure_bound": None} if wish.name == "rel_max" else {}
     place = curve.points.index(point)
     shown = {"plan": place, "front": tuple(spread(curve.points, [place]))}
     fixed = replace(
         fixed,
         curve=curve.model_copy(update=shown),
         search=fixed.search.model_copy(update=update),
-        verdict=fixed.verdict.model_copy(update=verdict),
     )
     return concluded(case, request, fixed, folder, started, watcher)
 
@@ -299,9 +246,7 @@ def _recorded(folder: Path) -> tuple[Run, Curve]:
     return run, curve.model_copy(update={"criterion": curve.criterion or run.criterion})
 
 
-def _request(
-    run: Run, curve: Curve, wish: Wish, inputs: Inputs | None, updates: Mapping[str, Any]
-) -> Request:
+def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:
     """Return the run's options, updated with the given ones and what the choice implies."""
     check(updates)
     data = run.provenance.data if inputs is None else inputs
@@ -317,7 +262,7 @@ def _request(
     every = run.provenance.options.items()
     recorded = {n: text for n, text in every if n in _OF_THE_RUN and n not in ignored}
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
-    accepted = _acceptance(run, curve, wish, updates.get("metric"))
+    accepted = _acceptance(run, curve, updates.get("metric"))
     options = {name: _typed(name, text) for name, text in recorded.items()}
     options |= {name: value for name, value in updates.items() if name != "metric"}
     return understand(data, options | accepted)
@@ -331,8 +276,8 @@ def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
             raise not_run(name, option)
 
 
-def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[str, Any]:
-    accepted = implied(curve, run.criterion, wish)
+def _acceptance(run: Run, curve: Curve, named: str | None) -> dict[str, Any]:
+    accepted = implied(curve, run.criterion)
     metric = accepted.get("metric")
     if metric is not None and ":" in metric:
         return {**accepted, "metric": function_again(metric, named)}

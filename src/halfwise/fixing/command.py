@@ -17,7 +17,6 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import fix_run
 from halfwise.fixing.repair.making import with_readable
@@ -149,7 +148,7 @@ def _stored(
     watcher: Watcher,
 ) -> Result:
     settings = request.settings
-    fixed = with_growth(_at_sizes(fixed, case, settings), folder)
+    fixed = _at_sizes(fixed, case, settings)
     mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)
     written = write_back(mixed, case.aside)
     hints = criterion_hints(case.criterion, fixed.references)
@@ -198,7 +197,7 @@ def _readable(case: Case, watcher: Watcher) -> Case:
     return replace(case, network=network, notes=(*case.notes, remark))
 
 
-_JOINED_FOR_METRIC = 64
+_JOINED_FOR_METRIC = 16
 """Samples joined in pairs for a metric, which says little about a few. Our choice."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]

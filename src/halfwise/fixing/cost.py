@@ -38,7 +38,7 @@ from halfwise.graph.quantised import (
     quantised_nodes,
     residuals,
 )
-from halfwise.graph.roles import NodeRole, Part, Role, Roles, bodies, is_float
+from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
@@ -273,7 +273,7 @@ class CostModel:
         """
         self.low_io, self._roles = low_io, roles
         self._following = Following(network, roles)
-        self._nodes: list[tuple[Kernel, Part]] = []
+        self._nodes: list[Kernel] = []
         self._inner: dict[TensorName, NodeName] = {}
         self._outputs: dict[TensorName, int] = {}
         self._times: dict[TensorName, float] = {}
@@ -282,10 +282,10 @@ class CostModel:
         stored = (at for pair in pairs_of(network) if pair.source is None for at in pair.readers)
         self._folded = {node_name(move) for n, slot in stored for move in moves_before(n, slot)}
         self._add(network.graph, shapes, runs or {}, 1.0)
-        self._reads: dict[TensorName, list[tuple[Kernel, Part, Read]]] = {}
-        for node, part in self._nodes:
+        self._reads: dict[TensorName, list[tuple[Kernel, Read]]] = {}
+        for node in self._nodes:
             for read in node.inputs:
-                self._reads.setdefault(read.name, []).append((node, part, read))
+                self._reads.setdefault(read.name, []).append((node, read))
         self._reads |= {name: [] for name in self._outputs if name not in self._reads}
 
     def _add(
@@ -293,8 +293,8 @@ class CostModel:
     ) -> None:
         """Add the nodes of a graph that runs `times` times, bodies before their node."""
         for node in graph:
-            part, name = self._roles.part(node), node_name(node)
-            if part.role.role is Role.BLIND or node.op_type in QUANTISING or name in self._folded:
+            name, role = node_name(node), self._roles.of(node)
+            if role.role is Role.BLIND or node.op_type in QUANTISING or name in self._folded:
                 continue
             bodies = [(body, runs.get((name, at))) for at, body in bodies_of(node)]
             for body, ran in bodies:
@@ -302,16 +302,17 @@ class CostModel:
                     self._add(body, shapes, runs, ran)
             kernel = described(
                 node,
-                part.role,
+                role,
                 shapes,
                 self._pairs.get(name, {}),
                 residual=self._residuals.get(name),
                 has_bodies=any(ran is not None for _, ran in bodies),
                 times=times,
             )
-            self._nodes.append((kernel, part))
+            self._nodes.append(kernel)
             self._inner |= {tensor_name(v): reader for v, reader in fused(node)}
             self._times |= {value: times for value, _, _ in kernel.outputs}
+        self._times |= {tensor_name(v): times for v in graph.inputs}
         values = (v for v in graph.outputs if v.name and is_float(v))
         self._outputs |= {tensor_name(v): elements(v, shapes) for v in values}
 
@@ -334,8 +335,8 @@ class CostModel:
             tf32: Whether FP32 products compute in TF32.
         """
         bf16, int8 = self._following(fp32, bf16), int8 | self._int8
-        types = {node.name: _type_of(node, part, fp32, bf16, int8) for node, part in self._nodes}
-        ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _LOW)
+        types = {node.name: self._type_of(node, fp32, bf16, int8) for node in self._nodes}
+        ends = dict.fromkeys(self.low_io, _LOW)
         computed: dict[TensorName, _Type] = {}
         # One per tensor and precision.
         casts: dict[tuple[TensorName, _Type, _Type], float] = {}
@@ -346,7 +347,7 @@ class CostModel:
             casts.setdefault((name, stored, wanted), size)
 
         total = 0.0
-        for node, _ in self._nodes:
+        for node in self._nodes:
             kind = types[node.name]
             moved = node.weights * kind.size + (node.stored - node.weights) * kind.output.size
             for read in node.inputs:
@@ -370,6 +371,13 @@ class CostModel:
         sizes = (size for (_, stored, wanted), size in casts.items() if stored is not wanted)
         return total + sum(sizes)
 
+    def _type_of(self, node: Kernel, fp32: Assignment, bf16: Assignment, int8: Assignment) -> _Type:
+        if node.name in int8:
+            return _INT8
+        if self._roles[node.name].free and node.name not in fp32:
+            return _LOW
+        return _BF16 if node.name in bf16 else _FP32
+
     def _wanted(
         self,
         name: TensorName,
@@ -378,13 +386,13 @@ class CostModel:
     ) -> frozenset[_Type]:
         """Return the types in which a tensor is read."""
         reads = self._reads.get(name, ())
-        read_as = (types[n.name].read(read) for n, _, read in reads)
+        read_as = (types[n.name].read(read) for n, read in reads)
         end = (ends.get(name, _FP32),) if name in self._outputs else ()
         return frozenset((*read_as, *end))
 
     def macs(self, nodes: Assignment) -> float:
         """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
-        each = {n.name: n.times * n.flops for n, _ in self._nodes}
+        each = {n.name: n.times * n.flops for n in self._nodes}
         whole = sum(each.values())
         return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
 
@@ -396,16 +404,15 @@ class CostModel:
         """
         terms = Terms()
         ends: dict[TensorName, End] = dict.fromkeys(self.low_io, False)
-        ends |= self._roles.low_formals(frozenset())
-        deciders = {n.name: part.decider if part.role.free else True for n, part in self._nodes}
-        for node, _ in self._nodes:
+        deciders = {n.name: n.name if self._roles[n.name].free else True for n in self._nodes}
+        for node in self._nodes:
             end: End = deciders[node.name]
             if not node.is_free and not isinstance(end, bool):
                 extra = self._alone(node, _FP32) - self._alone(node, _LOW)
                 terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
             ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
         for name, reads in self._reads.items():
-            readers: list[End] = [deciders[n.name] if r.takes_low else True for n, _, r in reads]
+            readers: list[End] = [deciders[n.name] if r.takes_low else True for n, r in reads]
             readers += [name not in self.low_io] if name in self._outputs else []
             # If fused, it is stored and read in addition to the Cast.
             bytes_each = (_LOW.size + _FP32.size) * (2 if name in self._inner else 1)
@@ -420,13 +427,13 @@ class CostModel:
         FP32, and no INT8 node outputs FP32.
         """
         terms = Terms()
-        for node, _ in self._nodes:
+        for node in self._nodes:
             if node.name in candidates:
                 extra = self._alone(node, _LOW) - self._alone(node, _INT8)
                 terms.nodes[node.name] = max(0.0, extra)
-        computed = {name for node, _ in self._nodes for name, _, _ in node.outputs}
+        computed = {name for node in self._nodes for name, _, _ in node.outputs}
         for name, reads in self._reads.items():
-            chosen = [n.name in candidates and r.quantised and n.name for n, _, r in reads]
+            chosen = [n.name in candidates and r.quantised and n.name for n, r in reads]
             readers: tuple[End, ...] = tuple(end or True for end in chosen)
             readers += (True,) if reads and name in self._outputs else ()
             stored = 0 if name in computed else _LOW.size if name in self.low_io else _FP32.size
@@ -439,7 +446,7 @@ class CostModel:
 
     def _most_read(self, name: TensorName) -> float:
         """Return how many elements of a tensor are read at most, or given out."""
-        reads = (r.elements * n.times for n, _, r in self._reads[name])
+        reads = (r.elements * n.times for n, r in self._reads[name])
         return max(reads, default=float(self._outputs.get(name, 0)))
 
     def _alone(self, node: Kernel, kind: _Type) -> float:
@@ -457,16 +464,6 @@ class CostModel:
         """Return whether one kernel makes and reads a value: same precision, and fused."""
         reader = self._inner.get(value)
         return reader is not None and types[reader].output is stored
-
-
-def _type_of(
-    node: Kernel, part: Part, fp32: Assignment, bf16: Assignment, int8: Assignment
-) -> _Type:
-    if node.name in int8:
-        return _INT8
-    if part.is_low(fp32):
-        return _LOW
-    return _BF16 if part.decider in bf16 else _FP32
 
 
 def _stored(output: _Type, wants: frozenset[_Type]) -> int:

@@ -33,7 +33,7 @@ class TradeOff:
         self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
         whole = self._space.budget
         self._budget = whole.beside(seconds=BESIDE * whole.seconds, work=BESIDE * whole.work)
-        named = map(node_name, self._space.variant.case.network.nodes())
+        named = map(node_name, self._space.variant.case.network.all_nodes())
         self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
         places = {name: place for place, name in enumerate(self._nodes)}
@@ -112,17 +112,11 @@ class TradeOff:
             for kept in (space.islands, space.seeds[0]):
                 space.excess(kept)
                 self._measure(kept)
-        for _ in range(MEASURED):
-            self._budget.check()
-            points = self._points()
-            place = next_open([*points.values()])
-            if place is None or not self._may_evaluate:
-                break
-            kept = [*points][place]
-            space.excess(kept)
-            points[kept] = self._point(kept)
-            if place in front([*points.values()]):
-                self._measure(kept)
+        points = self._points()
+        for place in spread([*points.values()], bounds=True):
+            if self._may_evaluate:
+                self._budget.check()
+                space.excess([*points][place])
         for kept in self._shown(self._points(), plan):
             self._budget.check()
             self._measure(kept)
@@ -144,19 +138,15 @@ class TradeOff:
         return [[*points][place] for place in spread([*points.values()], places)]
 
 
-def is_fp32(curve: Curve, point: Point) -> bool:
-    """Return whether a point is the original model."""
-    return point.count == len(curve.nodes) and point.error == 0 and not point.is_bound
-
-
-def front(points: Sequence[Point]) -> list[int]:
+def front(points: Sequence[Point], *, bounds: bool = False) -> list[int]:
     """Return the indices of points that none beats in both cost and error, cheapest first.
 
     Points whose error is only a lower bound are left out: the true error may be anything above.
+    With `bounds` they count as if it were that, up to `MODERATE`: their errors are worth knowing.
     """
     places: list[int] = []
-    exact = (i for i, point in enumerate(points) if not point.is_bound)
-    order = sorted(exact, key=lambda i: (points[i].price, points[i].error))
+    known = (i for i, p in enumerate(points) if not p.is_bound or (bounds and p.error <= MODERATE))
+    order = sorted(known, key=lambda i: (points[i].price, points[i].error))
     least = inf
     for place in order:
         if points[place].error < least or not places:
@@ -165,44 +155,22 @@ def front(points: Sequence[Point]) -> list[int]:
     return places
 
 
-def next_open(points: Sequence[Point]) -> int | None:
-    """Return the index of the point to measure next; None if the front cannot change.
-
-    Candidates are points whose bound is at most `MODERATE`, and leaves open whether a known point
-    beats them. The one farthest in cost from the known front wins; ties go to the smallest bound,
-    then the lowest cost.
-    """
-    exact = [points[place] for place in front(points)]
-    candidates = [
-        place
-        for place, point in enumerate(points)
-        if point.is_bound
-        and point.error <= MODERATE
-        and not any(excludes(one, point) for one in exact)
-    ]
-
-    def promise(place: int) -> tuple[float, float, float]:
-        point = points[place]
-        apart = min((abs(point.price - one.price) for one in exact), default=0.0)
-        return apart, -point.error, -point.price
-
-    return max(candidates, key=promise, default=None)
-
-
-def excludes(exact: Point, point: Point) -> bool:
-    """Return whether a point of known error equals the best case of another, at no higher cost."""
-    return exact.price <= point.price and exact.error <= point.error
-
-
-def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = MEASURED) -> list[int]:
+def spread(
+    points: Sequence[Point],
+    wanted: Iterable[int] = (),
+    most: int = MEASURED,
+    *,
+    bounds: bool = False,
+) -> list[int]:
     """Return the indices of at most `most` front points that lie far apart, cheapest first.
 
     Both ends and the wanted points are always included, on the front or not. Each further point is
     the one farthest from those chosen, in cost and in the logarithm of error, each relative to its
     span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985). Errors
-    below the smallest of all count as that, those above `MODERATE` as `MODERATE`.
+    below the smallest of all count as that, those above `MODERATE` as `MODERATE`. `bounds` is as
+    for `front`.
     """
-    rest = front(points)
+    rest = front(points, bounds=bounds)
     chosen = list(dict.fromkeys([rest[0], rest[-1], *wanted] if rest else wanted))
     prices = [point.price for point in points]
     span = max(prices, default=0.0) - min(prices, default=0.0) or 1.0

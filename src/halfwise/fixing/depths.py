@@ -3,7 +3,7 @@
 What is found is remembered by the bench: nothing is run twice for one plan and the same samples.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -147,7 +147,7 @@ class Depths:
         fates: Mapping[TensorName, Fate],
     ) -> dict[TensorName, Infinity]:
         """Return harmful infinities by tensor of the network."""
-        names = {node_name(n) for n in self.space.variant.case.network.nodes()}
+        names = {node_name(n) for n in self.space.variant.case.network.all_nodes()}
         values = {v.name: v for n in written.model.graph for v in n.outputs}
         harmful: dict[TensorName, Infinity] = {}
         for tensor, fate in fates.items():
@@ -198,21 +198,6 @@ class Depths:
             self.space.budget.spend("pass", len(self.space.bench.samples))
             self.inside(plan)
         return self.needs(plan) or NONE
-
-    def sound(self, kept: Nodes, passes: Callable[[Nodes], bool]) -> Nodes | None:
-        """Return a plan that passes, with what must be kept so that nothing is infinite inside.
-
-        None if it fails, or if that cannot be kept. Other infinities appear only once the first
-        ones are gone.
-        """
-        while passes(kept):
-            needs = NONE if self.is_original(kept) else self.look_inside(self.space.plan(kept))
-            if not needs:
-                return kept
-            if needs <= kept or not needs <= self.space.choices:
-                return None
-            kept |= needs
-        return None
 
     def is_original(self, kept: Nodes) -> bool:
         """Return whether a plan is the model itself."""

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 
 from halfwise.case import Sample
 from halfwise.emulation.ort import Session
-from halfwise.emulation.rounding import FUSED, Fusion
+from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
@@ -28,15 +28,13 @@ class Emulation:
     """A judge that needs no device: ONNX Runtime with explicit rounding.
 
     Plans that differ in which nodes are low or INT8 are runs of one session; those with BF16 or
-    TF32 are emulated as they are written. An emulation that predicts engines (`fusion`) uses no
+    TF32 are emulated as they are written. An emulation that predicts engines (`fused`) uses no
     headroom, which exists for plans, and knows neither type.
     """
 
-    def __init__(
-        self, observed: Observed, *, fusion: Fusion | None = None, as_written: bool = False
-    ) -> None:
-        """Take the evidence for each network, which plans emulated `as_written` do not need."""
-        self._observed, self._fusion, self._as_written = observed, fusion, as_written
+    def __init__(self, observed: Observed, *, fused: bool = False) -> None:
+        """Take the evidence for each network; one that was not observed has no headroom."""
+        self._observed, self._fused = observed, fused
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
         self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
@@ -60,7 +58,7 @@ class Emulation:
         try:
             return self._runner(plan).run(sample, self._assignment(plan))
         except RunFailed as failure:
-            if failure.late or self._fusion is not None:
+            if failure.late or self._fused:
                 raise
         return self._session(plan).run(sample)  # without branches, as the plan is written
 
@@ -70,7 +68,7 @@ class Emulation:
         self._runners.clear()
 
     def _is_typed(self, plan: Plan) -> bool:
-        return self._as_written or (plan.is_typed and self._fusion is None)
+        return plan.is_typed and not self._fused
 
     def _session(self, plan: Plan) -> Session:
         if self._typed is None or self._typed[0] != plan:
@@ -82,7 +80,8 @@ class Emulation:
 
     def _runner(self, plan: Plan) -> SwitchedRunner:
         subject = plan.of, plan.quantisation, plan.kept if plan.quantisation else frozenset()
-        limits = {} if self._fusion is not None else self._observed[plan.of].limits
+        evidence = None if self._fused else self._observed.get(plan.of)
+        limits = {} if evidence is None else evidence.limits
         entry = self._runners.pop(subject, None)
         if entry is None or entry[0] != limits:
             entry = None
@@ -94,7 +93,7 @@ class Emulation:
 
     def _new_runner(self, plan: Plan, limits: Mapping[TensorName, float]) -> SwitchedRunner:
         of, quantisation = plan.of, plan.quantisation
-        network, settings, evidence = of.case.network, of.settings, self._observed[of]
+        network, settings, evidence = of.case.network, of.settings, self._observed.get(of)
         slots = {}
         if quantisation is not None:
             slots = {n: s for n, s in quantisation.slots.items() if n not in plan.kept}
@@ -105,19 +104,19 @@ class Emulation:
             limits=limits,
             low_io=of.low_io,
             weights=of.weights,
-            fused=frozenset() if self._fusion is None else FUSED[self._fusion](network),
+            fused=fused_tensors(network) if self._fused else frozenset(),
             quantised=slots,
         )
-        whole = Layout(apart=evidence.suspected)
+        whole = Layout() if evidence is None else Layout(apart=evidence.suspected)
         # If some node must be kept, a search follows, and it needs the whole of it.
-        first = whole if evidence.certain else replace(whole, alike=True)
+        first = whole if evidence and evidence.certain else replace(whole, alike=True)
         made = [partial(switched, layout=layout) for layout in (first, whole)]
         return SwitchedRunner(*made, runtime=settings.runtime)
 
 
-def predicting(space: Space, fusion: Fusion = "usual") -> Bench[Plan]:
+def predicting(space: Space) -> Bench[Plan]:
     """Return a bench that predicts engines, for the same samples.
 
     It has no headroom: that exists for plans, not for engines.
     """
-    return space.bench.on(Emulation(space.observed, fusion=fusion))
+    return space.bench.on(Emulation(space.observed, fused=True))

@@ -8,6 +8,7 @@ from halfwise.case import FEW_SAMPLES, Samples, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.attribute import attribute
 from halfwise.fixing.plan.plan import Variant
+from halfwise.fixing.repair.scale import scaled
 from halfwise.formats import Format
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
@@ -102,17 +103,7 @@ def gather(
     )
 
     def gathered() -> Evidence:
-        observations = observer.records()
-        guards = attribute(
-            network,
-            roles,
-            observations,
-            settings.fmt,
-            headroom=settings.headroom,
-            accumulate=settings.accumulate,
-        )
-        limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
-        return Evidence(observations, list(observer.outputs), guards, limits, samples.ids)
+        return _concluded(network, roles, observer.records(), list(observer.outputs), settings)
 
     def closer() -> Evidence:
         observer.look(DETAIL_SAMPLES)
@@ -122,6 +113,25 @@ def gather(
         return closer()
     observer.look(FEW_SAMPLES)
     return replace(gathered(), closer=None if observer.is_complete else closer)
+
+
+def _concluded(
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    references: list[Outputs],
+    settings: Settings,
+) -> Evidence:
+    guards = attribute(
+        network,
+        roles,
+        observations,
+        settings.fmt,
+        headroom=settings.headroom,
+        accumulate=settings.accumulate,
+    )
+    limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
+    return Evidence(observations, references, guards, limits, observations.samples)
 
 
 class Observed:
@@ -135,6 +145,19 @@ class Observed:
     def __getitem__(self, variant: Variant) -> Evidence:
         """Return the evidence that was gathered last."""
         return self._latest[variant]
+
+    def get(self, variant: Variant) -> Evidence | None:
+        """Return the evidence that was gathered last, or follows from that of the original."""
+        original = variant.original
+        if variant not in self._latest and original is not None:
+            before, settings = self._latest[original], variant.settings
+            network, roles, repairs = variant.case.network, variant.roles, variant.case.repairs
+            of = before.observations, original.case.network, network, repairs, roles, settings.fmt
+            if (observations := scaled(*of)) is not None:
+                self._latest[variant] = _concluded(
+                    network, roles, observations, before.references, settings
+                )
+        return self._latest.get(variant)
 
     def look(self, variant: Variant, samples: Samples, *, first: bool = False) -> Evidence:
         """Gather evidence, incomplete if the budget ends; see `gather`."""

@@ -21,9 +21,8 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.bench import Outcome
 from halfwise.fixing.cost import elements, flops
-from halfwise.fixing.emulating import predicting
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.conversion import raise_opset
@@ -39,130 +38,92 @@ from halfwise.judging.judge import (
     run_files,
 )
 from halfwise.metrics import Computed, Excess, Outputs, totals
-from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, NodeName
+from halfwise.records import Criterion, Failure, FileRun, Flip, Guard
 from halfwise.reporting.remarks import under, with_failures
 
 
-class Decisions:
-    """Runs mixed models as ONNX Runtime runs their files, and keeps what leads to decisions.
+@dataclass(frozen=True)
+class Wrong:
+    """What files get wrong on the samples of a search.
 
     Attributes:
-        space: The plans.
+        samples: Identifiers of samples that fail.
+        guards: What leads to the decisions that change there, as far as it may be kept.
     """
 
-    def __init__(self, space: Space) -> None:
-        """Take the plans."""
-        self.space, self._variant, self._bench = space, space.variant, space.bench
-        self._settings = space.variant.settings
-        nodes = decisions(space.variant.case.network)
-        self._decisions = {node_name(n): n for n in nodes}
+    samples: tuple[str, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
-    @property
-    def _are_hopeless(self) -> bool:
-        """Whether keeping what leads to decisions did not help a plan, on the present samples."""
-        plans = (plan for plan in self._bench.tried() if plan.of is self._variant)
-        held = self.space.held_nodes
-        return () in (self._bench.recall(plan, "decisions", held) for plan in plans)
 
-    def guards(self, plan: Plan, written: Rewritten) -> tuple[Guard, ...]:
-        """Return what to keep so that the file passes on the calibration samples too.
+def wrong_as_file(space: Space, plan: Plan) -> Wrong:
+    """Return what targets get wrong of a plan's file, and ONNX Runtime where nodes decide.
 
-        Empty if no node makes a decision, if the file passes or cannot run, or if keeping
-        everything that leads to decisions does not make it pass.
-        """
-        if not self._decisions or self._are_hopeless:
-            return ()
-        work = lambda: self._deciding(plan, written)  # noqa: E731
-        return self._bench.once(plan, "decisions", work, self.space.held_nodes) or ()
-
-    def _deciding(self, plan: Plan, written: Rewritten) -> tuple[Guard, ...] | None:
-        """Return what to keep, nothing where that does not help; None if the file passes."""
-        bench = self._bench
-        try:
-            results = self._run(written, bench.samples, bench.references)
-        except (CaseError, RunFailed):
-            return None
-        excess = bench.excess_of(results) * bench.tolerance.factor
-        if excess <= 1:
-            return None
-        worst = _failing(bench.samples, bench.references, results, self._variant.case)
-        nodes, kept = self._decisions.values(), self.space.kept(plan) or NONE
-        flips = _flips(written.model, nodes, bench.samples.select(worst), self._settings)
-        return tuple(self._guards(flips, self._repair(kept, flips, worst), excess))
-
-    def judged(
-        self,
-        judged: Judged,
-        plan: Plan,
-        written: Rewritten,
-        samples: Samples,
-        references: Sequence[Outputs],
-    ) -> Judged:
-        """Add the file's result to a verdict, see `judged_as_file`.
-
-        It says whether the search has to run files, as no decision explains the failure.
-        """
-        bench, variant = self._bench, self._variant
-        outcome: Outcome | None = bench.recall(plan, "samples")
-        worst = None if outcome is None else outcome.worst
-        results = cache(lambda: bench.results(plan))
-        passes = (LowSums(bench.samples, bench.references, results, worst),)
-        result = judged_as_file(
-            judged,
-            *(written.model, variant.case, self._settings, samples, references),
-            *(passes, self.space.budget, variant.shapes),
-        )
-        runs = result.verdict.as_file
-        if all(run.passed is not False for run in runs):
-            return result
-        return replace(result, as_file=self._are_hopeless or not any(run.flips for run in runs))
-
-    def _run(
-        self, written: Rewritten, samples: Samples, references: Sequence[Outputs]
-    ) -> list[Outputs]:
-        runner = file_runners(self._settings)[0]
-        return run_as_file(written.model, samples, references, runner)
-
-    def _repair(self, kept: Nodes, flips: Sequence[Flip], worst: Sequence[int]) -> Nodes:
-        """Return a few nodes that make the plan hold both ways; empty if nothing helps."""
-        space, variant, bench = self.space, self._variant, self._bench
-        first = first_of(self._decisions[f.node] for f in flips)
-        near = dict.fromkeys(n for d in first for n in leading_to(d, variant.roles))
-        chain = [n for n in near if n not in kept and n not in variant.lowered]
-        unrounded = predicting(space, "all")
-        samples = bench.samples.select(worst)
-        references = [bench.references[i] for i in worst]
-
-        def holds(nodes: Sequence[NodeName]) -> bool:
-            more = kept | frozenset(nodes)
-            if not space.evaluate(more).passed or not unrounded.evaluate(space.fresh(more)).passed:
-                return False
-            with suppress(CaseError, RunFailed):
-                results = self._run(variant.write(space.plan(more))[0], samples, references)
-                question = variant.case.criterion.of_each, variant.case.metric
-                return judge_outputs(results, samples, references, *question).verdict.passed
-            return False
-
-        return _narrowed(space.budget, chain, holds)
-
-    def _guards(self, flips: Sequence[Flip], nodes: Nodes, excess: float) -> Iterator[Guard]:
-        by_name = {f.node: f for f in flips}
-        for decision in first_of(self._decisions[f.node] for f in flips):
-            leading = [n for n in leading_to(decision, self._variant.roles) if n in nodes]
-            if not leading:
+    Elsewhere, rounding less often hardly makes outputs worse. Nothing of what refuses the file: no
+    other plan would change that.
+    """
+    bench, variant = space.bench, plan.of
+    case, settings, samples = variant.case, variant.settings, bench.samples
+    own, *targets = file_runners(settings)
+    deciding = tuple(decisions(case.network))
+    runners = [own] * bool(deciding) + [runner for runner in targets if runner.runs]
+    wrong, guards, model = dict[str, None](), tuple[Guard, ...](), variant.write(plan)[0].model
+    for runner in runners:
+        space.budget.spend("judge", len(samples))
+        with suppress(CaseError, RunFailed):
+            results = run_as_file(model, samples, bench.references, runner)
+            question = samples, bench.references, case.criterion, case.metric
+            judged = judge_outputs(results, *question)
+            if judged.verdict.passed:
                 continue
-            flip = by_name[node_name(decision)]
-            source = decision.inputs[0]
-            yield Guard(
-                kind="decision",
-                node=flip.node,
-                tensor=None if source is None else tensor_name(source),
-                names={"op": flip.op},
-                numbers={"elements": flip.elements, "size": flip.of, "value": excess},
-                fix="Compute the deciding values in integers, or look them up in a table.",
-                nodes=tuple(leading),
-                severity=graded(Band.INEXACT, excess),
-            )
+            # Where a share may fail, it is one of all that do.
+            few = FEW_SAMPLES if case.criterion.failing is None else None
+            wrong |= {samples.ids[i]: None for i in judged.failing[:few]}
+            if runner is own:
+                worst = samples.select(judged.failing[:FEW_SAMPLES])
+                flipped = _flips(model, deciding, worst, settings)
+                excess = bench.excess_of(results) * bench.tolerance.factor
+                guards = tuple(_deciding(variant, deciding, flipped, excess))
+    return Wrong(tuple(wrong), guards)
+
+
+def _deciding(
+    of: Variant, deciding: Iterable[ir.Node], flipped: Sequence[Flip], excess: float
+) -> Iterator[Guard]:
+    """Yield a guard for each decision that changes and does not depend on others that do."""
+    nodes, by_name = {node_name(n): n for n in deciding}, {f.node: f for f in flipped}
+    for decision in first_of(nodes[name] for name in by_name):
+        leading = tuple(n for n in leading_to(decision, of.roles) if n not in of.lowered)
+        if not leading:
+            continue
+        flip, source = by_name[node_name(decision)], decision.inputs[0]
+        yield Guard(
+            kind="decision",
+            node=flip.node,
+            tensor=None if source is None else tensor_name(source),
+            names={"op": flip.op},
+            numbers={"elements": flip.elements, "size": flip.of, "value": excess},
+            fix="Compute the deciding values in integers, or look them up in a table.",
+            nodes=leading,
+            severity=graded(Band.INEXACT, excess),
+        )
+
+
+def judged_plan_as_file(
+    judged: Judged,
+    space: Space,
+    plan: Plan,
+    written: Rewritten,
+    samples: Samples,
+    references: Sequence[Outputs],
+) -> Judged:
+    """Add the result of a plan's file to a verdict, see `judged_as_file`."""
+    bench, variant = space.bench, space.variant
+    outcome: Outcome | None = bench.recall(plan, "samples")
+    results = cache(lambda: bench.results(plan))
+    worst = None if outcome is None else outcome.worst
+    passes = (LowSums(bench.samples, bench.references, results, worst),)
+    case = variant.case, variant.settings, samples, references
+    return judged_as_file(judged, written.model, *case, passes, space.budget, variant.shapes)
 
 
 def judged_as_file(
@@ -217,7 +178,7 @@ def judged_as_file(
     verdict = judged.verdict.model_copy(update=fields)
     verdict = with_failures(verdict, failures) if failures else verdict
     failing = dict.fromkeys(index for filed in failed for index in filed.failing)
-    return replace(judged, verdict=verdict, failing=tuple(failing))
+    return replace(judged, verdict=verdict, failing=tuple(failing), as_file=bool(failures))
 
 
 def _file_run(file: AsFile, filed: Judged | None) -> FileRun:
@@ -246,14 +207,6 @@ def _against(file: AsFile, filed: Judged | None) -> Iterator[Failure]:
         yield Failure(kind="refused", names={"runner": name, "why": file.error})
 
 
-def _failing(
-    samples: Samples, references: Sequence[Outputs], results: Sequence[Outputs], case: Case
-) -> tuple[int, ...]:
-    """Return a few samples whose outputs fail, by index."""
-    judged = judge_outputs(results, samples, references, case.criterion, case.metric)
-    return judged.failing[:FEW_SAMPLES]
-
-
 def _flips(
     model: ir.Model, decisions: Iterable[ir.Node], samples: Samples, settings: Settings
 ) -> tuple[Flip, ...]:
@@ -268,62 +221,9 @@ def _flips(
     return ()
 
 
-def _narrowed(
-    budget: Budget, chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
-) -> Nodes:
-    """Return few nodes of a chain that hold; empty if all of it does not, or there is no time."""
-    few = list[NodeName]()
-
-    def narrow() -> None:
-        if chain and holds(chain):
-            few[:] = chain
-            for fewer in _fewer(chain, holds):
-                few[:] = fewer
-
-    budget.within("search", narrow, None)
-    return frozenset(few)
-
-
-def _fewer(
-    chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
-) -> Iterator[list[NodeName]]:
-    """Yield ever fewer nodes of a chain that holds: the nearest ones, then each omitted in turn."""
-    few, length = list(chain), 1
-    while length < len(chain):
-        if holds(chain[:length]):
-            few = list(chain[:length])
-            yield few
-            break
-        length *= 2
-    for node in reversed(few):
-        without = [n for n in few if n != node]
-        if without and holds(without):
-            few = without
-            yield few
-
-
 def _flip_failure(flip: Flip) -> Failure:
     names, numbers = {"node": flip.node, "op": flip.op}, {"elements": flip.elements}
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
-
-
-def wrong_on_targets(space: Space, plan: Plan) -> tuple[str, ...]:
-    """Return a few samples of the search on which targets get the file of a plan wrong.
-
-    None where a target refuses the file: no other plan would change that.
-    """
-    runners = [runner for runner in plan.of.settings.targets if runner.runs]
-    if not runners:
-        return ()
-    bench, wrong = space.bench, dict[str, None]()
-    model = plan.of.write(plan)[0].model
-    for runner in runners:
-        space.budget.spend("judge", len(bench.samples))
-        with suppress(CaseError, RunFailed):
-            results = run_as_file(model, bench.samples, bench.references, runner)
-            failing = _failing(bench.samples, bench.references, results, plan.of.case)
-            wrong |= {bench.samples.ids[i]: None for i in failing}
-    return tuple(wrong)
 
 
 def demand_files(space: Space, heldout: HeldOut) -> None:
@@ -332,7 +232,7 @@ def demand_files(space: Space, heldout: HeldOut) -> None:
     places = [i for i, name in enumerate(bench.samples.ids) if name in heldout.demanding]
     if places:
         references = tuple(bench.references[i] for i in places)
-        bench.demand(Filed(space, bench.samples.select(places), references))
+        bench.demand(Filed(space, bench.samples.select(places), references), heldout.demanding)
 
 
 @dataclass(frozen=True)
@@ -441,7 +341,7 @@ def lowest_sums(
             sample = passes[0].samples[0]
             shapes = seen_shapes(case.network, sample, runtime=settings.runtime)
         names = set(map(node_name, summing))
-        counted = (n for n in case.network.nodes() if node_name(n) in names)
+        counted = (n for n in case.network.all_nodes() if node_name(n) in names)
         if low_sum_work(counted, shapes) > ADDITIONS:
             return "fp32"
         if opset_of(candidate) < MIN_OPSET:

@@ -365,7 +365,7 @@ def plan_of(
         network,
         variant.roles,
         assigned.kept,
-        space.evidence.guards,
+        (*space.evidence.guards, *space.deciding),
         chosen | dict(forced.kept),
         result.excess_without,
         nonfinite_without=result.nonfinite_without,

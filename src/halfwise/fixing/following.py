@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from functools import cache
-from math import inf, isfinite, isinf, prod
-from pathlib import Path
+from math import inf, isfinite, isinf
 
 import onnx_ir as ir
 
@@ -13,14 +11,12 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.roles import Role, Roles, bodies, is_float, with_bodies
 from halfwise.judging.deciding import (
     MOST_TRIED,
     Deciding,
@@ -33,11 +29,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 
 TENSORS = 32
-"""Tensors of both models held at a time, which bounds memory; as many errors are shown if nothing
-had to be followed. Our choice."""
-MOST_ELEMENTS = 1 << 18
-"""Of each tensor whose error is shown so: `TENSORS` in FP32 of both models take 64 MiB at most."""
-
+"""Tensors of both models held at a time, which bounds memory. Our choice."""
 Stage = Callable[[str], AbstractContextManager[None]]
 
 
@@ -112,30 +104,6 @@ def _followed(
     return path, followed.model_copy(update={"decided": decided, "out_of_time": out_of_time})
 
 
-def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
-    """Add the error along the user's model, everything low, if none was followed.
-
-    For readers only; it decides nothing. Skipped if time is up, if everything low passed by so much
-    that nothing was looked at closer, if the all-low model cannot be loaded, or if the run writes
-    no folder.
-    """
-    space, variant = fixed.original, fixed.original.variant
-    late = {"seconds", "interrupt"}.intersection(fixed.space.budget.ended_by)
-    if folder is None or fixed.growth or late or space.evidence.closer is not None:
-        return fixed
-    network, sample = variant.case.network, space.bench.samples[0]
-    runtime = variant.settings.runtime
-    with suppress(CaseError, RunFailed):
-        sizes = {n: prod(s) for n, s in variant.shapes.items()}
-        names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= MOST_ELEMENTS]
-        few = min(len(names), TENSORS)
-        shown = [names[(i + 1) * len(names) // few - 1] for i in range(few)]
-        written, _ = variant.write(variant.plan(frozenset()))
-        low = emulate_typed(written.model, accumulate=variant.settings.accumulate)
-        return replace(fixed, growth=growth(network, low, shown, sample, runtime=runtime))
-    return fixed
-
-
 BORN_HERE = 0.2
 """An error may originate at a node if its inputs have less than this share of it. Our choice.
 
@@ -144,11 +112,11 @@ that affects no output. Trials decide (`halfwise.fixing.following`)."""
 
 
 def computed(network: Network, roles: Roles) -> list[TensorName]:
-    """Return the float outputs of compute nodes, in graph order."""
+    """Return the float outputs of compute nodes, and of nodes with bodies, in graph order."""
     return [
         tensor_name(v)
         for n in network.nodes()
-        if roles[node_name(n)].role is Role.COMPUTE
+        if roles.of(n).role is Role.COMPUTE or bodies(n)
         for v in n.outputs
         if v.name and is_float(v)
     ]
@@ -269,7 +237,7 @@ def follow(
         progress: Called before each run of a sample with the nodes tried and their total. It may
             raise `OutOfTime`: results so far are then returned.
     """
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     places = _places(growth) if max(errors) > 0 else []
     order, tried = worst_first(errors), list[NodeName]()
 
@@ -313,10 +281,10 @@ def _origin(
 ) -> Origin | None:
     """Return where the error at a step originates, if FP32 around it leaves a finite one."""
     node = nodes[step.node]
-    before, after = _before([node], roles), _readers([node], nodes, roles)
-    around = [*before, *after, *_readers(after, nodes, roles)]
+    before, after = _before([node], roles), _readers([node], roles)
+    around = [*before, *after, *_readers(after, roles)]
     around += _before(before, roles) if step.inherited > 0 else []
-    near = _deciders((node, *around), roles)
+    near = _computing((node, *around), roles)
     group = frozenset(near)
     if remaining(group) == inf:
         return None
@@ -330,7 +298,7 @@ def _origin(
     in_order = tuple(n for n in nodes if n in group)
     first = step.node if step.node in group else in_order[0]
     origin = Origin(node=first, kept=in_order, error=remaining(group))
-    enlarges = step.inherited > 0 and not group.isdisjoint(_deciders(before, roles))
+    enlarges = step.inherited > 0 and not group.isdisjoint(_computing(before, roles))
     if first == step.node and enlarges:
         return origin.model_copy(update={"read": step.inherited, "made": step.error})
     return origin
@@ -348,14 +316,12 @@ def _before(nodes: Iterable[ir.Node], roles: Roles) -> list[ir.Node]:
     return [n for v in values for n in producers(v, roles)]
 
 
-def _deciders(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
-    deciders = dict.fromkeys(roles.part(n).decider for n in nodes)
-    return [d for d in deciders if roles[d].role is Role.COMPUTE]
+def _computing(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
+    every = dict.fromkeys(node_name(inner) for node in nodes for inner in with_bodies(node))
+    return [n for n in every if roles[n].role is Role.COMPUTE]
 
 
-def _readers(
-    group: Sequence[ir.Node], nodes: Mapping[NodeName, ir.Node], roles: Roles
-) -> list[ir.Node]:
-    """Return the readers of a group's outputs; for a node in a body, the owner of the body."""
+def _readers(group: Sequence[ir.Node], roles: Roles) -> list[ir.Node]:
+    """Return the readers of a group's outputs, in bodies too."""
     outputs = (v for n in group for v in n.outputs if is_float(v))
-    return [nodes[roles.part(n).decider] for v in outputs for n, _ in consumers(v, roles)]
+    return [n for v in outputs for n, _ in consumers(v, roles)]

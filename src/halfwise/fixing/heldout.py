@@ -80,6 +80,10 @@ class HeldOut:
         """Their reference outputs."""
         return self.rest_references if self.unseen else self._searched
 
+    def demand(self, samples: Sequence[str]) -> None:
+        """Demand of plans that their files pass on further samples of the search."""
+        self.demanding += tuple(samples)
+
     def may_join(self, judged: Judged) -> bool:
         """Return whether samples fail and others would be left to judge.
 

@@ -1,39 +1,90 @@
 """The stages of a run in order: the table of contents of halfwise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
-from typing import Any
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.curve import MEASURED, TradeOff
+from halfwise.fixing.bench import Bench, Outcome, Tolerance
+from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import Decisions, demand_files, wrong_on_targets
+from halfwise.fixing.filed import demand_files, wrong_as_file
 from halfwise.fixing.fixed import Fixed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
-from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper
+from halfwise.fixing.plan.plan import NONE, Plan, Variant
+from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, unsupported
 from halfwise.fixing.plan.rules import starting_plan
-from halfwise.fixing.remarks import plan_remarks
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
 from halfwise.fixing.stages import Stages
 from halfwise.fixing.verdicts import Verdicts
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.progress import Watcher
 from halfwise.records import Guard, Remark, Repair, Run, Verdict
-from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
+
+
+def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> Iterator[Remark]:
+    """Yield remarks on a plan and its model.
+
+    Args:
+        space: The plans, after a search.
+        result: The plan.
+        baseline: Verdict on everything low.
+    """
+    variant, settings, fmt = space.variant, space.variant.settings, space.variant.settings.fmt
+    yield from end_remarks(space)
+    yield from _looked_at(space)
+    if note := space.start.note:
+        numbers = {**note.numbers, "plan": len(result.kept)}
+        yield note.model_copy(update={"numbers": numbers})
+    kept = result.kept - frozenset(variant.forced.kept) - space.held_nodes
+    lowest: Outcome | None = space.bench.recall(space.plan(space.islands), "samples")
+    fails = lowest is not None and not lowest.passed
+    if kept and space.searches and baseline.passed and fails:
+        pinned = sum(1 for _ in unsupported(variant.case.network, variant.roles))
+        headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
+        numbers = {"own": len(variant.islands), "pinned": pinned, "margin": settings.margin}
+        yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
+
+
+def _looked_at(space: LowSpace) -> Iterator[Remark]:
+    """Yield on how many samples elements were visited, if fewer than all were enough."""
+    if space.evidence.closer is not None:
+        observations = space.evidence.observations
+        looked = min(
+            (o.detail.samples for o in observations.tensors if o.detail is not None), default=0
+        )
+        yield Remark(
+            kind="first-look", numbers={"samples": looked, "size": len(observations.samples)}
+        )
+
+
+def end_remarks(space: LowSpace) -> Iterator[Remark]:
+    """Yield remarks on the inputs and outputs of the mixed model."""
+    variant, fmt = space.variant, space.variant.settings.fmt
+    low = {"low": fmt.name}
+    if other := sorted(variant.case.stored.io.keys() - variant.low_io):
+        yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})
+    every = frozenset(variant.roles)
+    for c in adjusted_constants(variant.case.network, variant.roles, every, fmt, variant.low_io):
+        numbers = {"minimum": c.minimum, "maximum": c.maximum}
+        yield Remark(kind="constant", names={"tensor": c.name, **low}, numbers=numbers)
+    for o in space.evidence.observations.tensors:
+        beyond = o.absmax >= fmt.overflow_threshold
+        if o.producer is None and o.tensor in variant.low_io and beyond:
+            names = {"tensor": o.tensor, **low}
+            yield Remark(kind="input", names=names, numbers={"value": o.absmax})
+
 
 UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
 """What is known before a search."""
@@ -128,11 +179,6 @@ class _Found:
     late: int = 0
 
     @property
-    def is_futile(self) -> bool:
-        """Whether a search ended early because no plan that passes gains."""
-        return any(step.kind == "futile" for step in self.result.steps)
-
-    @property
     def original(self) -> LowSpace | None:
         """The plans of the network without repairs, if this has some."""
         return self.space.original if isinstance(self.space, LowSpace) else None
@@ -141,11 +187,6 @@ class _Found:
         """Return the same with further remarks."""
         steps = (*self.result.steps, *steps)
         return replace(self, result=replace(self.result, steps=steps))
-
-    def instead(self, kept: Nodes) -> "_Found":
-        """Return another plan of the same search, of which no trial of single nodes is known."""
-        unknown: dict[str, Any] = {"excess_without": {}, "nonfinite_without": NONE}
-        return replace(self, result=replace(self.result, kept=kept, minimal=False, **unknown))
 
 
 @dataclass(frozen=True)
@@ -231,43 +272,23 @@ class _Fix:
 
     def rounds(self, found: _Found) -> Fixed:
         """Search until a plan holds at every depth, or none is left that may."""
-        found, best = self._searched(found), None
-        certified = False  # held-out samples may reject the plan: its certificate is the last
-        while True:
-            sound = self._sound(found)
-            certified, found = certified and sound is found, sound
-            plan = self._settled(found)
-            judged = self._judged(found, plan)
-            if found.result.passed and judged.verdict.passed:
-                best = found, plan
-            if self._may_go_on(found, judged):
-                found, certified = self._joined(found, judged), False
-                continue
-            is_last = certified or found.result.exhausted or found.is_futile
-            if is_last or not found.result.passed:
-                break
-            reduced, certified = found.result.kept, True
-            found = self._searched(found, certify=True)
-            if found.result.kept == reduced:
-                break
-        passed = found.result.passed
-        if best is not None and not judged.verdict.passed:
-            (found, plan), passed = self._returned(found, *best), False
-            judged = self._judged(found, plan)
+        found = self._sound(self._searched(found))
+        while self._may_go_on(found, judged := self._judged(found, plan := self._settled(found))):
+            found = self._sound(self._joined(found, judged))
         verdict = judged.verdict
-        if not passed and verdict.passed:
+        if verdict.passed and not found.result.passed:
             with self.stage("judge"):
                 written, _ = self.verdicts.write(plan)
                 verdict = self.verdicts.searched_too(found.space, verdict, written)
         return self._fixed(found, plan, verdict)
 
-    def _searched(self, found: _Found, *, certify: bool = False) -> _Found:
+    def _searched(self, found: _Found) -> _Found:
         """Return the cheapest plan, from what `found` keeps."""
         space, result = found.space, found.result
         late = found.late + space.budget.is_spent
-        with self.stage("certify" if certify else "search"):
+        with self.stage("search"):
             gives_up = late >= MOST_FAILURES
-            result = space.find(result.kept, certify=certify, steps=result.steps, gives_up=gives_up)
+            result = space.find(result.kept, steps=result.steps, gives_up=gives_up)
         return replace(found, result=result, late=late)
 
     def _settled(self, found: _Found) -> Plan:
@@ -282,73 +303,46 @@ class _Fix:
     def _sound(self, found: _Found) -> _Found:
         """Return a plan that holds on the calibration samples beyond the emulation of the search.
 
-        If one does not, more nodes are held, and the search goes on; unless a plan that is known
-        to hold costs clearly less than with them. One chosen by the user stays as it is.
+        If something is infinite inside, more nodes are held; if its file fails, those of others
+        have to pass; and the search goes on. One chosen by the user stays as it is.
         """
         while found.result.passed and found.late < MOST_FAILURES:
-            space, kept = found.space, found.result.kept
-            guards = self._against(found, self._settled(found))
-            if space.chosen is not None or not (guards or self._demands(found)):
+            space, plan = found.space, self._settled(found)
+            with self.stage("judge"), space.budget.counted():
+                written, _ = self.verdicts.write(plan)
+                guards = Depths(space, self.heldout).inside(plan, written).guards
+            if space.chosen is not None:
                 return found
-            if not guards:
-                found = self._searched(found)
-                continue
-            infinite = all(guard.kind == "infinite" for guard in guards)
-            with_them = kept.union(*map(space.variant.holdable, guards))
-            if infinite and (other := self._cheaper(space, with_them)) is not None:
-                self.watcher.note(
-                    f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it "
-                    "takes"
-                )
-                note = Remark(kind="sounder", numbers={"kept": len(kept)})
-                return found.instead(other).noting(note)
-            space = space.holding(guards)
-            many, held = len(guards), count(len(space.held_nodes), "node")
-            why = f"{count(many, 'tensor')} {verb(many, 'is', 'are')} infinite inside"
-            if not infinite:
-                changes = f"{count(many, 'decision')} {verb(many, 'changes', 'change')}"
-                why = f"{changes} without rounding between nodes"
-            self.watcher.note(f"the outputs pass, but {why}; {held} held in FP32 in total")
-            self._look_closer(space)
-            found = self._searched(replace(found, space=space))
+            if guards:
+                found = self._without_infinities(found, guards)
+            elif (demanding := self._demanding(space, plan)) is not None:
+                found = self._searched(replace(found, space=demanding))
+            else:
+                return found
         return found
 
-    def _demands(self, found: _Found) -> bool:
-        """Demand that files pass where targets fail the plan; return whether a sample is new."""
-        space, plan = found.space, self._settled(found)
+    def _without_infinities(self, found: _Found, guards: Sequence[Guard]) -> _Found:
+        """Return a plan with more nodes held."""
+        space = found.space.holding(guards)
+        many, held = len(guards), count(len(space.held_nodes), "node")
+        self.watcher.note(
+            f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
+            f"inside; {held} held in FP32 in total"
+        )
+        self._look_closer(space)
+        return self._searched(replace(found, space=space))
+
+    def _demanding(self, space: Space, plan: Plan) -> Space | None:
+        """Demand that files pass where this plan's fails; None if that is no new sample."""
         with self.stage("judge"), space.budget.counted():
-            known = self.heldout.demanding
-            wrong = lambda: wrong_on_targets(space, plan)  # noqa: E731
-            new = set(space.bench.once(plan, "targets", wrong, known) or ()).difference(known)
-        if new:
-            self.watcher.note(f"{count(len(new), 'sample')} of the search fail in targets")
-            self.heldout.demanding += tuple(new)
-            demand_files(space, self.heldout)
-        return bool(new)
-
-    def _against(self, found: _Found, plan: Plan) -> Sequence[Guard]:
-        """Return what a plan must keep so that it holds beyond the emulation of the search."""
-        with self.stage("judge"), found.space.budget.counted():
-            written, _ = self.verdicts.write(plan)
-            infinite = Depths(found.space, self.heldout).inside(plan, written).guards
-            if found.space.chosen is not None:
-                return ()
-            return infinite or Decisions(found.space).guards(plan, written)
-
-    def _cheaper(self, space: Space, kept: Nodes) -> Nodes | None:
-        """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
-        depths = Depths(space, self.heldout)
-        plans = [p for p, tried in space.tried().items() if tried.passed and space.held_nodes <= p]
-        plans = clearly_cheaper(plans, space.cost, kept, space.choices)
-        plans = sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:MEASURED]
-
-        def look() -> Nodes | None:
-            passing = (plan for plan in plans if space.evaluate(plan).passed)
-            return next(
-                (plan for plan in passing if not depths.look_inside(space.plan(plan))), None
-            )
-
-        return space.budget.within("search", look, None)
+            wrong = space.bench.once(plan, "wrong", lambda: wrong_as_file(space, plan))
+        new = [name for name in wrong.samples if name not in self.heldout.demanding]
+        if not new:
+            return None
+        self.watcher.note(f"{count(len(new), 'sample')} of the search fail as the file runs")
+        self.heldout.demand(new)
+        demand_files(space, self.heldout)
+        return replace(space, deciding=(*space.deciding, *wrong.guards))
 
     def _joined(self, found: _Found, judged: Judged) -> _Found:
         """Let held-out samples that fail join; return a plan, perhaps with other repairs.
@@ -372,18 +366,6 @@ class _Fix:
         goes_on = found.result.passed and found.space.searches and found.late < MOST_FAILURES
         return goes_on and self.heldout.may_join(judged)
 
-    def _returned(self, failed: _Found, passed: _Found, plan: Plan) -> tuple[_Found, Plan]:
-        """Go back to the plan that passed on held-out samples, as a later one fails there."""
-        space = passed.space
-        space.observed.catch_up(space.variant, space.bench.samples)
-        space.bench.once(replace(plan, bf16=NONE, tf32=False), "types", lambda: plan)
-        # What may be infinite inside it, on samples that joined too.
-        Depths(space, self.heldout).inside(plan)
-        note = Remark(kind="refused", numbers={"elements": len(failed.result.kept)})
-        self.watcher.note(remark(note))
-        result = replace(passed.result, steps=failed.result.steps)
-        return replace(passed, result=result).noting(note), plan
-
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result
         rewritten, placed = self.verdicts.write(plan)
@@ -396,14 +378,14 @@ class _Fix:
                 curve = curve.model_copy(update={"unrepaired": bare})
         if isinstance(space, LowSpace):
             remarks = [*self.notes, *found.undone]
-            remarks += plan_remarks(space, result, followed, self.baseline)
+            remarks += plan_remarks(space, result, self.baseline)
             record = plan_of(space, plan, result, placed, rewritten.casts, remarks)
         else:
             assert isinstance(space, Int8Space)
             assert below is not None
             record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
         bench = space.bench
-        bench.release()  # after the remarks, which may try plans
+        bench.release()
         return Fixed(
             rewritten=rewritten,
             observations=space.evidence.observations,

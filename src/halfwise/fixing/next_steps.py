@@ -13,7 +13,6 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.graph.aside import Aside
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.roles import bodies
 from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
@@ -200,8 +199,6 @@ def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
     unclear = kinds & _UNCLEAR or not (kinds or low.end in ("lost", "unfetched"))
     since = {"since": text_of(FIRST_WITH["strong typing by default"])}
     steps = (
-        (low.end == "lost", Step(kind="lost", names=rung)),
-        (low.end == "unfetched", Step(kind="unfetched", names=rung)),
         (kinds & _UNBUILT, Step(kind="modernize", names=rung, command=modernize)),
         (
             "ignored" in kinds and engines.typing == "weak",
@@ -251,7 +248,9 @@ def next_steps(
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
     if verdict.required_worth is not None:
-        steps = (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
+        cheap = cheaper(fixed.curve, verdict.required_worth, out)
+        late = verdict.required_worth >= 1 and bool(fixed.plan.keep)
+        steps = (*lower, *cheap, *(_unfinished(fixed.search) if late else ()))
     elif not verdict.passed:
         other = choosing(fixed.curve, out) if _is_off(verdict) and not devices else ()
         steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
@@ -260,41 +259,22 @@ def next_steps(
     else:
         strong, *older = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
-        idle = dear or (worth is not None and not worth.gains)
         proof = _proving(case, request, out)
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, *older)
-        unbuilt = tuple(_unbuilt(case))
-        built = unbuilt or built
+        if any(note.kind == "unbuilt" for note in case.notes):
+            built = ()
+        elif own := dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n)):
+            built = (Step(kind="unfused", names={"operators": listed(list(own), 3)}),)
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         first = _unfinished(fixed.search) if stopped else ()
-        more = cheaper(worth) if worth is not None and idle else ()
-        steps = (*first, *why, *built, *more)
-    steps = (*_limits(case, "frozen"), *steps)
+        steps = (*first, *why, *built)
     if case.network.path is None or all(
         note.kind not in ("linted", "unbuilt", "frozen") for note in case.notes
     ):
         return steps
     lint = ("halfwise", "lint", argument(case.network.path))
     return (*steps, Step(kind="lint", command=lint))
-
-
-def _unbuilt(case: Case) -> Iterator[Step]:
-    """Yield why no TensorRT builds the model, if that is known."""
-    yield from _limits(case, "unbuilt")
-    own = dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n))
-    if own:
-        yield Step(kind="unfused", names={"operators": listed(list(own), 3)})
-
-
-def _limits(case: Case, kind: Literal["unbuilt", "frozen"]) -> Iterator[Step]:
-    for note in case.notes:
-        if note.kind == kind:
-            reasons, more = note.facts["reasons"], note.facts["more"]
-            assert isinstance(reasons, tuple)
-            assert isinstance(more, int)
-            items = tuple(map(str, reasons))
-            yield Step(kind=kind, items=items, numbers={"further": more})
 
 
 def _keeps_all(plan: Plan) -> bool:
@@ -321,10 +301,7 @@ def _after_failure(
     verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
 ) -> Iterator[Step]:
     broken = _is_off(verdict)
-    if broken and fixed.space.variant.settings.rules.only:
-        harmed = list(dict.fromkeys(guard.node for guard in fixed.guards))
-        yield Step(kind="not-only", names={"nodes": listed(harmed)} if harmed else {})
-    elif broken and fixed.plan.lowered:
+    if broken and fixed.plan.lowered:
         yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
     if fixed.search.exhausted:
         yield Step(kind="search-on", names={"more": lacking(fixed.search)})
@@ -369,30 +346,19 @@ def after_untested(verdict: Verdict, kept: frozenset[NodeName] = frozenset()) ->
     return (*few, Step(kind="untested", names=options if nodes else {}, items=nodes))
 
 
-def _after_cost(
-    required: float, fixed: Fixed, worth: Worth | None, engines: Engines | None
-) -> Iterator[Step]:
-    # Engines that refuted all plans but FP32 outweigh predictions about plans.
-    if worth is not None and (engines is None or not engines.full):
-        yield from cheaper(worth, required)
-    if required >= 1 and fixed.plan.keep:
-        yield from _unfinished(fixed.search)
-
-
 def _unfinished(search: Search) -> Iterator[Step]:
     if search.exhausted:
         yield Step(kind="keep-less", names={"more": lacking(search)})
 
 
-def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
-    """Yield what to do about a plan that costs more than `required`, or gains too little."""
-    limit = {} if required is None else {"required": required}
-    if near := worth.nearest:
-        numbers = {"kept": near.kept, "cost": near.cost, "error": near.error}
-        names = {"passes": ""} if near.passes else {"margin": ""} if near.error <= 1 else {}
-        yield Step(kind="near-plan", names=names, numbers={**limit, **numbers})
-    elif limit:
-        yield Step(kind="no-near-plan", numbers=limit)
+def cheaper(curve: Curve, most: float, out: Path | None) -> tuple[Step, ...]:
+    """Return the command that takes the most exact plan within a cost, if one was measured."""
+    fits = any(point.price <= most and not point.is_bound for point in curve.points)
+    if out is None or not fits:
+        return ()
+    chosen = argument(out.with_name(f"{out.name}.chosen"))
+    words = ("halfwise", "choose", argument(out), "--worth", f"{most:g}", "-o", chosen)
+    return (Step(kind="choose-cost", numbers={"required": most}, command=words),)
 
 
 def _is_off(verdict: Verdict) -> bool:
@@ -440,7 +406,7 @@ def building(
     """
     strong = _strong(case.network, case.aside, plan, profiles, out)
     names = planned_nodes(plan)
-    inner = any(bodies(node) for node in case.network.nodes() if node_name(node) in names)
+    inner = not names <= set(map(node_name, case.network.nodes()))
     if plan.low == "bf16" or inner or out is None or case.network.path is None:
         return (strong,)
     # Into a folder: if nodes have no names of their own, a model with names is written there.

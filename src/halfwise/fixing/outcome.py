@@ -2,11 +2,10 @@
 
 import functools
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from math import inf, isfinite
 from pathlib import Path
 
 import onnx_ir as ir
@@ -47,7 +46,6 @@ from halfwise.records import (
     Engines,
     Failure,
     GivenEngine,
-    NearPlan,
     NodeName,
     Provenance,
     Run,
@@ -91,7 +89,7 @@ def fix_run(
     heldout = fixed.heldout.rest, fixed.heldout.rest_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     kept = frozenset(k.node for k in fixed.plan.searched)
-    worth = worth_of(fixed.space, fixed.assigned, engines, request.require_worth)
+    worth = worth_of(fixed.space, fixed.assigned, engines)
     verdict = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
     fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
@@ -328,12 +326,7 @@ def with_unjudged(
     return verdict.model_copy(update={"judged": judged, "unjudged": unjudged})
 
 
-def worth_of(
-    space: Space,
-    plan: Plan,
-    engines: Engines | None = None,
-    required: float | None = None,
-) -> Worth | None:
+def worth_of(space: Space, plan: Plan, engines: Engines | None = None) -> Worth | None:
     """Return the worth of a plan.
 
     None if shapes are unknown, including those in bodies, and if the model only moves data, which
@@ -343,8 +336,6 @@ def worth_of(
         space: The plans, after a search.
         plan: The plan, with its types.
         engines: Results of real engines; measured times take precedence.
-        required: Maximum cost, if any. If the plan exceeds it, `nearest` is a plan predicted to
-            stay within it.
     """
     variant, cost = space.variant, space.variant.cost(plan)
     prices = variant.prices
@@ -352,17 +343,7 @@ def worth_of(
         return None
     full = engines is not None and engines.full
     predicted = Worth(cost=prices.fp32 if full else cost, fp32=prices.fp32)
-    worth = _timed(predicted, engines, variant.settings.fmt.name.upper())
-    fits: Callable[[float], bool]
-    if required is not None and worth.ratio > required:
-        # If an engine took longer than predicted, only cheaper plans help.
-        fits = lambda price: price <= required and price < predicted.cost  # noqa: E731
-    elif worth.gains or not worth.model_copy(update={"cost": 1.0, "measured": None}).gains:
-        return worth
-    else:
-        fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
-    # If no plan is delivered, engines have refuted the emulation.
-    return worth.model_copy(update={"nearest": None if full else _nearest(space, fits)})
+    return _timed(predicted, engines, variant.settings.fmt.name.upper())
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
@@ -429,33 +410,6 @@ def _roles(network: Network, low: ir.DataType) -> Roles:
         inputs = role.inputs or (True,) * len(node.inputs)  # a Q takes what a Flatten gives it
         changed[node_name(node)] = replace(role, role=Role.COMPUTE, inputs=inputs)
     return Roles(changed)
-
-
-def _nearest(space: Space, fits: Callable[[float], bool]) -> NearPlan | None:
-    """Return the tried plan of smallest error whose cost fits, of those tried in time.
-
-    Excludes plans that do not hold or lack what the user keeps, and plans with an error that no
-    tolerance accepts.
-    """
-    tried, near = space.tried(), list[NearPlan]()
-
-    def look() -> None:
-        least = inf
-        finite = (kept for kept in tried if isfinite(tried[kept].excess))
-        for kept in sorted(finite, key=lambda kept: tried[kept].excess):
-            # What failed may have a larger error than was seen, no smaller one.
-            if tried[kept].excess > least:
-                break
-            cost = space.variant.cost(space.fresh(kept))
-            if not (space.held_nodes | space.ruled <= kept and cost is not None and fits(cost)):
-                continue
-            excess = space.excess(kept)
-            if isfinite(error := excess * space.bench.tolerance.factor):
-                near.append(NearPlan(kept=len(kept), cost=cost, error=error, passes=excess <= 1))
-            least = min(least, excess)
-
-    space.budget.within("worth", look, None)
-    return min(near, key=lambda plan: (plan.error, plan.cost), default=None)
 
 
 def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:

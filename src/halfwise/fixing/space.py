@@ -2,20 +2,22 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Self
 
 from halfwise.case import Chosen, Samples
-from halfwise.emulation.budget import Budget, OutOfTime
+from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
-from halfwise.fixing.plan.guide import Guide, lowered, union
+from halfwise.fixing.plan.guide import Guide, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
-from halfwise.fixing.plan.result import SearchResult, not_yet_alone, with_each_lowered
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.rules import Start
-from halfwise.fixing.plan.search import RESERVED, Search
+from halfwise.fixing.plan.search import Search
 from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
 from halfwise.interruption import interruption
@@ -32,9 +34,6 @@ Our choice."""
 BESIDE = 0.1
 """Share of the budget for what is not needed: a curve's further points, a plan that passes made
 simpler. Our choice."""
-MODELS = 24
-"""Models written and run on all samples beside the search's: with repairs, or in part BF16. Our
-choice."""
 WELL_WITHIN = 0.5
 """Up to this share of the tolerance, an error is no concern. Our choice."""
 
@@ -90,6 +89,7 @@ class Space(ABC):
         best: Reports plans that pass.
         unit: Work of one pass over the data: the number of samples at the beginning.
         held: Guards whose nodes every plan keeps in FP32, whatever the outputs show.
+        deciding: Guards on decisions that files make otherwise.
         repairs: The repairs of the network, with what was measured of them.
         start: A plan to start from.
         chosen: The plan to take instead of searching, and the user's request.
@@ -103,6 +103,7 @@ class Space(ABC):
     best: Best
     unit: int
     held: tuple[Guard, ...] = ()
+    deciding: tuple[Guard, ...] = ()
     repairs: tuple[Repair, ...] = ()
     start: Start = field(default=Start(NONE))
     chosen: Chosen | None = None
@@ -162,14 +163,17 @@ class Space(ABC):
 
     @property
     @abstractmethod
-    def guesses(self) -> tuple[Nodes, ...]:
-        """First guesses at what to keep."""
+    def suspects(self) -> list[Guard]:
+        """Guards that may name what to keep, most severe first."""
 
     @property
     def seeds(self) -> tuple[Nodes, ...]:
-        """The plans of these guesses, with what every plan keeps."""
-        forced = (self.ruled | self.held_nodes) & self.choices
-        plans = ((some & self.choices) - self.variant.lowered | forced for some in self.guesses)
+        """Plans with nothing kept, what certainly loses precision, the file's, all suspects."""
+        certain = union([frozenset(guard.nodes) for guard in self.suspects if guard.severity >= 1])
+        every = union([frozenset(guard.nodes) for guard in self.suspects])
+        of_file, forced = self.variant.of_file, (self.ruled | self.held_nodes) & self.choices
+        guesses = (NONE, certain, of_file, every | of_file)
+        plans = ((some & self.choices) - self.variant.lowered | forced for some in guesses)
         return tuple(dict.fromkeys(plans))
 
     def seed(self) -> Nodes | None:
@@ -187,8 +191,8 @@ class Space(ABC):
     @property
     def explained(self) -> Nodes:
         """Nodes that a guard names, a rule keeps, or that are held."""
-        forced = frozenset(self.variant.forced.kept)
-        return self.evidence.suspected | forced | self.held_nodes
+        named = union([frozenset(guard.nodes) for guard in (*self.suspects, *self.held)])
+        return named - self.variant.lowered | frozenset(self.variant.forced.kept)
 
     @property
     @abstractmethod
@@ -249,8 +253,7 @@ class Space(ABC):
         """Run every sample with a plan, and order later trials by its error, if time is left."""
         plan = self.fresh(kept)
         self.budget.within("emulate", lambda: self.bench.survey(plan, self.watcher), None)
-        outcome: Outcome | None = self.bench.recall(plan, "samples")
-        if outcome is not None and outcome.passed:
+        if self.bench.recall(plan, "samples") is not None and self.bench.evaluate(plan).passed:
             self.take(kept)
 
     # --- the search ----------------------------------------------------------------------------
@@ -282,9 +285,6 @@ class Space(ABC):
         start = NONE if gives_up else self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
         result = search.run(previous & self.choices, certify=certify)
-        alone = not_yet_alone(result, self.held_nodes) - frozenset(self.variant.forced.kept)
-        if certify and alone and not result.exhausted:
-            result = with_each_lowered(result, alone, self.evaluate, self.budget)
         return self._completed(result)
 
     def _completed(self, result: SearchResult) -> SearchResult:
@@ -292,13 +292,13 @@ class Space(ABC):
         return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
-        nodes = map(node_name, self.variant.case.network.nodes())
+        nodes = map(node_name, self.variant.case.network.all_nodes())
         free = self.choices - self.variant.lowered
         return Search(
             nodes=[name for name in nodes if name in free],
             forced=free & (self.ruled | self.held_nodes),
-            suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
-            certain=len(self.evidence.certain),
+            suspects=[frozenset(guard.nodes) for guard in self.suspects],
+            certain=sum(guard.severity >= 1 for guard in self.suspects),
             classes=self.variant.classes,
             evaluate=self.evaluate,
             contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
@@ -356,7 +356,8 @@ class LowSpace(Space):
         """
         variant = variant or self.variant.with_repairs(repairs)
         made = self.of(variant, self.bench, self.observed, self.budget, self.watcher)
-        self.observed.look(variant, self.bench.samples)
+        if self.observed.get(variant) is None:
+            self.observed.look(variant, self.bench.samples)
         return replace(made, original=self.original or self, repairs=tuple(repairs))
 
     @property
@@ -399,14 +400,14 @@ class LowSpace(Space):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """All guards: from the evidence, and those that are held."""
-        return (*self.evidence.guards, *self.held)
+        """All guards: from the evidence and from files, and those that are held."""
+        return (*self.evidence.guards, *self.deciding, *self.held)
 
     @property
-    def guesses(self) -> tuple[Nodes, ...]:
-        """Nothing, what certainly loses precision, what the file keeps, all suspects."""
-        evidence, of_file = self.evidence, self.variant.of_file
-        return NONE, union(evidence.certain), of_file, evidence.suspected | of_file
+    def suspects(self) -> list[Guard]:
+        """Guards that may name what to keep, most severe first."""
+        guards = (*self.evidence.guards, *self.deciding)
+        return sorted(guards, key=lambda guard: -guard.severity)
 
     @property
     def is_safe(self) -> bool:
@@ -425,42 +426,32 @@ class LowSpace(Space):
 
 
 def _typed(space: LowSpace, fp32: Plan) -> Plan:
-    """Return a passing plan with the BF16 and TF32 that still pass and cost less.
+    """Return the cheapest plan that passes with BF16, TF32 or both in place of FP32, else `fp32`.
 
-    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MODELS` trials,
-    within the budget. Casts count as cost, so a single node seldom gains. TF32 is for all products
-    or for none. With every node kept, all stay FP32: that is the original, not a plan.
+    Each for all nodes that may have it: Casts count as cost, so a few seldom gain, and engines have
+    one switch for TF32. With every node kept, all stay FP32: that is the original, not a plan.
     """
     variant, kept = space.variant, fp32.kept
-    best, tried = fp32, {kept}
-    if kept >= space.choices - variant.lowered:
-        return fp32
+    bf16, may_have_tf32 = kept & variant.may_have_bf16, bool(kept & variant.may_have_tf32)
+    plans = {replace(fp32, bf16=b, tf32=t) for b in (NONE, bf16) for t in (False, may_have_tf32)}
+    most = variant.cost(fp32) or inf
+
+    def cost(plan: Plan) -> float:
+        return variant.cost(plan) or 0.0
 
     def passes(plan: Plan) -> bool:
-        nonlocal best
-        cost, least = variant.cost(plan), variant.cost(best)
-        is_cheaper = cost is None or least is None or cost < least
-        if len(tried) == MODELS or not is_cheaper:
-            return False
         space.budget.check()
-        tried.add(plan.bf16)
-        try:
-            passed = space.bench.excess(plan) <= 1
-        except CaseError:  # its opset or a custom operator lacks the type
-            return False
-        best = plan if passed else best
-        return passed
+        with suppress(CaseError):  # its opset or a custom operator lacks the type
+            return space.bench.excess(plan) <= 1
+        return False
 
-    nodes = map(node_name, variant.case.network.nodes())
-    free = [name for name in nodes if name in kept & variant.may_have_bf16]
-    try:
-        with space.budget.bounding():
-            lowered(kept, free, lambda others: passes(replace(fp32, bf16=kept - others)))
-            if variant.may_have_tf32 & kept - best.bf16:
-                passes(replace(best, tf32=True))
-    except OutOfTime:
-        space.budget.leave_out("search")
-    return best
+    def look() -> Plan:
+        cheaper = sorted((plan for plan in plans - {fp32} if cost(plan) < most), key=cost)
+        return next(filter(passes, cheaper), fp32)
+
+    if kept >= space.choices - variant.lowered:
+        return fp32
+    return space.budget.within("search", look, fp32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -505,9 +496,9 @@ class Int8Space(Space):
         return self.held
 
     @property
-    def guesses(self) -> tuple[Nodes, ...]:
-        """Nothing, as nothing is known yet."""
-        return (NONE,)
+    def suspects(self) -> list[Guard]:
+        """None: no guard shows where INT8 loses accuracy."""
+        return []
 
     @property
     def is_safe(self) -> bool:
@@ -556,11 +547,8 @@ class Int8Space(Space):
         used = lambda: self.bench.evaluations + bool(self.quantisation.sums)  # noqa: E731
         return replace(
             super()._search(steps, passing, start),
-            suspects=[],  # no guard shows where INT8 loses accuracy
-            certain=0,
             form=LEFT_OUT,
             safe=self.passes_below,
             ration=self.ration,
             used=used,
-            reserved=RESERVED if len(self.variant.case.heldout) > 1 else 0.0,
         )

@@ -7,7 +7,7 @@ from math import inf
 from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.filed import Decisions
+from halfwise.fixing.filed import judged_plan_as_file
 from halfwise.fixing.plan.plan import Plan, Written
 from halfwise.fixing.space import WELL_WITHIN, Space
 from halfwise.graph.casts import Rewritten
@@ -97,7 +97,7 @@ class Verdicts:
             emulated = self._emulate(depths.space, written, samples)
         depths.take(plan, written, emulated.results)
         judged = depths.judged_inside(self._judge(depths, written, emulated), plan, written)
-        return Decisions(depths.space).judged(judged, plan, written, samples, references)
+        return judged_plan_as_file(judged, depths.space, plan, written, samples, references)
 
     def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:
         """Fail a verdict if the model fails on samples that the search saw.

@@ -2,7 +2,8 @@
 
 A low node's float slots get the low type; every other node stays FP32 or gets BF16. If a consumer
 needs another type than the producer outputs, a Cast is inserted: one per value and type. The same
-holds in the bodies of a low If, Loop or Scan; a value read from outside is cast outside. An FP32
+holds in the bodies of If, Loop and Scan, which take and give FP32; what they read from outside is
+cast outside. An FP32
 product that a builder would compute in the low format gets an anchor (`anchors.py`). Mathematics,
 names and order of nodes do not change; with every node in FP32, the result is the original.
 """
@@ -17,8 +18,16 @@ from numpy.typing import NDArray
 
 from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.anchors import anchor, is_anchor
-from halfwise.graph.model import Names, Network, constant_array, graphs_of, is_standard, tensor_name
-from halfwise.graph.roles import Part, Role, Roles, is_float
+from halfwise.graph.model import (
+    Names,
+    Network,
+    constant_array,
+    graphs_of,
+    is_standard,
+    node_name,
+    tensor_name,
+)
+from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces
 from halfwise.records import AdjustedConstant, NodeName, TensorName
 
@@ -119,15 +128,6 @@ def reads_low_weights(model: ir.Model) -> bool:
     return any(not is_standard(use.node, "Cast") for v in low for use in v.uses())
 
 
-def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:
-    """Lower the bodies of a low If, Loop or Scan, nested ones too, in place.
-
-    Values they read from outside are not changed.
-    """
-    low = low_type(weights.fmt)
-    _Rewriter(graphs, roles, frozenset(), {low: weights}, low, frozenset()).run()
-
-
 def fill_of(node: ir.Node) -> ir.TensorProtocol:
     """Return the one-element tensor that a ConstantOfShape node fills its output with."""
     value = node.attributes.get("value")
@@ -147,30 +147,22 @@ def adjusted_constants(
     Arguments are as for `rewrite`.
     """
     adjusted: list[AdjustedConstant] = []
-    formals = roles.low_formals(fp32)
     for value in (v for g in network.graphs() for v in g.initializers.values()):
-        readers = _low_readers(value, roles, fp32, formals)
+        readers = _low_readers(value, roles, fp32)
         if readers or (value.is_graph_output() and value.name in low_io):
             adjusted += _adjusted(tensor_name(value), constant_array(value), fmt, readers)
     for node in (n for g in network.graphs() for n in g if is_standard(n, "ConstantOfShape")):
-        if (part := roles.part(node)).is_low(fp32):
+        if roles.is_low(node, fp32):
             fill = np.asarray(fill_of(node).numpy())
-            adjusted += _adjusted(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
+            adjusted += _adjusted(tensor_name(node.outputs[0]), fill, fmt, (node_name(node),))
     return tuple(adjusted)
 
 
-def _low_readers(
-    value: ir.Value,
-    roles: Roles,
-    fp32: frozenset[NodeName],
-    formals: Mapping[TensorName, NodeName],
-) -> tuple[NodeName, ...]:
+def _low_readers(value: ir.Value, roles: Roles, fp32: frozenset[NodeName]) -> tuple[NodeName, ...]:
     if not is_float(value):
         return ()
-    uses = ((roles.part(u.node), u.idx) for u in value.uses())
-    readers = [p.decider for p, slot in uses if p.reads_low(slot, fp32)]
-    readers += [formals[n] for n in (tensor_name(value),) if n in formals]
-    return tuple(dict.fromkeys(readers))
+    readers = (u.node for u in value.uses() if roles.reads_low(u.node, u.idx, fp32))
+    return tuple(dict.fromkeys(map(node_name, readers)))
 
 
 def adjusted_elements(array: NDArray[Any], fmt: Format) -> int:
@@ -230,8 +222,7 @@ class _Rewriter:
         self.graphs, self.roles = graphs, roles
         self.fp32, self.bf16 = fp32, bf16
         self.weights, self.low = weights, low
-        self.formals = roles.low_formals(fp32)
-        self.low_ends = low_io.union(self.formals)
+        self.low_io = low_io
         self.casts = 0
         self.names = Names(graphs)
 
@@ -242,26 +233,25 @@ class _Rewriter:
             for value in list(graph.initializers.values()):
                 self._retype_constant(value, graph)
             for value in graph.inputs:
-                if value.name in self.low_ends:
+                if value.name in self.low_io:
                     value.type = ir.TensorType(self.low)
             for node in graph:
-                part = self.roles.part(node)
-                if part.is_low(self.fp32):
-                    self._lower(node, part)
+                if self.roles.is_low(node, self.fp32):
+                    self._lower(node)
         for value in float_values:
             self._cast_where_needed(value)
         anchor(self.graphs, self.names)
         return self.casts
 
-    def _type_of(self, part: Part) -> ir.DataType:
-        return ir.DataType.BFLOAT16 if part.decider in self.bf16 else self.low
+    def _type_of(self, node: ir.Node) -> ir.DataType:
+        return ir.DataType.BFLOAT16 if node.name in self.bf16 else self.low
 
-    def _lower(self, node: ir.Node, part: Part) -> None:
-        low = self._type_of(part)
-        for value, is_low in zip(node.outputs, part.role.outputs, strict=True):
+    def _lower(self, node: ir.Node) -> None:
+        low, given = self._type_of(node), self.roles.of(node).outputs
+        for value, is_low in zip(node.outputs, given, strict=True):
             if is_low:
                 value.type = ir.TensorType(low)
-        if not any(part.role.outputs):
+        if not any(given):
             return
         if is_standard(node, "Cast"):
             node.attributes["to"] = ir.AttrInt64("to", int(low))
@@ -276,7 +266,7 @@ class _Rewriter:
         given_out = value.is_graph_output()
         wanted = self._wanted(value)
         if given_out:
-            wanted.setdefault(self.low if value.name in self.low_ends else ir.DataType.FLOAT, [])
+            wanted.setdefault(self.low if value.name in self.low_io else ir.DataType.FLOAT, [])
         lows = {low: uses for low, uses in wanted.items() if low in self.weights}
         if len(wanted) == 1 and lows:
             (low,) = lows
@@ -285,7 +275,7 @@ class _Rewriter:
             return
         for low, uses in lows.items():
             name = value.name
-            if given_low := given_out and low == self.low and name in self.low_ends:
+            if given_low := given_out and low == self.low and name in self.low_io:
                 value.name = self.names.take(f"{name}_fp32")
             else:
                 name = self.names.take(f"{name}_{_suffix(low)}")
@@ -306,7 +296,7 @@ class _Rewriter:
         wanted = self._wanted(value)
         end = None
         if value.is_graph_output():
-            end = self.low if name in self.low_ends else ir.DataType.FLOAT
+            end = self.low if name in self.low_io else ir.DataType.FLOAT
             wanted.setdefault(end, [])
         for other in [t for t in wanted if t != value.dtype]:
             suffix = _suffix(other)
@@ -334,10 +324,9 @@ class _Rewriter:
         """Return the uses of `value` by wanted type; uses that take any type are left out."""
         wanted: dict[ir.DataType, list[tuple[ir.Node, int]]] = {}
         for use in value.uses():
-            part = self.roles.part(use.node)
-            if part.role.role is not Role.BLIND:
-                reads_low = part.reads_low(use.idx, self.fp32)
-                kind = self._type_of(part) if reads_low else ir.DataType.FLOAT
+            if self.roles.of(use.node).role is not Role.BLIND:
+                reads_low = self.roles.reads_low(use.node, use.idx, self.fp32)
+                kind = self._type_of(use.node) if reads_low else ir.DataType.FLOAT
                 wanted.setdefault(kind, []).append((use.node, use.idx))
         return wanted
 

@@ -19,7 +19,7 @@ from halfwise.graph.intake import UNKNOWN, hide_unknown
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name, values_of
 from halfwise.graph.protobufs import graphs_in, said, skeleton
-from halfwise.graph.roles import FIRST_BF16_OPSET, TYPE_BLIND, bodies, is_float, roles_of
+from halfwise.graph.roles import FIRST_BF16_OPSET, TYPE_BLIND, is_float, roles_of
 from halfwise.graph.weights import LOW_TYPES, widen_weights
 from halfwise.records import NodeName, TensorName
 
@@ -60,9 +60,9 @@ def upcast(network: Network) -> tuple[Network, Stored]:
     name for a graph input, a constant or another output. Bodies of If, Loop and Scan, sequences
     and optionals are upcast too. A model without low tensors is returned unchanged.
 
-    A node is an island if it has an FP32 tensor but no low one, including its bodies, and its
-    operator's schema lets it be low in the model's own format. If no compute node is low (only
-    weights or inputs are), there are no islands.
+    A node is an island if it has an FP32 tensor but no low one, and its operator's schema lets it
+    be low in the model's own format. If no compute node is low (only weights or inputs are), there
+    are no islands.
 
     Raises:
         CaseError: not enough temporary space for the weights of a large model, or the model stores
@@ -73,7 +73,7 @@ def upcast(network: Network) -> tuple[Network, Stored]:
         return network, Stored()
     ends = dict.fromkeys((*network.graph.inputs, *network.graph.outputs))
     io = {tensor_name(v): v.type.dtype for v in ends if _is_low(v) and v.type is not None}
-    fp32 = {node_name(n) for n in network.nodes() if _computes_fp32(n)}
+    fp32 = {node_name(n) for n in network.all_nodes() if _computes_fp32(n)}
     model = network.copy()
     upcast_storage(model)
     for graph in (model.graph, *model.graph.subgraphs()):
@@ -90,10 +90,9 @@ def upcast(network: Network) -> tuple[Network, Stored]:
 def low_nodes(
     network: Network, types: Collection[ir.DataType] = tuple(LOW_TYPES)
 ) -> frozenset[NodeName]:
-    """Return the nodes of the main graph that read or output low tensors, also in their bodies."""
-    return frozenset(
-        node_name(n) for n in network.nodes() if any(v.dtype in types for v in _touched(n))
-    )
+    """Return the nodes that read or output low tensors."""
+    nodes = network.all_nodes()
+    return frozenset(node_name(n) for n in nodes if any(v.dtype in types for v in _touched(n)))
 
 
 @dataclass(frozen=True)
@@ -185,11 +184,9 @@ def _computes_fp32(node: ir.Node) -> bool:
 
 
 def _touched(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values whose elements the node and the nodes in its bodies read or output."""
+    """Yield the values whose elements the node reads or outputs."""
     read = () if is_standard(node, *TYPE_BLIND) else node.inputs
     yield from (v for v in (*read, *node.outputs) if v is not None)
-    for inner in (inner for body in bodies(node) for inner in body):
-        yield from _touched(inner)
 
 
 def _drop_casts(graph: ir.Graph) -> None:
@@ -217,7 +214,7 @@ def gaining(network: Network) -> tuple[str, ...]:
     now = roles_of(network, low) if network.opset >= FIRST_BF16_OPSET else {}
     later = roles_of(network, low, opset=BF16_OPSET)
     names = {n for n, role in later.items() if role.free and not (n in now and now[n].free)}
-    return tuple(sorted({n.op_type for n in network.nodes() if node_name(n) in names}))
+    return tuple(sorted({n.op_type for n in network.all_nodes() if node_name(n) in names}))
 
 
 def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:

@@ -62,7 +62,7 @@ def _from_outside(body: ir.Graph) -> list[ir.Value]:
 
 def moves(node: ir.Node, roles: Roles) -> bool:
     """Return whether `node` only moves data."""
-    return roles.part(node).role.role is Role.MOVEMENT
+    return roles.of(node).role is Role.MOVEMENT
 
 
 _T = TypeVar("_T")
@@ -122,10 +122,7 @@ def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
 
 
 def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
-    """Yield node and input slot wherever a node computes with elements of `value`.
-
-    Inside a body, the body's own nodes are yielded, even those that only pass elements out of it.
-    """
+    """Yield node and input slot wherever a node computes with elements of `value`."""
     seen = {value}
     waiting = [value]
     while waiting:
@@ -134,8 +131,6 @@ def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
                 yield use.node, use.idx
                 continue
             for output in use.node.outputs:
-                if output.is_graph_output() and roles.part(use.node).decider != use.node.name:
-                    yield use.node, use.idx
                 if output not in seen:
                     seen.add(output)
                     waiting.append(output)
@@ -149,7 +144,7 @@ def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:
 
 def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
     """Return whether `node` may be low and, if low, reads the input `slot` in the low format."""
-    return roles.part(node).reads_low(slot)
+    return roles.reads_low(node, slot)
 
 
 def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:

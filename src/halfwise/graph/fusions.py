@@ -30,14 +30,14 @@ def repeated(network: Network, roles: Roles) -> dict[NodeName, int]:
     nodes are edge labels between compute nodes.
 
     Args:
-        network: The model; nodes of its main graph are classed.
+        network: The model.
         roles: Roles of its nodes.
 
     Returns:
         Class by node name, for nodes with role COMPUTE, numbered from 0 in graph order.
         Time is linear in the number of edges.
     """
-    nodes = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
+    nodes = [n for n in network.all_nodes() if roles[node_name(n)].role is not Role.BLIND]
     refinement = _Refinement(nodes, roles)
     for _ in range(RADIUS):
         refinement.widen()

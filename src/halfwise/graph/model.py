@@ -88,6 +88,10 @@ class Network:
         """Yield the nodes of the main graph in topological order."""
         return iter(self.graph)
 
+    def all_nodes(self) -> Iterator[ir.Node]:
+        """Yield all nodes in topological order, those in bodies behind the node that holds them."""
+        return self.graph.all_nodes()
+
     def graphs(self) -> tuple[ir.Graph, ...]:
         """Return the main graph and the bodies of If, Loop and Scan, at any depth."""
         return graphs_of(self.model)

@@ -51,7 +51,7 @@ class _Moving(NamedTuple):
         is_fed: Whether it always has an FP32 source.
         sources: The nodes whose outputs it reads.
         is_needed: Whether it always has an FP32 consumer.
-        consumers: The nodes of the main graph that read its outputs, low if they are low.
+        consumers: The nodes that read its outputs.
     """
 
     name: NodeName
@@ -68,7 +68,7 @@ class Carrying:
         self, network: Network, roles: Roles, low_io: frozenset[TensorName] = frozenset()
     ) -> None:
         """Read the graph; arguments as for `carried`."""
-        nodes = list(network.nodes())
+        nodes = list(network.all_nodes())
         self._pinned = {node_name(n) for n in nodes if roles[node_name(n)].role is Role.PINNED}
         moving = (n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT)
         self._moving = [_moving(node, roles, low_io) for node in moving]
@@ -94,14 +94,14 @@ def _moving(node: ir.Node, roles: Roles, low_io: frozenset[TensorName]) -> _Movi
     sources = (v for v in floats if v.producer() is None)
     outside = any(not v.is_graph_input() or tensor_name(v) not in low_io for v in sources)
     given_out = any(v.is_graph_output() and tensor_name(v) not in low_io for v in node.outputs)
-    uses = [(roles.part(use.node), use.idx) for v in node.outputs for use in v.uses()]
-    readers = [(part, slot) for part, slot in uses if part.role.role is not Role.BLIND]
+    uses = (use for v in node.outputs for use in v.uses())
+    readers = [use for use in uses if roles.of(use.node).role is not Role.BLIND]
     return _Moving(
         node_name(node),
         not floats or outside,
         tuple(node_name(p) for p in producers if p is not None),
-        given_out or any(not part.reads_low(slot) for part, slot in readers),
-        tuple(part.decider for part, _ in readers),
+        given_out or any(not roles.reads_low(*use) for use in readers),
+        tuple(node_name(use.node) for use in readers),
     )
 
 
@@ -153,16 +153,15 @@ def _casts(
         return name if name in free else not roles[name].free or name in assignment
 
     casts = Terms()
-    for value in filter(
-        is_float, (*network.graph.inputs, *(v for n in network.nodes() for v in n.outputs))
-    ):
+    ends = (v for graph in network.graphs() for v in graph.inputs)
+    made = (v for n in network.all_nodes() for v in n.outputs)
+    for value in filter(is_float, (*ends, *made)):
         producer, outside = value.producer(), value.name not in low_io
         source = outside if producer is None else end(node_name(producer))
         sinks: set[End] = {outside} if value.is_graph_output() else set()
         for use in value.uses():
-            part = roles.part(use.node)
-            if part.role.role is not Role.BLIND:
-                sinks.add(end(part.decider) if part.reads_low(use.idx) else True)
+            if roles.of(use.node).role is not Role.BLIND:
+                sinks.add(end(node_name(use.node)) if roles.reads_low(*use) else True)
         casts.values.append((source, tuple(sinks), 1.0))
     return casts
 
@@ -175,10 +174,11 @@ def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[Nod
     """
     adjusted: set[ir.Value] = {
         v
-        for v in network.graph.initializers.values()
+        for graph in network.graphs()
+        for v in graph.initializers.values()
         if is_float(v) and _is_adjusted(v.const_value, fmt)
     }
-    moving = [n for n in network.nodes() if roles[node_name(n)].role is Role.MOVEMENT]
+    moving = [n for n in network.all_nodes() if roles[node_name(n)].role is Role.MOVEMENT]
     for node in moving:
         fill = fill_of(node) if is_standard(node, "ConstantOfShape") else None
         if _is_adjusted(fill, fmt) or any(v in adjusted for v in node.inputs):
@@ -203,7 +203,9 @@ class Following:
     def _moving(self) -> list[tuple[NodeName, set[NodeName | None]]]:
         may, roles = may_have_bf16(self._network, self._roles), self._roles
         may = frozenset(name for name in may if roles[name].role is Role.MOVEMENT)
-        return [(node_name(n), _makers(n)) for n in self._network.nodes() if node_name(n) in may]
+        return [
+            (node_name(n), _makers(n)) for n in self._network.all_nodes() if node_name(n) in may
+        ]
 
     def __call__(self, fp32: frozenset[NodeName], bf16: frozenset[NodeName]) -> frozenset[NodeName]:
         """Return `bf16` and the nodes that only move data from these.
@@ -227,10 +229,10 @@ def _makers(node: ir.Node) -> set[NodeName | None]:
 
 
 def may_have_bf16(network: Network, roles: Roles) -> frozenset[NodeName]:
-    """Return the nodes without bodies that take BF16 in the same slots as FP16.
+    """Return the nodes that take BF16 in the same slots as FP16.
 
     Raises:
         CaseError: the opset has no BF16.
     """
     other = roles_of(network, ir.DataType.BFLOAT16)
-    return frozenset(n for n, r in roles.items() if r.free and not r.inside and r == other[n])
+    return frozenset(n for n, r in roles.items() if r.free and r == other[n])

@@ -3,12 +3,12 @@
 Roles come from the operator schemas of ONNX and ONNX Runtime at the model's opsets and from what
 TensorRT builds (`taken.json`), so a new operator needs no code here.
 
-An If, Loop or Scan is kept or low as a whole: the nodes in its bodies have roles, but its node in
-the main graph decides for all of them.
+A body of an If, Loop or Scan is a graph like the main graph: what enters and leaves it is FP32, and
+its nodes have roles of their own.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import onnx_ir as ir
@@ -73,17 +73,13 @@ class NodeRole:
         inputs: Per input slot, whether it takes the low format when the node is low; for a pinned
             node, whether its operator could take it.
         outputs: Per output slot, the same.
-        reason: Why a node is pinned; empty for others.
-        formals: Float inputs and outputs of its bodies that are low when it is low.
-        inside: Roles of all nodes in its bodies, at any depth, by name.
+        reason: Why a node is pinned; empty for others, and for one that only holds bodies.
     """
 
     role: Role
     inputs: tuple[bool, ...] = ()
     outputs: tuple[bool, ...] = ()
     reason: str = ""
-    formals: frozenset[TensorName] = frozenset()
-    inside: Mapping[NodeName, "NodeRole"] = field(default_factory=dict)
 
     @property
     def free(self) -> bool:
@@ -91,42 +87,17 @@ class NodeRole:
         return self.role in (Role.COMPUTE, Role.MOVEMENT)
 
 
-@dataclass(frozen=True)
-class Part:
-    """The role of a node of any graph, and the node that decides its precision.
-
-    Attributes:
-        decider: The node of the main graph: itself, or the one whose bodies contain it.
-        role: Its own role.
-    """
-
-    decider: NodeName
-    role: NodeRole
-
-    def is_low(self, fp32: Container[NodeName]) -> bool:
-        """Return whether the node is low if the nodes `fp32` of the main graph are FP32."""
-        return self.role.free and self.decider not in fp32
-
-    def reads_low(self, slot: int, fp32: Container[NodeName] = ()) -> bool:
-        """Return whether the node is then low and takes its input `slot` in the low format."""
-        return self.is_low(fp32) and self.role.inputs[slot]
-
-
 class Roles(Mapping[NodeName, NodeRole]):
-    """The role of every node of the main graph, by name; `part` covers bodies too.
+    """The role of every node, those in bodies included, by name.
 
     Attributes:
-        computing: The compute nodes of the main graph.
+        computing: The compute nodes.
     """
 
     def __init__(self, roles: Mapping[NodeName, NodeRole]) -> None:
-        """Store the roles of the main graph's nodes, in graph order."""
+        """Store the roles, in graph order."""
         self._roles = roles
         self.computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
-        self._parts = {name: Part(name, role) for name, role in roles.items()}
-        for decider, role in roles.items():
-            self._parts |= {name: Part(decider, inner) for name, inner in role.inside.items()}
-        self._with_bodies = [part for part in self._parts.values() if part.role.formals]
 
     def __getitem__(self, name: NodeName) -> NodeRole:
         return self._roles[name]
@@ -137,17 +108,17 @@ class Roles(Mapping[NodeName, NodeRole]):
     def __len__(self) -> int:
         return len(self._roles)
 
-    def part(self, node: ir.Node) -> Part:
-        """Return the part of a node of any graph of the network, or of a copy of it."""
-        return self._parts[node_name(node)]
+    def of(self, node: ir.Node) -> NodeRole:
+        """Return the role of a node of the network, or of a copy of it."""
+        return self._roles[node_name(node)]
 
-    def low_formals(self, fp32: Container[NodeName]) -> dict[TensorName, NodeName]:
-        """Return the inputs and outputs of bodies that are low if the nodes `fp32` are FP32.
+    def is_low(self, node: ir.Node, fp32: Container[NodeName] = ()) -> bool:
+        """Return whether a node is low if the nodes `fp32` are FP32."""
+        return self.of(node).free and node_name(node) not in fp32
 
-        Each comes with the node of the main graph that decides.
-        """
-        low = (p for p in self._with_bodies if p.is_low(fp32))
-        return {name: p.decider for p in low for name in p.role.formals}
+    def reads_low(self, node: ir.Node, slot: int, fp32: Container[NodeName] = ()) -> bool:
+        """Return whether a node is then low and takes its input `slot` in the low format."""
+        return self.is_low(node, fp32) and self.of(node).inputs[slot]
 
 
 def is_float(value: ir.Value | None) -> bool:
@@ -200,7 +171,9 @@ def roles_of(
         )
     opsets = {**network.model.opset_imports, "": opset}
     reading = _Reading(low, opsets, lowered, by_schema=by_schema)
-    roles = {node_name(n): reading.role(n) for n in network.nodes()}
+    roles: dict[NodeName, NodeRole] = {}
+    for node in network.nodes():
+        reading.add(node, roles)
     for name in quantised_nodes(network):
         roles[name] = replace(roles[name], role=Role.PINNED, reason=_INT8)
     return Roles(roles)
@@ -215,29 +188,26 @@ class _Reading:
     lowered: Container[NodeName]
     by_schema: bool
 
-    def role(self, node: ir.Node) -> NodeRole:
-        """Return the role of a node."""
-        return _role(node, self)
+    def add(self, node: ir.Node, roles: dict[NodeName, NodeRole]) -> None:
+        """Add the roles of a node and of those in its bodies to `roles`."""
+        role = roles[node_name(node)] = _role(node, self)
+        for inner in (n for body in bodies(node) for n in body):
+            self.add(inner, roles)
+            if role.reason and roles[node_name(inner)].role is not Role.BLIND:
+                roles[node_name(inner)] = NodeRole(Role.PINNED)
 
 
 def _role(node: ir.Node, reading: _Reading) -> NodeRole:
     low, opset = reading.low, reading.opsets[""]
-    inside: dict[NodeName, NodeRole] = {}
-    for inner in (n for body in bodies(node) for n in body):
-        role = _role(inner, reading)
-        inside |= {node_name(inner): role, **role.inside}
     known = signature_of(node, reading.opsets)
     lowered = known is None and node_name(node) in reading.lowered
     if reason := _why_pinned(node, None if known or lowered else low):
-        pinned = NodeRole(Role.PINNED, reason=reason)
-        blind = NodeRole(Role.BLIND)
-        inside = {n: blind if r.role is Role.BLIND else pinned for n, r in inside.items()}
-        return replace(pinned, inside=inside)
+        return NodeRole(Role.PINNED, reason=reason)
     floats_in = [is_float(v) for v in node.inputs]
     floats_out = [is_float(v) for v in node.outputs]
-    touches = any(floats_in + floats_out) or any(r.role is not Role.BLIND for r in inside.values())
-    if node.op_type in TYPE_BLIND or not touches:
-        return NodeRole(Role.BLIND, inside=inside)
+    blind = node.op_type in TYPE_BLIND or not any(floats_in + floats_out)
+    if blind or bodies(node):
+        return NodeRole(Role.BLIND if blind else Role.PINNED)
     if known is None and not lowered:
         reason = f"is not in ONNX at opset {opset}, so the types it takes are unknown"
         return NodeRole(Role.PINNED, reason=reason)
@@ -254,32 +224,16 @@ def _role(node: ir.Node, reading: _Reading) -> NodeRole:
         f and i not in stashed and (known is None or may_be_low(known.outputs, i))
         for i, f in enumerate(floats_out)
     )
-    if not any(inputs + outputs) and not any(r.free for r in inside.values()):
-        return NodeRole(
-            Role.PINNED,
-            reason=f"{node.op_type} does not take {low.name.lower()} at opset {opset}",
-            inside=inside,
-        )
+    if not any(inputs + outputs):
+        reason = f"{node.op_type} does not take {low.name.lower()} at opset {opset}"
+        return NodeRole(Role.PINNED, reason=reason)
     by_schema = reading.by_schema or not is_standard(node)
     refused = None if by_schema else why_not_low(node, opset, low, inputs, outputs)
     if refused is not None:
         reason = f"TensorRT does not build {node.op_type} {refused.words(node.op_type)}"
-        return NodeRole(Role.PINNED, inputs, outputs, reason, inside=inside)
+        return NodeRole(Role.PINNED, inputs, outputs, reason)
     moves = is_standard(node, *DATA_MOVEMENT) and any(floats_out) and not _reduces(node)
-    # If, Loop and Scan pass values between slots and bodies in one type, that of their last output.
-    formals = [
-        v
-        for body in bodies(node)
-        for v in (*body.inputs, *body.outputs)
-        if known is not None and may_be_low(known.outputs, len(known.outputs))
-    ]
-    return NodeRole(
-        Role.MOVEMENT if moves else Role.COMPUTE,
-        inputs,
-        outputs,
-        formals=frozenset(tensor_name(v) for v in formals if is_float(v)),
-        inside=inside,
-    )
+    return NodeRole(Role.MOVEMENT if moves else Role.COMPUTE, inputs, outputs)
 
 
 def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:

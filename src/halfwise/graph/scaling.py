@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -179,6 +179,8 @@ def _equal(node: ir.Node, opset: int) -> tuple[Equation, ...]:
 
 _MOST = 126
 """Largest exponent of a Mul's factor: its inverse must also be normal in FP32."""
+_LEAST = -149
+"""Binade of FP32's smallest number (IEEE 754-2019)."""
 ANY = 1 << 12
 """An exponent that means no limit: zeros and infinities are their own multiples."""
 
@@ -217,8 +219,8 @@ class Constant:
         by_level = Counter[int]()
         for piece in pieces(self.array):
             finite = piece[np.isfinite(piece) & (piece != 0)]
-            levels, counts = np.unique(np.frexp(finite)[1] - 1, return_counts=True)
-            by_level.update(dict(zip(levels.tolist(), counts.tolist(), strict=True)))
+            counts = np.bincount(np.frexp(finite)[1] - 1 - _LEAST)
+            by_level.update({_LEAST + int(i): int(counts[i]) for i in np.flatnonzero(counts)})
         return by_level
 
     def exponents(self) -> tuple[int, int]:
@@ -297,6 +299,11 @@ class Relations:
     fixed: set[TensorName] = field(default_factory=set)
     logs: set[TensorName] = field(default_factory=set)
 
+    @property
+    def names(self) -> set[TensorName]:
+        """All names."""
+        return {*self.tensors, *self.edges, *self.constants}
+
 
 def relations(model: ir.Model) -> Relations:
     """Return what the exponents of `model` must satisfy.
@@ -328,11 +335,7 @@ def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> di
         CaseError: a name is unknown, a relation does not hold, or a constant would not be exact in
             FP32.
     """
-    if unknown := exponents.keys() - {
-        *constraints.tensors,
-        *constraints.edges,
-        *constraints.constants,
-    }:
+    if unknown := exponents.keys() - constraints.names:
         raise CaseError(
             f"The model has no tensor {min(unknown)!r} to scale.",
             "Give the model for which the repair was proposed.",
@@ -362,6 +365,29 @@ def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> di
                 f"Use an exponent from {low} to {high}.",
             )
     return full
+
+
+def at_once(
+    constraints: Relations, scalings: Sequence[Mapping[TensorName, int]]
+) -> tuple[Mapping[TensorName, int], Sequence[Mapping[TensorName, int]]]:
+    """Return the exponents that the first of some scalings make together, and the others.
+
+    Relations are linear, so exponents add up unless a scaling changes what another one made.
+
+    Args:
+        constraints: Of the model before all of them.
+        scalings: As for `rescale`.
+
+    Raises:
+        CaseError: the first one does not fit.
+    """
+    full, named = Counter[TensorName](), set[TensorName]()
+    for i, exponents in enumerate(scalings):
+        if i and (exponents.keys() & named or exponents.keys() - constraints.names):
+            return full, scalings[i:]
+        full.update(completed(constraints, exponents))
+        named |= exponents.keys()
+    return full, ()
 
 
 def _remainder(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
@@ -435,7 +461,7 @@ def _attribute(node: ir.Node, name: str) -> NDArray[Any] | None:
     return array.astype(np.float32)
 
 
-def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
+def rescale(model: ir.Model, *scalings: Mapping[TensorName, int]) -> None:
     """Store each tensor of the main graph times a power of two, in place.
 
     Constants and attributes are multiplied as the relations require; a node that needs another
@@ -446,14 +472,20 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
 
     Args:
         model: In normal form.
-        exponents: The nonzero exponents of tensors, edges and constants that do not follow (see
-            `Relations`).
+        scalings: The nonzero exponents of tensors, edges and constants that do not follow (see
+            `Relations`), of one scaling after the other.
 
     Raises:
-        CaseError: they do not fit the model, which is left unchanged.
+        CaseError: they do not fit the model.
     """
-    constraints = relations(model)
-    full = completed(constraints, exponents)
+    waiting: Sequence[Mapping[TensorName, int]] = scalings
+    while waiting:
+        constraints = relations(model)
+        full, waiting = at_once(constraints, waiting)
+        _rescale(model, constraints, full)
+
+
+def _rescale(model: ir.Model, constraints: Relations, full: Mapping[TensorName, int]) -> None:
     names = Names(graphs_of(model))
     places: dict[ir.Value, dict[Constant, int]] = {}
     for name, constant in constraints.constants.items():

@@ -213,8 +213,8 @@ def without_weights(model: ir.Model) -> ir.Model:
 class LowWeights:
     """The weights of one network in a low format.
 
-    Weights of a large network are rounded once, into a file, and shared by all users. Others are
-    rounded in memory on every request.
+    Each is rounded once, and shared by all users: those of a large network in a file, others in
+    memory.
 
     Attributes:
         fmt: The low format.
@@ -229,9 +229,9 @@ class LowWeights:
         large_from: int = LARGE_MODEL_BYTES,
         shared: "LowWeights | None" = None,
     ) -> None:
-        """Determine which weights go to the file, which is made on the first request.
+        """Determine which weights are shared; a file is made on the first request.
 
-        Those that `shared` has in its file, in the same format, are taken from there.
+        Those that `shared` has, in the same format, are taken from there.
         """
         self.fmt, self._shared = fmt, shared
         self._dtype = ir.DataType.from_numpy(fmt.dtype)
@@ -240,15 +240,20 @@ class LowWeights:
         self._sources = {
             id(t): t
             for t in _weights(model)
-            if self.large and t.dtype == ir.DataType.FLOAT and not (shared and shared.in_file(t))
+            if t.dtype == ir.DataType.FLOAT and not (shared and shared.has(t))
         }
         self._arrays: dict[int, NDArray[np.generic]] = {}
         self._file: WeightFile | None = None
 
+    def has(self, tensor: ir.TensorProtocol) -> bool:
+        """Return whether `tensor` is a weight whose low version is shared."""
+        shared = self._shared is not None and self._shared.has(tensor)
+        return shared or id(tensor) in self._sources
+
     def in_file(self, tensor: ir.TensorProtocol) -> bool:
         """Return whether the low version of `tensor` lies in the file."""
         shared = self._shared is not None and self._shared.in_file(tensor)
-        return shared or id(tensor) in self._sources
+        return shared or (self.large and id(tensor) in self._sources)
 
     def low(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
         """Return `tensor` as `Format.store_constant` stores it.
@@ -266,8 +271,12 @@ class LowWeights:
             array = np.asarray(tensor.numpy(), np.float32)
             return ir.Tensor(self.fmt.store_constant(array), dtype=self._dtype, name=name)
         if id(tensor) not in self._arrays:
-            self._arrays[id(tensor)] = self._store(np.asarray(tensor.numpy()))
-        return MappedTensor(self._arrays[id(tensor)], dtype=self._dtype, name=name)
+            array = np.asarray(tensor.numpy())
+            low = self._store(array) if self.large else self.fmt.store_constant(array)
+            low.flags.writeable = False
+            self._arrays[id(tensor)] = low
+        kind = MappedTensor if self.large else ir.Tensor
+        return kind(self._arrays[id(tensor)], dtype=self._dtype, name=name)
 
     def _store(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         if self._file is None:
@@ -276,7 +285,6 @@ class LowWeights:
         place = self._file.take(self.fmt.dtype, array.shape)
         for source, target in zip(pieces(array), pieces(place), strict=True):
             target[...] = self.fmt.store(np.asarray(source, np.float32))
-        place.flags.writeable = False
         return place
 
 

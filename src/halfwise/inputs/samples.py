@@ -152,9 +152,12 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
     listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
     lone = next((name for name, layout in layouts.items() if layout.kind == "single"), None)
     if lone is not None:
+        batched = [name for name, layout in layouts.items() if layout.kind == "batched"]
+        whole = f"If they are one sample, give each an axis in front: {[*batched, lone][0]}[None]. "
         raise CaseError(
             f"{where}: input '{lone}' holds one sample, but others hold several ({listed}); "
             "expected the same number for every input.",
+            f"{whole if batched else ''}"
             f"Repeat '{lone}' along a new leading axis: np.stack([{lone}] * {most}). "
             "If the model declares no rank, give one file per sample.",
         )

@@ -1,7 +1,6 @@
 """Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,8 +9,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.probe import TENSORS_AT_ONCE, ElementProbe, View
-from halfwise.emulation.runner import Nonfinite, inspect_samples
+from halfwise.emulation.probe import TENSORS_AT_ONCE
+from halfwise.emulation.runner import ModelRunner, Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import Format
 from halfwise.graph.casts import converted
@@ -127,6 +126,8 @@ def _is_observed(value: ir.Value) -> bool:
     return bool(value.name) and is_tensor and (is_float(value) or value.dtype in LOW_TYPES)
 
 
+AT_ONCE = TENSORS_AT_ONCE // 4
+"""Readers whose inputs and outputs are held at once."""
 SATURATED = 2.0**-10
 """The reference counts as at its limit within this: FP16's spacing at 1 (IEEE 754-2019)."""
 
@@ -235,39 +236,29 @@ def _compared(
 ) -> tuple[dict[End, None], set[End]]:
     """Return the ends at which a reference is not at the limit, and those where it was seen to be.
 
-    The low side runs first, then the reference, for a few ends at a time.
+    A few ends at a time: their tensors are held for a sample.
     """
     refuted, confirmed = dict[End, None](), set[End]()
-    limits: dict[tuple[End, int], tuple[NDArray[np.bool_], NDArray[np.generic]]] = {}
-
-    def limit(
-        end: End, sample: int, read: NDArray[np.float32], result: NDArray[np.generic]
-    ) -> None:
-        if np.isnan(read).any():
-            refuted[end] = None
-            return
-        with suppress(ValueError):  # a maximum along an axis has no element of its own
-            there = np.broadcast_to(np.isinf(read), result.shape)
-            limits[end, sample] = there, result[there]
-
-    def compare(end: End, sample: int, result: NDArray[np.generic]) -> None:
-        there, low_limit = limits.get((end, sample), (None, None))
-        if there is None or low_limit is None:
-            return
-        bounds = _constants(nodes[end.reader])
-        if there.shape != result.shape or not _equal(result[there], low_limit, bounds, fmt):
-            refuted[end] = None
-        elif low_limit.size:
-            confirmed.add(end)
-
-    sides = [ElementProbe(model, runtime=runtime) for model in (low, reference)]
-    at_once = TENSORS_AT_ONCE // 4  # Each reader has its inputs and outputs.
-    for start in range(0, len(ends), at_once):
-        few = ends[start : start + at_once]
-        sides[0].run(samples, [View((e.tensor, e.result), partial(limit, e)) for e in few], {})
-        read = [(e, tensor_name(nodes[e.reader].outputs[0])) for e in few]
-        sides[1].run(samples, [View((name,), partial(compare, e)) for e, name in read], {})
-        limits.clear()
+    for start in range(0, len(ends), AT_ONCE):
+        read = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends[start : start + AT_ONCE]}
+        tensors = [tensor for end in read for tensor in (end.tensor, end.result)]
+        lows = ModelRunner(low, samples, runtime=runtime).get(tensors)
+        rights = ModelRunner(reference, samples, runtime=runtime).get([*read.values()])
+        for actual, right in zip(lows, rights, strict=True):
+            for end, name in read.items():
+                infinite, limit, expected = actual[end.tensor], actual[end.result], right[name]
+                try:
+                    there = np.broadcast_to(np.isinf(infinite), limit.shape)
+                except ValueError:  # a maximum along an axis has no element of its own
+                    there = np.zeros(limit.shape, np.bool_)
+                bounds = _constants(nodes[end.reader])
+                is_there = limit.shape == expected.shape and _equal(
+                    expected[there], limit[there], bounds, fmt
+                )
+                if np.isnan(infinite).any() or not is_there:
+                    refuted[end] = None
+                elif there.any():
+                    confirmed.add(end)
     return refuted, confirmed
 
 
@@ -282,8 +273,10 @@ def _equal(
     true = expected.astype(np.float64)
     # A clamp at -3.4e38, say, is stored as the last value in range.
     true = np.where(np.isin(true, bounds), np.clip(true, -fmt.max, fmt.max), true)
-    apart = np.abs(true - actual.astype(np.float64))
-    return bool((apart <= SATURATED * np.maximum(1.0, np.abs(true))).all())
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(true - actual.astype(np.float64))
+    near = apart <= SATURATED * np.maximum(1.0, np.abs(true))
+    return bool((near | (true == actual)).all())
 
 
 def _constants(node: ir.Node) -> NDArray[np.float64]:

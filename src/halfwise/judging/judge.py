@@ -199,8 +199,7 @@ class Judged:
         failing: Indices of the samples that fail on their own, worst first; with a metric or a
             pooled threshold, of those that contribute most. Empty if the verdict passed.
         inside: Tensors of the candidate that are non-finite only there.
-        as_file: Whether they fail only as the file runs, for no decision that keeping
-            nodes mends.
+        as_file: Whether they fail only as the file runs.
     """
 
     verdict: Verdict

@@ -5,7 +5,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,7 @@ from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintRe
 from halfwise.reporting.parts import Lines, Report
 from halfwise.tensorrt.trtexec import check, read
 from halfwise.tensorrt.versions import ASKED, known_version
-from halfwise.wording import FEW, clean, command, count, listed, sentence, shorten
+from halfwise.wording import FEW, clean, command, count, listed, meant, sentence, shorten
 
 _PRECISION = ("numbers", "quantisation")
 """Families of rules about precision; the others are about files and parsers."""
@@ -51,11 +50,8 @@ def lint(
     rules = [rule.id for rule in RULES]
     for name in ignored:
         if name not in rules:
-            close = get_close_matches(name, rules)
-            raise UsageError(
-                f"There is no rule called {name!r}.",
-                f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(rules)}.",
-            )
+            hint = meant(name, rules, f"Rules: {', '.join(rules)}.")
+            raise UsageError(f"There is no rule called {name!r}.", hint)
     unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
     findings, skipped = lint_model(unchecked, version, ignored, watcher)
     proto = unchecked.proto

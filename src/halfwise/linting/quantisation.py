@@ -1,6 +1,6 @@
 """Quantisation that TensorRT refuses, misreads or runs in floats, or that loses channels."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -35,6 +35,8 @@ _PLACES = (
     "quantized-types-explicit-quantization.html"
 )
 
+LEVELS = 127
+"""Levels of INT8 on either side of zero."""
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
 """Types for weights only: their readers compute in floats, as intended."""
 
@@ -134,6 +136,45 @@ def per_tensor(subject: Subject) -> Iterator[Found]:
                     node,
                     name_of(pair.dequantise.outputs[0]),
                 )
+
+
+_UNIT = ("HardSigmoid", "Sigmoid", "Softmax")
+"""Operators whose results are at most 1."""
+
+
+@rule("quantisation-joined", "warning", "https://arxiv.org/abs/2004.09602")
+def joined(subject: Subject) -> Iterator[Found]:
+    """One scale for joined tensors of very different size, such as boxes and scores.
+
+    Reported if the scale behind a Concat leaves less than 1.27 of 127 levels to a joined tensor
+    that is a constant, was quantised itself, or is at most 1 by its operator.
+    """
+    pairs = pairs_of(subject.network)
+    known = {pair.dequantise: LEVELS * float(pair.scale.max(initial=0)) for pair in pairs}
+    for pair in pairs:
+        join = None if pair.source is None else pair.source.producer()
+        if join is None or not is_standard(join, "Concat") or pair.scale.size != 1:
+            continue
+        for value in join.inputs:
+            most, step = _most(value, known), float(pair.scale.item())
+            if most is not None and 0 < most * FAR < LEVELS * step:
+                yield Found(
+                    f"its scale is {number(step)}, but {name_of(value)}, one of the tensors that "
+                    f"{join.name} joins, is at most {number(most)}: it keeps no levels",
+                    "Quantise the tensors before they are joined, or leave the Concat and what "
+                    "follows out of INT8.",
+                    pair.quantise,
+                    name_of(value),
+                )
+
+
+def _most(value: ir.Value | None, known: Mapping[ir.Node, float]) -> float | None:
+    """Return the largest magnitude that a tensor can have, if it shows without running."""
+    maker = None if value is None else value.producer()
+    if maker is not None:
+        return 1.0 if is_standard(maker, *_UNIT) else known.get(maker)
+    constant = numbers(value)
+    return None if constant is None or not constant.size else float(np.abs(constant).max())
 
 
 @rule("quantisation-half", "warning", _PLACES)

@@ -260,29 +260,39 @@ def f1(
     return 2 * matched / boxes if boxes else 1.0
 
 
+_SURE = SCORE + SAME_SCORE
+"""Smallest score of a box that no rounding brings below `SCORE`."""
 _FEWEST = 4
-"""Fewest boxes of a class or size that are no chance: half of them are lost to ties so seldom."""
+"""Fewest boxes of a class or size that are no chance."""
 
 
-def recalls(
+def shares(
     reference: Sequence[Outputs], candidate: Sequence[Outputs], names: Sequence[str], how: Boxes
 ) -> list[float]:
-    """Return the share of the reference's boxes that is found, of each class and of each size.
+    """Return the shares of sure boxes that the other side has, of images, classes and sizes.
 
-    Sizes are areas within a factor of 4. Classes and sizes with fewer than 4 boxes are left out;
-    other arguments as for `f1`.
+    One box is chance: of several, it may be missing. Shares are of the reference's boxes, and of
+    each image also of the candidate's. Sizes are areas within a factor of 4. Classes and sizes with
+    fewer than 4 boxes are left out; arguments as for `f1`.
     """
-    found: dict[tuple[str, int], list[bool]] = {}
+    of_image, of_kind = list[list[bool]](), dict[tuple[str, int], list[bool]]()
     for truth, guess in _images(reference, candidate, names, how):
-        # Matched the other way round, so that each true box is told.
-        hits = _matches(guess, truth, np.array([SAME_BOX]), SAME_SCORE)[0]
-        with np.errstate(divide="ignore"):
-            sizes = np.floor(np.log2(_areas(truth.boxes)) / 2)
-        for kind, size, hit in zip(truth.classes, sizes, hits, strict=True):
-            found.setdefault(("class", int(kind)), []).append(bool(hit))
-            if np.isfinite(size):
-                found.setdefault(("size", int(size)), []).append(bool(hit))
-    return [sum(hits) / len(hits) for hits in found.values() if len(hits) >= _FEWEST]
+        for ours, theirs in ((truth, guess), (guess, truth)):
+            # Matched the other way round, so that each of ours is told.
+            hits = _matches(theirs, ours, np.array([SAME_BOX]), SAME_SCORE)[0]
+            sure = ours.scores >= _SURE
+            of_image.append(hits[sure].tolist())
+            if ours is truth:
+                with np.errstate(divide="ignore"):
+                    sizes = np.floor(np.log2(_areas(ours.boxes)) / 2)
+                for kind, size, hit in zip(
+                    ours.classes[sure], sizes[sure], hits[sure], strict=True
+                ):
+                    of_kind.setdefault(("class", int(kind)), []).append(bool(hit))
+                    if np.isfinite(size):
+                        of_kind.setdefault(("size", int(size)), []).append(bool(hit))
+    groups = [*filter(None, of_image), *(h for h in of_kind.values() if len(h) >= _FEWEST)]
+    return [min(1.0, (sum(h) + (len(h) > 1)) / len(h)) for h in groups]
 
 
 def mean_ap(

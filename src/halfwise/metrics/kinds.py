@@ -277,7 +277,9 @@ def image(seen: Seen) -> Recognised | None:
         return None
     if not _is_in_range(maps):
         return None
-    if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
+    # A blank image is as smooth as it is rough.
+    rough = any(np.ptp(array) and not _is_smooth(array) for array in maps)
+    if rough or _is_sharp(maps) or any(map(_are_directions, maps)):
         return None
     return seen.shows("image", "times-input", "range-of-images", "smooth")
 

@@ -32,7 +32,7 @@ from halfwise.metrics.difference import (
     decibel,
     is_discrete,
 )
-from halfwise.metrics.slices import LOST, Faint, Group, Slices, group_errors, lost_in
+from halfwise.metrics.slices import LOST, Faint, Group, Slices, group_errors, lost_classes, lost_in
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
 from halfwise.wording import FEW
 
@@ -72,6 +72,7 @@ class OutputTotals:
         elements: Number of elements, including non-finite ones.
         groups: Slices with their own scales; empty if all share one.
         faint: Slices that are faint beside others, which must not be lost.
+        quiet: Between which largest values samples must not be lost, either.
         common: The majority value of integers and Booleans; None if there is none.
     """
 
@@ -80,6 +81,7 @@ class OutputTotals:
     elements: int
     groups: tuple[Group, ...] = ()
     faint: tuple[Faint, ...] = ()
+    quiet: tuple[float, float] = (0.0, 0.0)
     common: Common | None = None
 
 
@@ -100,6 +102,7 @@ def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
             spread.elements,
             slices[name].groups(),
             slices[name].faint(),
+            slices[name].quiet(),
             common_value(arrays[name]),
         )
         for name, spread in spreads.items()
@@ -115,7 +118,9 @@ def look_into(
     """Add the results for its groups of elements to the difference of one sample."""
     if not difference.discrete:
         difference.by_group = group_errors(total.groups, reference, candidate)
-        difference.lost = lost_in(total.faint, total.absmax, reference, candidate)
+        difference.lost = lost_in(total.faint, total.quiet, reference, candidate)
+    else:
+        difference.lost = lost_classes(total.common, reference, candidate)
     if total.common is not None:
         difference.rare.add(reference, candidate, total.common.value)
 
@@ -167,7 +172,10 @@ def lower_bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> 
         return math.inf
     if seen.discrete:
         # Through the fraction itself, because 1/10 > 1 - 0.9 in binary, but 9/10 ≥ 0.9 holds.
-        return _ratio(1 - _best_agreement(total, seen), 1 - criterion.agreement)
+        agreeing = _ratio(1 - _best_agreement(total, seen), 1 - criterion.agreement)
+        # Whoever accepts that most differ accepts samples in which all do.
+        lost = seen.lost.share / LOST if criterion.agreement > LOST else 0.0
+        return max(agreeing, lost)
     is_relative = (criterion.rel_max, criterion.snr_db) != (None, None)
     bounds = [seen.lost.share / LOST if is_relative else 0.0]
     if criterion.max_abs is not None:
@@ -348,7 +356,9 @@ class OutputMeasure:
         count = sum(part.size for part in self._errors)
         if not count:
             return 0.0, 0.0
-        return self._error_sum / count, float(np.median(np.concatenate(self._errors)))
+        return self._error_sum / count, float(
+            np.median(np.concatenate(self._errors, dtype=np.float64))
+        )
 
     def _agreement(self) -> float | None:
         seen = self._seen

@@ -27,7 +27,7 @@ from halfwise.metrics.targets import (
     required,
     shapes_of,
 )
-from halfwise.metrics.task import classes_in, metric_loss, resolve, worst_place
+from halfwise.metrics.task import classes_in, metric_loss, resolve, worst_block, worst_place
 from halfwise.metrics.untested import (
     Support,
     by_layout,
@@ -84,7 +84,6 @@ _BESIDE = {
     "detection-f1": "map",
     "mask-iou": "places",
     "mean-iou": "places",
-    "psnr": "places",
 }
 """What a use asks for besides: which class, and how sure; which boxes, and exactly where; which
 pixels, and that nothing small is gone."""
@@ -108,8 +107,7 @@ def by_use(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, .
         one.model_copy(update={"metric": name, "required": required(name)})
         for one in recognise(references, inputs)
         for name in _metrics(one.metric)
-        if name not in ("confidence", "places")
-        or not is_discrete(references[0][one.outputs[0]].dtype)
+        if name != "confidence" or not is_discrete(references[0][one.outputs[0]].dtype)
     )
 
 
@@ -149,6 +147,9 @@ def metric_of(one: Recognised) -> Metric:
     return restricted
 
 
+_LOCAL = {"epe": worst_place, "psnr": worst_block}
+
+
 def _of_worst(
     metric: Metric,
     one: Recognised,
@@ -158,16 +159,17 @@ def _of_worst(
 ) -> float:
     """Return a metric's value for the worst sample, where FP32's outputs are the truth.
 
-    Of a flow, that of the worst place; of boxes also that of the worst class and size.
+    Of flows and images, that of the worst place; of boxes, that of the worst image, class or size.
 
     Raises:
         CaseError: it has nothing to compare on any sample.
     """
-    if one.metric == "epe":
-        return worst_place(_only(one.outputs, reference), _only(one.outputs, candidate), None)
-    values, refused = list[float](), CaseError("The metric has nothing to compare.")
+    if one.metric in _LOCAL:
+        reference, candidate = (_only(one.outputs, each) for each in (reference, candidate))
+        return _LOCAL[one.metric](reference, candidate, None)
     if one.boxes is not None:
-        values += boxes.recalls(reference, candidate, one.outputs, one.boxes)
+        return min(boxes.shares(reference, candidate, one.outputs, one.boxes), default=1.0)
+    values, refused = list[float](), CaseError("The metric has nothing to compare.")
     for wanted, actual in zip(reference, candidate, strict=True):
         try:
             values.append(metric([wanted], [actual], None))

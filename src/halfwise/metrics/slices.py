@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.difference import NOTHING, Lost, is_discrete
+from halfwise.metrics.difference import NOTHING, Common, Lost, is_discrete
 from halfwise.records import SliceGroup
 from halfwise.wording import number
 
@@ -68,10 +68,15 @@ FAINT = 0.1
 allows a tenth of it."""
 NOISE = 2.0**-17
 """Scale relative to the largest, below which FP32's own noise may be in place of values: the root
-of 16,384 terms times its rounding, 2^-24."""
+of 16,384 terms times its rounding, 2^-24. Of slices within [0, 1] it is `FLOOR`: shares below a
+ten-thousandth are none."""
 FEWEST_FAINT = 3
 """Fewest values with a largest that is no chance: of three uniform around 0, it is below 1 % of the
 range with probability 10^-6."""
+
+
+FEWEST_SMALL = 4
+"""Fewest samples of fewer values, likewise."""
 
 
 class Faint(NamedTuple):
@@ -147,10 +152,10 @@ class _Extents:
         if self.values < FEWEST_FAINT:
             return None
         peaks = np.maximum(self.largest, -self.smallest)
-        unit = (self.smallest >= 0) & (self.largest <= 1)
-        peaks[unit] = peaks[unit].max(initial=0)  # one kind, as in a group
         some = (self.filled > 0) & (self.filled >= FILLED * self.filled.max())
-        some &= (peaks > NOISE * peaks.max()) & (peaks < FAINT * peaks.max())
+        unit = (self.smallest >= 0) & (self.largest <= 1)
+        noise = np.where(unit, FLOOR, NOISE) * peaks.max()
+        some &= (peaks > noise) & (peaks < FAINT * peaks.max())
         labels = self.whole & (peaks > 0) if not self.whole.all() else np.zeros_like(self.whole)
         slices = np.flatnonzero(some | labels)
         return Faint(axis, slices, np.where(labels, 1, peaks)[slices]) if slices.size else None
@@ -163,7 +168,7 @@ class Slices:
         self._common: tuple[int | None, ...] | None = None
         self._axes: dict[int, _Extents] = {}
         self._samples: list[tuple[float, float, float]] = []
-        self._values = 0
+        self._values, self._fewest = 0, FEWEST
         self._ends = (math.inf, -math.inf)
 
     def add(self, array: NDArray[Any]) -> None:
@@ -183,6 +188,7 @@ class Slices:
         least, most = float(values.min()), float(values.max())
         self._samples.append((most, least, filled))
         self._values += array.size
+        self._fewest = min(self._fewest, array.size)
         self._ends = min(least, self._ends[0]), max(most, self._ends[1])
 
     def groups(self) -> tuple[Group, ...]:
@@ -208,6 +214,21 @@ class Slices:
         axes = ((axis, self._axes[axis]) for axis, _ in shape if axis in self._axes)
         some = (extents.faint(axis) for axis, extents in axes if extents.values)
         return tuple(one for one in some if one is not None)
+
+    def quiet(self) -> tuple[float, float]:
+        """Return between which largest values a sample has a scale of its own; (0, 0) if nowhere.
+
+        Beside louder ones. Few values may be small by chance, but not many samples of them: of
+        values uniform around 0, a share t is below t times the largest.
+        """
+        peaks = np.array([max(abs(most), abs(least)) for most, least, _ in self._samples])
+        top = float(peaks.max(initial=0))
+        if self._fewest >= FEWEST_FAINT:
+            return NOISE * top, FAINT * top
+        tenths = FAINT ** np.arange(1, 6)
+        below = np.array([np.count_nonzero((peaks > 0) & (peaks < t * top)) for t in tenths])
+        shown = tenths[below >= np.maximum(FEWEST_SMALL, 5 * tenths * peaks.size)]
+        return (FAINT * shown[-1] * top, shown[0] * top) if shown.size else (0.0, 0.0)
 
     def _on_an_offset(self) -> list[Group]:
         """Return all samples as one group if all values lie on an offset; else nothing."""
@@ -315,22 +336,22 @@ def _roomy(axis: int | None, label: NDArray[np.intp], tops: NDArray[np.float64])
 
 
 def lost_in(
-    faint: Sequence[Faint], absmax: float, reference: NDArray[Any], candidate: NDArray[Any]
+    faint: Sequence[Faint],
+    quiet: tuple[float, float],
+    reference: NDArray[Any],
+    candidate: NDArray[Any],
 ) -> Lost:
     """Return the largest error of a faint slice, or of a whole faint sample, over its scale.
 
     Args:
         faint: The faint slices of the output.
-        absmax: The largest |reference| of the output, over all samples.
+        quiet: See `Slices.quiet`.
         reference: [*shape], floats.
         candidate: [*shape], numbers; elements non-finite on either side are ignored here.
     """
     values = _finite(reference)
     peak = float(np.abs(values).max(initial=0))
-    is_faint = NOISE * absmax < peak < FAINT * absmax and values.size >= FEWEST_FAINT
-    if is_faint:
-        is_unit = float(values.min()) >= 0 and peak <= 1
-        is_faint = not is_unit and int(np.count_nonzero(values)) >= FILLED * values.size
+    is_faint = quiet[0] < peak < quiet[1] and int(np.count_nonzero(values)) >= FILLED * values.size
     if not (faint or is_faint):
         return NOTHING
     error, most = _errors(reference, candidate), NOTHING
@@ -343,6 +364,25 @@ def lost_in(
         one = Lost(float(shares[worst]), axis, int(slices[worst]), float(scales[worst]))
         most = max(most, one, key=lambda lost: lost.share)
     return most
+
+
+def lost_classes(common: Common | None, reference: NDArray[Any], candidate: NDArray[Any]) -> Lost:
+    """Return the share of a sample's whole numbers, other than the common one, that differ.
+
+    Nothing if there are fewer than `FEWEST` of them.
+
+    Args:
+        common: The majority value of the output, over all samples.
+        reference: [*shape], no floats.
+        candidate: [*shape].
+    """
+    wrong = reference != candidate
+    rare = np.full(wrong.shape, True)
+    if common is not None:
+        rare = np.asarray((reference != common.value) | (candidate != common.value))
+    count = int(np.count_nonzero(rare))
+    share = np.count_nonzero(wrong & rare) / count if count >= FEWEST else 0.0
+    return Lost(share, None, 0, 1.0)
 
 
 def _errors(reference: NDArray[Any], candidate: NDArray[Any]) -> NDArray[np.float64]:

@@ -98,16 +98,18 @@ _CONVENTIONS: dict[str, _Convention] = {
 }
 
 _ALONE = DefaultDrop(0.5, "no sample may be lost")
+_BLOCK = DefaultDrop(CAP_DB - 30.0, "8-bit images are coded at 30 to 50 dB")
 _EACH = DefaultDrop(0.05, "no sample may lose one in twenty")
 OF_WORST: dict[str, DefaultDrop] = {
     "token-agreement": _ALONE,
     "mask-iou": _ALONE,
     "mean-iou": _ALONE,
-    "detection-f1": _ALONE,
+    "detection-f1": DefaultDrop(0.25, "no sample may lose one box in four, beside one"),
     "cells": _EACH,
     "peaks": _EACH,
     "keypoints": _EACH,
     "epe": DefaultDrop(0.5, "Middlebury's smallest error"),
+    "psnr": _BLOCK,
 }
 """How far a metric may fall on one sample, where it is a mean over all that would hide one."""
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
-from halfwise.metrics.evidence import sums_to_one, within_unit
+from halfwise.metrics.evidence import sums_to_one
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.peaks import peaks
 from halfwise.metrics.targets import (
@@ -290,12 +290,13 @@ def confidence(
     candidate: Sequence[Outputs],
     _labels: Sequence[Any] | None,
 ) -> float:
-    """Return 1 less the largest change of a probability, in [0, 1].
+    """Return 1 less the largest change of a probability over the largest of its row, in [0, 1].
 
-    Rows as for `top1`; those of which one does not sum to 1 within [0, 1] are logits, of which both
-    softmax and sigmoid count: classes may exclude each other or not. FP32's own probabilities are
-    the truth, also with labels; rows in which it has NaN or +inf have none and are left out. A
-    candidate row with a NaN changes by 1, and so does every row of a candidate with another shape.
+    Among many classes all may be improbable. Rows as for `top1`; those of which one does not sum to
+    1 within [0, 1] are logits, of which both softmax and sigmoid count: classes may exclude each
+    other or not. FP32's own probabilities are the truth, also with labels; rows in which it has NaN
+    or +inf have none and are left out. A candidate row with a NaN changes by 1, and so does every
+    row of a candidate with another shape.
 
     Raises:
         CaseError: The class output is ambiguous, has fewer than two classes or no rows.
@@ -314,8 +315,9 @@ def confidence(
         if not sums_to_one(scores, -1):
             pairs = [(f(scores), f(guess)) for f in (softmax, sigmoid)]
         for pair in pairs:
-            change = np.abs(pair[0] - pair[1]).max(initial=0.0)
-            changes.append(1.0 if np.isnan(change) else min(1.0, float(change)))
+            largest = pair[0].max(axis=-1, keepdims=True)
+            change = np.abs(pair[0] - pair[1]) / np.where(largest > 0, largest, 1)
+            changes.append(min(1.0, float(np.nan_to_num(change, nan=1.0).max(initial=0.0))))
     at_least_one("confidence", rows)
     return 1.0 - max(changes)
 
@@ -358,6 +360,11 @@ def mask_iou(
 _PLACE = 5
 """Side of a place in pixels. One pixel that changes is chance; where a fifth of 25 do, a thin line
 or a small region is gone."""
+_BORDER = 0.3
+"""Change of a pixel to another class, of whole numbers: borders of FP16 move by a pixel, so half of
+a place must change for 0.15."""
+_BLOCK = 8
+"""Side of a block of an image, as of JPEG."""
 
 
 def places(
@@ -368,14 +375,13 @@ def places(
     """Return 1 less the largest mean change in a place of 5 × 5 pixels, in [0, 1].
 
     A mean over an image hides what is small. A pixel changes by |Δp| of one channel, by half of
-    Σ |Δp| of several, whose softmax is taken unless they sum to 1; of three channels or one that
-    leave [0, 1], as images may, by the mean of |Δ| over the range of FP32's values. FP32's outputs
-    are the truth, also with labels. Non-finite pixels of FP32 are left out; a candidate that is not
-    finite elsewhere, or has another shape, changes by 1.
+    Σ |Δp| of several, whose softmax is taken unless they sum to 1, and by `_BORDER` if it is of
+    another class. FP32's outputs are the truth, also with labels. Non-finite pixels of FP32 are
+    left out; a candidate that is not finite elsewhere, or has another shape, changes by 1.
 
     Args:
-        reference: Float outputs [N, channels, height, width], or channels last (`class_axis`);
-            outputs of other forms are left out.
+        reference: Float outputs [N, channels, height, width], or channels last (`class_axis`), and
+            classes i[N, height, width]; outputs of other forms are left out.
         candidate: The same outputs.
 
     Raises:
@@ -383,18 +389,18 @@ def places(
     """
     changes = list[float]()
     for expected, actual, _ in by_sample(reference, candidate, None):
-        for name in float_outputs(expected):
-            if expected[name].ndim == 4 and min(expected[name].shape):
-                changed = _changes(expected[name], actual[name])
+        for name, array in expected.items():
+            if array.ndim == (3 if is_discrete(array.dtype) else 4) and array.size:
+                changed = _changes(array, actual[name])
                 changes.append(float(local_means(changed).max()))
     at_least_one("places", len(changes))
     return 1.0 - max(changes)
 
 
-def local_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def local_means(values: NDArray[np.float64], most: int = _PLACE) -> NDArray[np.float64]:
     """Return the means of all places of f64[N, height, width]; smaller images are one place."""
     for axis in (1, 2):
-        side = min(_PLACE, values.shape[axis])
+        side = min(most, values.shape[axis])
         sums = np.cumsum(np.insert(values, 0, 0, axis=axis), axis=axis)
         first, last = np.arange(values.shape[axis] - side + 1), np.arange(side, sums.shape[axis])
         values = (sums.take(last, axis=axis) - sums.take(first, axis=axis)) / side
@@ -403,17 +409,19 @@ def local_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _changes(expected: NDArray[Any], actual: NDArray[Any]) -> NDArray[np.float64]:
     """Return how much each pixel changes, f64[N, height, width] in [0, 1]."""
+    if is_discrete(expected.dtype):
+        fits = actual.shape == expected.shape
+        return _BORDER * (actual != expected) if fits else np.ones(expected.shape)
     axis = class_axis(expected.shape)
     wanted = np.moveaxis(expected.astype(np.float64), axis, -1)
     if actual.shape != expected.shape:
         return np.ones(wanted.shape[:-1])
     given, channels = np.moveaxis(actual.astype(np.float64), axis, -1), wanted.shape[-1]
     known = np.isfinite(wanted).all(axis=-1)
-    if sums_to_one(wanted, -1) and channels > 1:
+    if channels == 1:
+        change = np.abs(given - wanted)[..., 0]
+    elif sums_to_one(wanted, -1):
         change = np.abs(given - wanted).sum(axis=-1) / 2
-    elif channels in (1, 3):
-        span = 1.0 if within_unit(wanted[known]) else float(np.ptp(wanted[known])) or 1.0
-        change = np.abs(given - wanted).mean(axis=-1) / span
     else:
         with np.errstate(invalid="ignore"):
             change = np.abs(softmax(given) - softmax(wanted)).sum(axis=-1) / 2
@@ -460,8 +468,7 @@ def psnr(
             values = wanted[valid]
             image = images(actual)[index] if fits else np.zeros(0)
             error = _squared_error(values, image, valid)
-            span = float(np.ptp(values))
-            peak = span if span >= peaks[name] * _STEP else peaks[name]
+            peak = _peak(values, peaks[name])
             found_of.setdefault(name, []).append(_psnr(peak, error / values.size))
     at_least_one("psnr", len(found_of))
     return min(min(each) if labels is None else fmean(each) for each in found_of.values())
@@ -576,6 +583,28 @@ def worst_place(
     return -worst
 
 
+def worst_block(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return `psnr` of the worst block of 8 × 8 pixels, of outputs with four axes."""
+    peaks, worst = target_peaks(reference, labels), CAP_DB
+    for name, target, actual in by_target(reference, candidate, labels, map_outputs):
+        if target.ndim != 4 or not target.size:
+            continue
+        if actual.shape != target.shape:
+            return -np.inf
+        off = np.where(np.isfinite(target), actual - target, 0)
+        if not np.isfinite(off).all():
+            return -np.inf
+        errors = local_means((off**2).mean(axis=class_axis(target.shape)), _BLOCK)
+        for image, error in zip(target, errors, strict=True):
+            peak = _peak(image[np.isfinite(image)], peaks.get(name, 0.0))
+            worst = min(worst, _psnr(peak, float(error.max())))
+    return worst
+
+
 def _squared_error(
     target: NDArray[np.float64], actual: NDArray[Any], valid: NDArray[np.bool_]
 ) -> float:
@@ -594,6 +623,12 @@ def _distance(target: NDArray[np.float64], actual: NDArray[Any], valid: NDArray[
         error = actual.astype(np.float64) - target
         length = np.hypot(error[..., 0, :, :], error[..., 1, :, :])[valid]
     return float(length.sum()) if np.isfinite(length).all() else float("inf")
+
+
+def _peak(image: NDArray[np.float64], whole: float) -> float:
+    """Return what an image's error is relative to; see `psnr`."""
+    span = float(np.ptp(image)) if image.size else 0.0
+    return span if span >= whole * _STEP else whole
 
 
 def _psnr(peak: float, mean_square: float) -> float:

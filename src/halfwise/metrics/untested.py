@@ -185,7 +185,8 @@ def untested_metric(
     """Return the metric if it tests nothing, with the numbers that show it.
 
     It tests nothing if it accepts near-zero values for all outputs, rising as well as falling ones
-    (among equal values a metric of classes would choose the first), or if FP32 itself is no better
+    (among equal values a metric of classes would choose the first), of confidence also classes that
+    are all as likely, or if FP32 itself is no better
     than guessing. For psnr, the outputs that it ignores are returned; if FP32 outputs only zeros,
     all of them.
 
@@ -203,6 +204,8 @@ def untested_metric(
     ramps = ([_small(outputs, end) for outputs in references] for end in (1, -1))
     try:
         other = min(metric(references, ramp, labels) for ramp in ramps)
+        if criterion.metric == "confidence":
+            other = max(other, metric(references, [*map(_even, references)], labels))
     except CaseError:
         return ()  # it refuses them, so it reads them
     unjudged = Unjudged(
@@ -330,6 +333,12 @@ def _small(outputs: Outputs, end: int) -> Outputs:
         name: np.zeros_like(array) if is_discrete(array.dtype) else _ramp(array, end)
         for name, array in outputs.items()
     }
+
+
+def _even(outputs: Outputs) -> Outputs:
+    """Return outputs whose rows have their mean everywhere."""
+    floats = {n: array for n, array in outputs.items() if not is_discrete(array.dtype)}
+    return {**outputs, **{n: np.full_like(a, a.mean(-1, keepdims=True)) for n, a in floats.items()}}
 
 
 def _ramp(array: NDArray[Any], end: int) -> NDArray[Any]:

@@ -4,11 +4,11 @@ Squares follow from extrema. Sums are computed in the model: each op that sums g
 magnitudes. Cancellation and margins need elements, so they are views of tensors.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from itertools import starmap
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -16,12 +16,13 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.emulation.rounding import new_node
-from halfwise.formats import CHUNK, Format
+from halfwise.emulation.rounding import cast, new_node
+from halfwise.formats import Format
 from halfwise.graph.model import (
     Network,
     add_constant,
     constant_array,
+    is_standard,
     node_name,
     opset_of,
     small_constant,
@@ -42,25 +43,9 @@ EXPONENTS = (-8.0, 12.0)
 below FP16's unit roundoff 2⁻¹¹, and e¹² is beyond 65504."""
 
 
-def cancellation_view(
-    node: ir.Node, add: Callable[[float, int], None], worst: Callable[[], float]
-) -> View | None:
-    """Return the view that measures cancellation in a node; None if it subtracts nothing.
-
-    Args:
-        node: Any node.
-        add: Takes a ratio (see `cancellation`) and the number of its sample.
-        worst: Returns the largest ratio so far.
-    """
-    if node.op_type in ("Add", "Sub"):
-        return _sum_view(node, add, worst)
-    return _centring_view(node, add, worst) if node.op_type in CENTRING else None
-
-
 def cancellation(
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    sign: int,
+    largest: NDArray[np.float32],
+    total: NDArray[np.float32],
     *,
     constant: bool = False,
     positive: bool = False,
@@ -74,9 +59,9 @@ def cancellation(
     both operands are the same number.
 
     Args:
-        a: f32[*A].
-        b: f32[*B], broadcastable with `a`.
-        sign: +1 for a + b, -1 for a - b.
+        largest: max(|a|, |b|), f32[*shape].
+        total: a ± b, f32[*shape]. It is exact where much cancels (Sterbenz, "Floating-Point
+            Computation", 1974), else off by a relative 2⁻²⁴.
         constant: Whether an operand is a constant. Then results of zero do not count: a value equal
             to a constant, such as 1 in 1 - mask, rounds to the same number as the constant.
         positive: Whether only results above zero count, because readers clamp the others: for
@@ -87,20 +72,9 @@ def cancellation(
     Returns:
         At least 0.5 unless `exponent`; inf if most results are zero. Elements do not count if an
         operand is not finite or both are zero; NaN if none are left, or if the median is at most
-        `beyond`. Of more than 2¹⁶ elements, 2¹⁶ are drawn at random with a fixed seed.
+        `beyond`.
     """
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    wide_a, wide_b = (
-        np.take(each, _drawn(shape, each.shape))
-        if math.prod(shape) > CHUNK
-        else np.broadcast_to(each, shape)
-        for each in (a, b)
-    )
-    # In binary32 everything here is exact except the sum and the quotient.
-    largest = np.maximum(np.abs(wide_a), np.abs(wide_b))
-    combine = np.add if sign > 0 else np.subtract
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = combine(wide_a, wide_b, dtype=np.float64)
         counts = np.isfinite(largest) & (largest > 0)
         if constant or exponent:
             counts &= total != 0
@@ -118,80 +92,49 @@ def cancellation(
     return median if median > beyond else float("nan")
 
 
-@lru_cache(maxsize=32)
-def _drawn(shape: tuple[int, ...], small: tuple[int, ...]) -> NDArray[np.intp]:
-    """Return the indices in an array of shape `small` that broadcast to those drawn from `shape`.
+def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node], ir.Value] | None:
+    """Return nodes that compute max(|a|, |b|) where a node adds or subtracts, and the result a ± b.
 
-    They are in memory order; a median needs no particular order.
+    The last of the nodes computes the maximum. None if the node subtracts nothing that varies, and
+    before opset 8, where Max takes only operands of one shape.
     """
-    size = math.prod(shape)
-    # Their median is within 0.4 % of the true median's rank, and finding it takes 2 ms.
-    drawn = np.sort(np.random.default_rng(0).integers(size, size=CHUNK))
-    if small == shape:
-        return drawn
-    places = np.broadcast_to(np.arange(math.prod(small)).reshape(small), shape)
-    return places[np.unravel_index(drawn, shape)]
-
-
-def _sum_view(
-    node: ir.Node, add: Callable[[float, int], None], worst: Callable[[], float]
-) -> View | None:
-    sign = 1 if node.op_type == "Add" else -1
-    operands = [v for v in node.inputs if v is not None]
-    varying = [v for v in operands if varies(v)]
-    if not varying or not all(map(is_float, operands)):
+    if opset < 8:
         return None
-
-    counting = {
-        "constant": len(varying) < len(operands),
-        "positive": _clamped_at_zero(node.outputs[0]),
-        "exponent": is_exponent(node.outputs[0]),
-    }
-
-    def visit(sample: int, *arrays: NDArray[np.float32]) -> None:
-        seen = dict(zip(varying, arrays, strict=True))
-        a, b = (
-            np.asarray(seen[v] if v in seen else constant_array(v), np.float32) for v in operands
-        )
-        add(cancellation(a, b, sign, **counting, beyond=worst()), sample)
-
-    return View(tuple(map(tensor_name, varying)), visit)
-
-
-def _centring_view(
-    node: ir.Node, add: Callable[[float, int], None], worst: Callable[[], float]
-) -> View | None:
-    value, means = node.inputs[0], node.inputs[3] if len(node.inputs) > 3 else None
-    constant = None if means is None else small_constant(means)
-    if value is None or not is_float(value) or (means is not None and constant is None):
+    if is_standard(node, "Add", "Sub"):
+        a, b = node.inputs
+        if not (varies(a) or varies(b)) or not (is_float(a) and is_float(b)):
+            return None
+        return _largest(a, b, prefix), node.outputs[0]
+    value = node.inputs[0] if is_standard(node, *CENTRING) else None
+    if value is None or not is_float(value):
         return None
-
-    def visit(sample: int, x: NDArray[np.float32]) -> None:
-        if not x.size:
-            return
-        mean = _mean(node, x) if constant is None else constant.reshape(-1, *[1] * (x.ndim - 2))
-        if np.broadcast_shapes(x.shape, mean.shape) == x.shape:
-            add(cancellation(x, mean, -1, beyond=worst()), sample)
-
-    return View((tensor_name(value),), visit)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _mean(node: ir.Node, x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what a norm takes off a non-empty f32[*S], broadcastable with it.
-
-    It is NaN or inf, without a warning, where x or its sum is.
-    """
-    first = 2
+    last = 2
     if node.op_type == "LayerNormalization":
-        first = node.attributes.get_int("axis", -1) % max(x.ndim, 1)
-    if node.op_type != "GroupNormalization":
-        axes = tuple(range(first, x.ndim))
-        return np.asarray(np.mean(x, axis=axes, keepdims=True), np.float32)
-    parts = x.reshape(x.shape[0], node.attributes.get_int("num_groups", 1), -1)
-    shape = (x.shape[0], x.shape[1], *[1] * (x.ndim - 2))
-    mean = np.mean(parts, axis=2)
-    return np.repeat(mean, x.shape[1] // mean.shape[1], axis=1).reshape(shape)
+        axis, last = {"axis": node.attributes.get_int("axis", -1)}, 1
+        rows = [new_node("Flatten", [value], f"{prefix}::rows", axis)]
+    else:
+        # Of each sample, the elements of one channel or group; 0 copies a size.
+        groups = node.attributes.get_int("num_groups", 0)
+        array = {"value": ir.tensor(np.array([0, groups, -1], np.int64))}
+        shape = new_node("Constant", [], f"{prefix}::shape", array, ir.DataType.INT64)
+        rows = [shape, new_node("Reshape", [value, shape.outputs[0]], f"{prefix}::rows")]
+    row = rows[-1].outputs[0]
+    if node.op_type == "BatchNormalization":
+        means, graph = small_constant(node.inputs[3]), node.graph
+        if means is None or not isinstance(graph, ir.Graph):
+            return None
+        mean, nodes = add_constant(graph, f"{prefix}::mean", means.reshape(-1, 1)), rows
+    else:
+        axes, by_input, attributes = _axes([last], prefix, opset)
+        reduced = new_node("ReduceMean", [row, *by_input], f"{prefix}::mean", attributes)
+        mean, nodes = reduced.outputs[0], [*rows, *axes, reduced]
+    total = new_node("Sub", [row, mean], f"{prefix}::total")
+    return [*nodes, total, *_largest(row, mean, prefix)], total.outputs[0]
+
+
+def _largest(a: ir.Value | None, b: ir.Value | None, prefix: str) -> list[ir.Node]:
+    (of_a, a), (of_b, b) = _magnitude(a, f"{prefix}::a"), _magnitude(b, f"{prefix}::b")
+    return [*of_a, *of_b, new_node("Max", [a, b], prefix)]
 
 
 def is_exponent(value: ir.Value) -> bool:
@@ -309,37 +252,89 @@ def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName
 
 def views(
     network: Network,
+    model: ir.Model,
     roles: Roles,
     fmt: Format,
     inner: InnerNumbers,
     chosen: Sequence[int],
+    drawn: Mapping[TensorName, int] = MappingProxyType({}),
 ) -> dict[NodeName, View]:
     """Return the views that measure cancellation and margins, by node.
 
     Args:
         network: The model.
+        model: A copy, to which nodes are added.
         roles: Role per node; only nodes that may be low and NonMaxSuppression are measured.
         fmt: The low format, the unit of margins.
         inner: Collects the numbers.
         chosen: The samples to view.
+        drawn: Sizes of results of which cancellation is measured on drawn elements.
     """
+    opset = opset_of(model)
 
     def add(node: NodeName, kind: Kind, value: float, place: int) -> None:
         inner.add(node, kind, value, chosen[place])
 
+    def cancelling(node: ir.Node, copy: ir.Node) -> View | None:
+        name, result = node_name(node), node.outputs[0]
+        made = _subtraction(copy, f"halfwise::cancelled::{name}", opset)
+        if made is None:
+            return None
+        nodes, total = made
+        model.graph.insert_after(copy, nodes)
+        is_sum = node.op_type in ("Add", "Sub")
+        counting = {
+            "constant": is_sum and not all(map(varies, node.inputs)),
+            "positive": is_sum and _clamped_at_zero(result),
+            "exponent": is_sum and is_exponent(result),
+        }
+
+        def visit(place: int, largest: NDArray[np.float32], total: NDArray[np.float32]) -> None:
+            beyond = inner.worst(name, "cancellation")
+            ratio = cancellation(largest, total, **counting, beyond=beyond)
+            add(name, "cancellation", ratio, place)
+
+        tensors = tensor_name(nodes[-1].outputs[0]), tensor_name(total)
+        return View(tensors, visit, drawn=drawn.get(tensor_name(result), 0))
+
     measuring: dict[NodeName, View] = {}
-    for node in network.nodes():
+    for node, copy in zip(network.nodes(), list(model.graph), strict=True):
         name = node_name(node)
         view = None
         # NonMaxSuppression takes no FP16, but its input scores may have been rounded.
         if roles[name].free or node.op_type == "NonMaxSuppression":
             view = margin_view(node, fmt, partial(add, name, "margin"))
         if roles[name].free and view is None:
-            worst = partial(inner.worst, name, "cancellation")
-            view = cancellation_view(node, partial(add, name, "cancellation"), worst)
+            view = cancelling(node, copy)
         if view is not None:
             measuring[name] = view
     return measuring
+
+
+def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[TensorName, TensorName]:
+    """Add nodes that compute the smallest non-zero magnitude of tensors; return their outputs.
+
+    The result is inf where all elements are zero; no element may be NaN. The model has opset 9 or
+    later.
+    """
+    graph, smallest = model.graph, {}
+    values = {v.name: v for v in (*graph.inputs, *(v for n in graph for v in n.outputs))}
+    none = add_constant(graph, "halfwise::inf", np.array(np.inf, np.float32))
+    for tensor in tensors:
+        value, prefix = values[tensor], f"halfwise::smallest::{tensor}"
+        magnitude = new_node("Abs", [value], f"{prefix}::abs")
+        counts = cast(value, ir.DataType.BOOL, f"{prefix}::nonzero")
+        wanted = [counts.outputs[0], magnitude.outputs[0], none]
+        nonzero = new_node("Where", wanted, f"{prefix}::of")
+        least = new_node("ReduceMin", nonzero.outputs, prefix)
+        nodes = [magnitude, counts, nonzero, least]
+        producer = value.producer()
+        if producer is None:
+            graph.insert_before(graph[0], nodes)
+        else:
+            graph.insert_after(producer, nodes)
+        smallest[tensor] = tensor_name(least.outputs[0])
+    return smallest
 
 
 def _low_nodes(network: Network, roles: Roles) -> Iterator[ir.Node]:

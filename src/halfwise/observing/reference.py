@@ -1,7 +1,7 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import Budget, sized
-from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable, roots
+from halfwise.emulation.probe import (
+    DRAWN,
+    SELECTING_OPSET,
+    ElementProbe,
+    ExtremaProbe,
+    View,
+    observable,
+    roots,
+)
 from halfwise.emulation.rounding import cast, new_node
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import BF16, FP32, Format
@@ -25,7 +33,7 @@ from halfwise.graph.model import Network, add_constant, node_name, small_constan
 from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.judging.reference import check, frozen_named
-from halfwise.observing.inner import InnerNumbers, squares, views, with_sums
+from halfwise.observing.inner import InnerNumbers, squares, views, with_smallest, with_sums
 from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
@@ -180,8 +188,9 @@ class _Twins:
         return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
 
 
-DETAIL_ELEMENTS = 2 * 10**9
-"""Largest number of elements that the second pass visits, over all samples and tensors."""
+DETAIL_ELEMENTS = 10**8
+"""Largest number of elements that the second pass visits, over all samples and tensors: a third
+of a second. On `FEW_SAMPLES` they may be more."""
 
 DETAIL_SAMPLES = 32
 """Largest number of samples whose elements are visited."""
@@ -215,7 +224,7 @@ def observe_network(
     Extrema and squares come from all samples, roundoff from at most `FEW_SAMPLES`. Element
     statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
     them are those where most tensors reach their extremum, the others are evenly spread; fewer if
-    more than 2·10⁹ elements would be visited.
+    more than `DETAIL_ELEMENTS` would be visited.
 
     Args:
         network: The model.
@@ -292,8 +301,8 @@ class Observer:
             progress: Called as `progress(steps done, steps in all)`; the latter may change.
             budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff then cover
                 the samples so far, and element statistics those of the previous look.
-            few_sums: Measure sums on at most `FEW_SAMPLES`, like roundoff, instead of on all
-                samples whose elements are visited.
+            few_sums: Measure sums on the sample with most extrema, instead of on all samples whose
+                elements are visited: only repairs read them then, to stay clear of the range.
 
         Raises:
             CaseError: There are no samples, or ONNX Runtime cannot load the model.
@@ -315,6 +324,7 @@ class Observer:
         self._looked: list[int] = []
         self._is_cut = False
         self._sizes: dict[TensorName, int] = {}
+        self._drawn: dict[TensorName, int] = {}
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         self.outputs = self._extrema()
@@ -349,23 +359,23 @@ class Observer:
     def _look(self, count: int, most: int) -> dict[TensorName, Detail]:
         # If the budget ends it, some elements have been counted already: no look can continue.
         self._is_cut = True
-        probe = ElementProbe(self._network.model, runtime=self._runtime)
         first = not self._chosen
         if first:
-            affordable = max(1, DETAIL_ELEMENTS // max(1, sum(self._sizes.values())))
+            visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
+            affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
             every = range(len(self._samples))
             self._chosen = self._choose(every, min(most, len(every), affordable))
         few = self._chosen[:: ceil(len(self._chosen) / FEW_SAMPLES)]
         unseen = [i for i in self._chosen if i not in self._looked]
         new = self._choose(unseen, min(count - len(self._looked), len(unseen)))
-        summed = self._chosen if not self._few_sums else few
+        summed = self._choose(self._chosen, 1) if self._few_sums else self._chosen
         is_last = len(new) == len(unseen)
         self._steps = self._done + len(summed) * is_last + len(new)
         if is_last:
             self._sums(summed)
         if first:
             self._roundoff(few)
-        self._elements(new, probe)
+        self._elements(new)
         self._looked += new
         self._is_cut = False
         details = {t: c.detail(len(self._looked)) for t, c in self._counters.items()}
@@ -395,6 +405,11 @@ class Observer:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
             self._tick()
         self._sizes = probe.sizes
+        if self._network.opset >= SELECTING_OPSET:
+            sizes, least = probe.sizes, probe.least
+            finite = (t for t, reach in self._reach.items() if not reach.nonfinite)
+            large = (t for t in finite if least[t] == sizes[t] > 2 * DRAWN)
+            self._drawn = {t: sizes[t] for t in large}
         return outputs
 
     def _squares(self) -> None:
@@ -433,26 +448,31 @@ class Observer:
                 "This is a bug in halfwise; please report it with the model's operators and opset.",
             ) from error
 
-    def _elements(self, chosen: Sequence[int], probe: ElementProbe) -> None:
-        """Visit the elements of every tensor on the chosen samples."""
-        counters = self._counters
-        inner = views(self._network, self._roles, self._fmt, self._inner, chosen)
+    def _elements(self, chosen: Sequence[int]) -> None:
+        """Visit elements of every tensor on the chosen samples."""
+        counters, model = self._counters, self._network.copy()
+        details = self._network, model, self._roles, self._fmt, self._inner, chosen, self._drawn
+        inner = views(*details)
+        smallest = with_smallest(model, [t for t in counters if t in self._drawn])
 
-        def counting(name: TensorName) -> View:
+        def counting(name: TensorName) -> Iterator[View]:
             def count(_: int, array: NDArray[Any]) -> None:
                 self._budget.check()
                 counters[name].add(array)
 
-            return View((name,), count)
+            yield View((name,), count, drawn=self._drawn.get(name, 0))
+            if name in smallest:
+                yield View((smallest[name],), lambda _, array: counters[name].reach(array.item()))
 
         computed = {tensor_name(v) for n in self._network.nodes() for v in n.outputs if v.name}
-        ordered = [counting(name) for name in counters if name not in computed]
+        ordered = [v for name in counters if name not in computed for v in counting(name)]
         for node in self._network.nodes():
             if (name := node_name(node)) in inner:
                 ordered.append(inner[name])
             outputs = (tensor_name(v) for v in node.outputs if v.name)
-            ordered += [counting(t) for t in outputs if t in counters]
+            ordered += [view for t in outputs if t in counters for view in counting(t)]
         ordered.append(View((), lambda _: self._tick()))
+        probe = ElementProbe(model, runtime=self._runtime)
         probe.run(self._samples.select(chosen), ordered, self._sizes)
 
     def records(self) -> Observations:

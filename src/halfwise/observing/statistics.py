@@ -1,6 +1,5 @@
 """Element statistics of a tensor: the effect of a format, and how close choices are."""
 
-import math
 import threading
 from collections.abc import Callable
 
@@ -56,7 +55,11 @@ class DetailCounter:
         self._tiny = np.zeros(-126 - _FIRST_EXPONENT, np.int64)
         self._zeros = self._elements = 0
         self._overflow = self._flush = self._below_normal = 0
-        self._smallest = 0xFFFFFFFF
+        self._smallest = _INFINITY
+
+    def reach(self, smallest: float) -> None:
+        """Take the smallest non-zero magnitude where only some elements of a tensor are added."""
+        self._smallest = min(self._smallest, _bits(smallest))
 
     def add(self, array: NDArray[np.float32]) -> None:
         """Count the elements of f32[*shape]; NaN and infinities only count as elements."""
@@ -78,9 +81,7 @@ class DetailCounter:
         first, last = (int(filled[0]), int(filled[-1]) + 1) if filled.size else (0, 0)
         nonzero = int(counts.sum())
         return Detail(
-            smallest_nonzero=float(np.uint32(self._smallest).view(np.float32))
-            if nonzero
-            else math.inf,
+            smallest_nonzero=float(np.uint32(self._smallest).view(np.float32)),
             overflow=self._overflow / max(self._elements, 1),
             flush=self._flush / max(nonzero, 1),
             subnormal=(self._below_normal - self._flush) / max(self._elements, 1),

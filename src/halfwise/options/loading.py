@@ -152,6 +152,7 @@ def load_case(
     criterion: Criterion,
     *,
     split: bool = True,
+    whole: bool = False,
     runtime: Runtime = CPU,
     watcher: Watcher = _SILENT,
 ) -> Case:
@@ -162,6 +163,7 @@ def load_case(
         data: Samples.
         criterion: What is acceptable.
         split: Whether to hold samples out; otherwise all are for calibration.
+        whole: Whether nothing is set aside: ONNX Runtime may lack operators, or fail.
         runtime: Where the model runs, if the metric depends on its outputs.
         watcher: Receives how much of the model and how many samples are read.
 
@@ -178,7 +180,10 @@ def load_case(
     read = partial(load_inputs, preprocess=data.preprocess)
     loaded, specs = load_settled(network, specs, partial(read, data.inputs), runtime=runtime)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
-    network, aside, supply = _set_aside(network, data, samples, runtime)
+    aside: Aside | None = None
+    supply: _Supply = _unchanged
+    if not whole:
+        network, aside, supply = _set_aside(network, data, samples, runtime)
     samples = supply(samples)
     notes = [*_file_notes(network, stored), *loaded.notes, *rank_inputs(network, samples)]
     notes += _aside_notes(aside)
@@ -194,7 +199,11 @@ def load_case(
     searched, judged = (
         list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)
     )
-    if aside is None and (branches := _branches(network, (samples, heldout), runtime)):
+    if (
+        aside is None
+        and not whole
+        and (branches := _branches(network, (samples, heldout), runtime))
+    ):
         network, aside = resolve(network, branches)
         notes += _aside_notes(aside)
     chosen = unseen(searched, judged)
@@ -214,10 +223,14 @@ def load_case(
         previews=not data.no_previews,
         aside=aside,
     )
-    return with_settled_metric(case, runtime)
+    return case if whole else with_settled_metric(case, runtime)
 
 
 _Supply = Callable[[Samples], Samples]
+
+
+def _unchanged(samples: Samples) -> Samples:
+    return samples
 
 
 def _set_aside(
@@ -231,9 +244,9 @@ def _set_aside(
     stand_ins = _stand_ins(data.plugin_outputs)
     first = {} if stand_ins is None else stand_ins(samples[0], 0)
     types = {TensorName(n): ir.DataType.from_numpy(a.dtype) for n, a in first.items()}
-    judged, aside = set_aside(network, _runs(runtime), types)
+    judged, aside = set_aside(network, runnable(runtime), types)
     if aside is None or not aside.supplied:
-        return judged, aside, lambda each: each
+        return judged, aside, _unchanged
     drawn = [name for name in aside.supplied if name not in types]
     drawing = giving_out(seeded(network.model), drawn) if drawn else None
     session = Session(drawing, runtime=runtime) if drawing is not None else None
@@ -274,20 +287,9 @@ def _branches(network: Network, every: Iterable[Samples], runtime: Runtime) -> d
     return {name: names[taken.pop()] for name, taken in seen.items() if len(taken) == 1}
 
 
-def _runs(runtime: Runtime) -> Callable[[ir.Node], bool]:
+def runnable(runtime: Runtime) -> Callable[[ir.Node], bool]:
     """Return what tells whether ONNX Runtime has an operator; a user's library may have any."""
     return (lambda _: True) if runtime.libraries else has_operator
-
-
-def set_aside_too(candidate: Network, case: Case, runtime: Runtime) -> Network:
-    """Return a candidate without what was set aside of the case's model."""
-    if case.aside is None:
-        return candidate
-    if case.aside.branches:
-        return resolve(candidate, case.aside.branches)[0]
-    types = {value.name: value.dtype for value in case.network.graph.inputs}
-    given = {n: types[n] or ir.DataType.FLOAT for n in case.aside.supplied}
-    return set_aside(candidate, _runs(runtime), given)[0]
 
 
 def _stand_ins(source: str | None) -> Callable[[Sample, int], Sample] | None:
@@ -325,12 +327,14 @@ def _aside_notes(aside: Aside | None) -> Iterator[Note]:
         yield Note(kind="aside", severity="warning", facts=facts)
 
 
-def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool = True) -> Case:
+def load_asked(
+    model: Model, request: Request, watcher: Watcher, *, split: bool = True, whole: bool = False
+) -> Case:
     """Return the requested case, and report its notes; see `load_case`."""
     watcher.stage("load")
     started, runtime = time.monotonic(), request.settings.runtime
     arguments = model, request.data, request.criterion
-    case = load_case(*arguments, split=split, runtime=runtime, watcher=watcher)
+    case = load_case(*arguments, split=split, whole=whole, runtime=runtime, watcher=watcher)
     took("load", nodes_of(case.network), time.monotonic() - started)
     tell(watcher, case.notes)
     return case

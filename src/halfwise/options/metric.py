@@ -29,7 +29,7 @@ from halfwise.metrics import (
 from halfwise.metrics.kinds import looked_at
 from halfwise.records import Criterion, Fact, Note, Recognised
 from halfwise.user_code import RAISED, described
-from halfwise.wording import listed
+from halfwise.wording import listed, meant
 
 
 def named_metric(criterion: Criterion) -> Metric | None:
@@ -48,7 +48,8 @@ def named_metric(criterion: Criterion) -> Metric | None:
     if ":" not in criterion.metric:
         raise UsageError(
             f"Unknown metric {criterion.metric!r}.",
-            f"Give one of {', '.join((AUTO, *BUILT_IN))}, or file.py:function.",
+            f"{meant(criterion.metric, (AUTO, *BUILT_IN))} Give one of "
+            f"{', '.join((AUTO, *BUILT_IN))}, or file.py:function.".strip(),
         )
     return _checked(criterion.metric)
 

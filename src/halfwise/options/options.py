@@ -24,7 +24,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import Allowed, Criterion, RepairRule, RightBy
 from halfwise.targets.profiles import lowest_sums_of
 from halfwise.targets.runners import runners_of
-from halfwise.wording import typed
+from halfwise.wording import meant, typed
 
 RULES: tuple[RepairRule, ...] = get_args(RepairRule)
 ALL = "all"
@@ -119,11 +119,10 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     Raises:
         UsageError: an unknown option, or a value outside its domain.
     """
-    if unknown := options.keys() - Options.__annotations__.keys():
-        raise UsageError(
-            f"Unknown option {', '.join(sorted(unknown))}.",
-            f"Options: {', '.join(Options.__annotations__)}.",
-        )
+    names = Options.__annotations__
+    for name in options.keys() - names.keys():
+        hint = meant(name, names, f"Options: {', '.join(names)}.")
+        raise UsageError(f"Unknown option {name}.", hint)
     values = one_worker(declarations.given(**options))
     for name, value in values.items():
         if isinstance(value, str | Path) and _is_list(name):

@@ -15,7 +15,6 @@ from halfwise.records import (
 )
 from halfwise.records.run import runs
 from halfwise.reporting.engines import WORDS
-from halfwise.reporting.rungs import move_line
 
 LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
 """Columns of `log_rows`."""
@@ -38,7 +37,7 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
         told = sorted({error * factor for error in errors if error is not None})
         if measured is None and not told:
             continue
-        what = "" if made is None else made.step if made.move is None else move_line(made.move)
+        what = "" if made is None else made.step
         yield {
             "build": build.number,
             "what": what or ("" if row is None else row.name),

@@ -21,7 +21,7 @@ from halfwise.records import (
 )
 from halfwise.records.run import places, runs
 from halfwise.reporting.remarks import reasons
-from halfwise.reporting.rungs import full_name, move_line, rung_name
+from halfwise.reporting.rungs import full_name, rung_name
 from halfwise.reporting.verdict import allowed
 
 Group = dict[str, Data]
@@ -167,7 +167,7 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
         if made is not None:
             group["nodes"] = packed(sorted(at[name] for name in made.keep))
             group["count"] = len(made.keep)
-            group["step"] = made.step if made.move is None else move_line(made.move)
+            group["step"] = made.step
         if row is not None:
             full = row.rung in FULL_RUNGS
             group["name"] = full_name(row.rung) if full else row.name

@@ -267,26 +267,6 @@ RefusalKind = Literal["no-kernel", "compiler", "crash", "timeout", "unknown"]
 """How a builder refuses. "no-kernel": it finds no kernel for a block; "compiler": its compiler for
 fused blocks, its kernel library or one of its checks fails; "crash": its process dies; "timeout":
 it takes too long; "unknown": it gives no known reason."""
-MoveKind = Literal["region", "level", "none"]
-"""What is tried instead of a refused plan: "region": keep the whole region; "level": use another
-optimization level; "none": keep nothing there."""
-
-
-class Move(Record):
-    """What a plan is tried with because the builder refused another.
-
-    Attributes:
-        kind: What is changed.
-        refused: Number of the refused build.
-        ends: First and last layer of the region, as the builder names them; empty if it named none,
-            and the whole model counts as the region.
-        level: The requested optimization level; None for that of the run.
-    """
-
-    kind: MoveKind
-    refused: int
-    ends: tuple[str, ...] = ()
-    level: int | None = None
 
 
 class Refusal(Record):

@@ -9,7 +9,6 @@ from halfwise.records.built import (
     EngineFile,
     EngineRung,
     Latency,
-    Move,
     Profile,
     ProvenEngine,
     Refusal,
@@ -225,8 +224,7 @@ class EngineRound(Record):
     """One step of the loop between prediction and engine.
 
     Attributes:
-        step: What was tried, one sentence; empty if `move` says so.
-        move: What was tried after the builder refused another plan; None if nothing was refused.
+        step: What was tried, one sentence.
         build: Number of the build.
         keep: Nodes requested in FP32.
         predicted: Error that the emulation predicts, relative to the tolerance.
@@ -238,7 +236,6 @@ class EngineRound(Record):
     """
 
     step: str
-    move: Move | None = None
     build: int
     keep: tuple[NodeName, ...]
     predicted: float | None = None

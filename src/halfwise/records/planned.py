@@ -120,10 +120,9 @@ class Remade(Record):
         return not self.failures
 
 
-RangeMethod = Literal["minmax", "entropy", "percentile"]
-"""How a tensor's INT8 range follows from the samples. "minmax": the whole range; "entropy": the
-part that loses least information (relative entropy of histograms); "percentile": all but the rarest
-magnitudes."""
+RangeMethod = Literal["minmax", "percentile"]
+"""How a tensor's INT8 range follows from the samples. "minmax": the whole range; "percentile": all
+but the rarest magnitudes."""
 RANGE_METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 
 LowFormat = Literal["fp16", "bf16"]
@@ -142,21 +141,17 @@ CutStage = Literal[
     "emulate",
     "repair",
     "search",
-    "certify",
     "growth",
     "origin",
-    "notes",
-    "worth",
     "curve",
     "sums",
 ]
 """A stage that the time budget cut short or left out.
 
 "observe": sums, rounding, distributions inside ops, or all statistics on samples that joined;
-"emulate": which samples are worst; "repair": untried repairs; "search" and "certify": smaller
-plans; "growth" and "origin": the source of an error that no guard explains; "notes": what the
-margin or another tolerance would change; "worth": cheaper plans; "curve": other plans to choose
-from; "sums": whether the plan, or one with more kept nodes, passes with sums in FP16.
+"emulate": which samples are worst; "repair": untried repairs; "search": smaller
+plans; "growth" and "origin": the source of an error that no guard explains; "curve": other plans to
+choose from; "sums": whether the plan, or one with more kept nodes, passes with sums in FP16.
 """
 
 
@@ -264,7 +259,6 @@ class Plan(Record):
         minimal: Whether removing any kept node was seen to fail on the calibration samples; of a
             plan with INT8, giving INT8 to any node left out, but for sums with `Because.beside`.
         candidates: Number of compute nodes that could be low.
-        in_bodies: Nodes in bodies that follow one of these, without Constant.
         casts: Number of Cast nodes inserted.
         lowered: Nodes lowered by user rules → the rule.
         int8: Nodes that read their inputs through Q/DQ pairs.
@@ -283,7 +277,6 @@ class Plan(Record):
     candidates: int
     casts: int
     lowered: dict[NodeName, str] = Field(default_factory=dict)
-    in_bodies: int = 0
     int8: tuple[NodeName, ...] = ()
     left_out: tuple[KeptNode, ...] = ()
     ranges: RangeMethod | None = None
@@ -354,25 +347,6 @@ LEAST_DEARER = 1.01
 """A plan that costs this many times FP32's cost is dearer: a convention."""
 
 
-class NearPlan(Record):
-    """A plan that was evaluated but not delivered.
-
-    Most are out of tolerance. One that passes was lowered to a plan that keeps less and costs more.
-
-    Attributes:
-        kept: Number of compute nodes in FP32.
-        cost: Predicted cost, relative to everything low.
-        error: Error on the calibration samples relative to what is allowed. 1 just passes; up to 1
-            only the margin is missing. With a metric, 1 plus the drop beyond its allowance. Finite.
-        passes: Whether it passes on all calibration samples, with the margin.
-    """
-
-    kept: int
-    cost: float
-    error: float
-    passes: bool = False
-
-
 class Worth(Record):
     """What a plan is worth. Costs are relative to everything low.
 
@@ -381,9 +355,6 @@ class Worth(Record):
         fp32: Predicted cost of everything in FP32.
         measured: Time of the engine over that with everything low; None unless FP32 is timed too.
         measured_fp32: The same for the FP32 engine without TF32.
-        nearest: Of the evaluated plans worth having, the one with the smallest error; None if that
-            is this plan, or if there is none. If this plan costs more than required, only plans
-            predicted to cost no more than that count.
         low: Name of the low format, of a verification.
     """
 
@@ -391,7 +362,6 @@ class Worth(Record):
     fp32: float
     measured: float | None = None
     measured_fp32: float | None = None
-    nearest: NearPlan | None = None
     low: LowFormat | None = None
 
     @property

@@ -237,7 +237,6 @@ RemarkKind = Literal[
     "start",
     "start-int8",
     "seen-only",
-    "tolerance",
     "first-look",
     "low-io",
     "constant",
@@ -250,23 +249,20 @@ RemarkKind = Literal[
     "spent",
     "futile",
     "dearer",
-    "sounder",
     "rationed",
     "passes",
     "measuring",
     "ranked",
     "grouped",
     "chosen",
-    "refused",
 ]
 """What a remark says; the words are in `reporting.remarks`.
 
 "opset-raised", "opset-stays": to support the low format; "repair-…": why a repair is not made;
 "unrepaired": engines refuted all repairs; "unranged", "int8-untried": why nodes are not INT8;
 "start", "start-int8": where the search started; "seen-only": only calibration samples need the
-plan; "tolerance": the tolerance that would accept everything no guard explains; "first-look":
-element statistics come from few samples; "low-io", "constant", "input": inputs and outputs of the
-model; "other-engine", "emulated", "spared", "added": how the delivered engine differs from the
+plan; "first-look": element statistics come from few samples; "low-io", "constant", "input": ends of
+the model; "other-engine", "emulated", "spared", "added": how the delivered engine differs from the
 emulation; the rest: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
@@ -309,13 +305,10 @@ StepKind = Literal[
     "verify-elsewhere",
     "export",
     "use-fp32",
-    "near-plan",
-    "no-near-plan",
     "lint",
     "choose",
-    "unbuilt",
+    "choose-cost",
     "unfused",
-    "frozen",
     "fix",
     "fix-quantised",
     "compare",
@@ -323,15 +316,12 @@ StepKind = Literal[
     "modernize",
     "other-builds",
     "typing-strong",
-    "lost",
-    "unfetched",
     "accumulate-fp16",
     "no-tf32",
     "more-builds",
     "search-on",
     "keep-less",
     "leave-lower",
-    "not-only",
     "more-samples",
     "enough-samples",
     "real-inputs",

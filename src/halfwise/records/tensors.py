@@ -18,9 +18,16 @@ class Histogram(Record):
     counts: tuple[int, ...]
     zeros: int
 
+    @property
+    def binades(self) -> dict[int, int]:
+        """Number of elements by exponent, where there are any."""
+        return {k: count for k, count in enumerate(self.counts, self.first) if count}
+
 
 class Detail(Record):
     """Element statistics of one tensor, from at most 32 samples.
+
+    All but the smallest magnitude are those of 16,384 elements drawn from a larger tensor.
 
     Attributes:
         smallest_nonzero: Smallest non-zero magnitude; inf if all elements are zero.

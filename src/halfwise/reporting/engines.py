@@ -33,7 +33,6 @@ from halfwise.reporting.rungs import (
     config_words,
     first_line,
     full_name,
-    move_line,
     range_text,
     refusal_lines,
     rung_line,
@@ -242,10 +241,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
         rounds,
         [
             (Column("build", "right"), lambda r: str(r.build)),
-            (
-                Column("what was tried", width=40),
-                lambda r: clean(r.step if r.move is None else move_line(r.move)),
-            ),
+            (Column("what was tried", width=40), lambda r: clean(r.step)),
             (Column("kept", "right", minor=True), lambda r: str(len(r.keep))),
             (Column("emulated", "right", minor=True), emulated),
             (Column("engine", "right"), lambda r: known(r.measured) or "no result"),

@@ -37,7 +37,6 @@ def appears(origin: Origin) -> str:
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards that rest on what was seen in the plan, not on what happens when a node is low."""
-_BODIES = ("If", "Loop", "Scan", "SequenceMap")
 Reason = (
     GuardKind
     | Literal["rule", "model", "engine", "flip", "origin"]
@@ -140,14 +139,12 @@ def _reason(
     near = f", with values {number(headroom)} × those seen," if facts.at_headroom else ","
     done = {**dict(facts), "near": near, "excess": excess, "endless": excess == inf}
     effect = say("kept", "what is done", done)
-    inside = say("kept", "inside") if kept.op in _BODIES else ""
     if facts.guard is None or kept.kept_by != "search":
         way = None if facts.opposed is None else " and ".join(facts.opposed)
         opposed = "low inputs and outputs" if way == "" else way
         names: dict[str, object] = {
             "rule": facts.rule,
             "opposed": opposed,
-            "inside": inside,
             "effect": effect,
         }
         return say("kept", reason_of(kept, followed), names | followed_names(followed))
@@ -156,4 +153,4 @@ def _reason(
     if not effect and guard.kind not in _SEEN_INSIDE:
         doubt = "suspected, not tried alone: "
     starts = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
-    return f"{capital(f'{doubt}{guard_sentence(guard, kept.node)}', starts)}{inside}{effect}."
+    return f"{capital(f'{doubt}{guard_sentence(guard, kept.node)}', starts)}{effect}."

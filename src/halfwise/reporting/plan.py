@@ -117,8 +117,6 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "moved": len(plan.data_movement) or None,
     }
     yield say("plan", "nodes", facts)
-    if plan.in_bodies:
-        yield say("plan", "bodies", facts)
     yield from first_of([_constant_line(constant, plan.low) for constant in plan.constants])
     special: dict[str, list[NodeName]] = {}
     for name, rule in plan.lowered.items():

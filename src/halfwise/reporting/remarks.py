@@ -52,7 +52,7 @@ def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
     return "work" if by_work else "time"
 
 
-EARLY = ("dearer", "sounder", "rationed", "futile")
+EARLY = ("dearer", "rationed", "futile")
 """Remarks on why a search ended before its plan was minimal."""
 
 

@@ -14,7 +14,6 @@ from halfwise.records import (
     EngineRung,
     Engines,
     LadderRung,
-    Move,
     NodeName,
     ProvenEngine,
     Refusal,
@@ -156,11 +155,6 @@ def own_criterion(verdict: Verdict) -> str:
     worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
     facts = {"metrics": metrics, "least": FP32_SNR_DB, "worst": worst}
     return say("built", "first held", facts)
-
-
-def move_line(move: Move) -> str:
-    """Return what was tried instead of a refused build."""
-    return say("move", move.kind, move)
 
 
 def config_words(config: BuildConfig, *, full: bool) -> str:

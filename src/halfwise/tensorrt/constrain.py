@@ -28,7 +28,7 @@ from halfwise.graph.quantised import (
     quantised_nodes,
     without_kernel_shape,
 )
-from halfwise.graph.roles import Roles, bodies, is_float
+from halfwise.graph.roles import bodies, is_float
 from halfwise.graph.taken import taken
 from halfwise.records import ALIKE, EngineRung, NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
@@ -263,29 +263,21 @@ assertion in castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")
 
 
-def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
+def constraints(network: Network, fp32: Assignment) -> tuple[NodeName, ...]:
     """Return the nodes to constrain to FP32 in weak typing, in graph order.
 
     Casts, constants, and nodes that give only integers, Booleans or shapes take no constraint;
-    neither do nodes that may be computed in INT8, which a constraint would forbid. If, Loop and
-    Scan have no layers that compute: the nodes in their bodies are constrained instead.
+    neither do nodes that may be computed in INT8, which a constraint would forbid, and If, Loop
+    and Scan, which have no layers that compute.
 
     Args:
         network: The model that the builder reads, with the same names.
-        roles: Roles of its nodes.
-        fp32: All FP32 nodes of the main graph, including those that move data.
+        fp32: All FP32 nodes, including those that move data.
     """
-    constrained: list[NodeName] = []
     integers = quantised_types(network)
-    for node in network.nodes():
-        name = node_name(node)
-        if name not in fp32 or name in integers:
-            continue
-        inner = [n for body in bodies(node) for n in body.all_nodes()]
-        constrained += [node_name(n) for n in inner if roles.part(n).role.free and takes_type(n)]
-        if not inner and takes_type(node):
-            constrained.append(name)
-    return tuple(constrained)
+    named = ((node_name(n), n) for n in network.all_nodes())
+    named = ((name, n) for name, n in named if name in fp32 and name not in integers)
+    return tuple(name for name, n in named if takes_type(n))
 
 
 def takes_type(node: ir.Node) -> bool:

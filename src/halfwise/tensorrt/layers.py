@@ -33,7 +33,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.files import open_regular, unreadable
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Roles
+from halfwise.graph.roles import with_bodies
 from halfwise.records import EngineLayer, NetworkLayer, NodeName
 from halfwise.tensorrt.prove import data_type, layer_precision
 
@@ -429,24 +429,23 @@ Assignment = frozenset[NodeName]
 Ends = tuple[str, ...]
 
 
-def region_of(network: Network, roles: Roles, ends: Ends) -> Assignment:
+def region_of(network: Network, ends: Ends) -> Assignment:
     """Return the nodes that a builder refuses together: from one end to the other in graph order.
 
     Args:
         network: The model.
-        roles: Roles of its nodes.
         ends: The builder's names of the first and last layer. One that no node has means the first
             or the last node.
     """
     nodes = list(network.nodes())
-    places = _places(nodes, roles)
+    places = _places(nodes)
     first = min(places.get(ends[0], (0,)))
     last = max(places.get(ends[1], (len(nodes) - 1,)))
     between = nodes[min(first, last) : max(first, last) + 1]
     return frozenset(map(node_name, between))
 
 
-def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
+def _places(nodes: Sequence[ir.Node]) -> dict[str, list[int]]:
     """Return positions of nodes in the graph, by their names and those of tensors they compute.
 
     Layers of constants have the positions of their readers, and lack `.weight` and the like.
@@ -458,5 +457,5 @@ def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
             for one in {name, *names_in(name)}:
                 positions.setdefault(one, []).append(place)
     for place, node in enumerate(nodes):
-        positions |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
+        positions |= {node_name(one): [place] for one in with_bodies(node)}
     return positions

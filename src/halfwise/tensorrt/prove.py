@@ -419,10 +419,9 @@ def _nodes(
     """Return all nodes of the model, and the compute nodes."""
     if network is None or roles is None:
         return (), []
-    deciders = {inner: name for name, role in roles.items() for inner in role.inside}
     by_node: defaultdict[NodeName, list[EngineLayer]] = defaultdict(list)
     for layer in layers:
-        for node in dict.fromkeys(deciders.get(name, name) for name in layer.nodes):
+        for node in dict.fromkeys(layer.nodes):
             by_node[node].append(layer)
     nodes = tuple(
         NodePrecision(
@@ -431,7 +430,7 @@ def _nodes(
             asked=requested.get(name),
             layers=tuple(dict.fromkeys(layer.name for layer in by_node[name])),
         )
-        for name in map(node_name, network.nodes())
+        for name in map(node_name, network.all_nodes())
     )
     computing = roles.computing | {name for name, kind in requested.items() if kind in _QUANTISED}
     return nodes, [n for n in nodes if n.node in computing]

@@ -125,7 +125,7 @@ def _built(
     roles = roles_of(network, low_type(fmt))
     kept = frozenset(apply_rules(network, roles, rules).kept)
     fp32 = kept | carried(network, roles, kept) if kept else kept
-    keep = dict.fromkeys(constraints(network, roles, fp32))
+    keep = dict.fromkeys(constraints(network, fp32))
     watcher.stage("build")
     low = None if to == "fp32" else to
     requested: Mapping[NodeName, Precision] = dict.fromkeys(kept, "fp32")
@@ -196,7 +196,7 @@ def _profiles(network: Network, samples: Samples | None, target: Target) -> tupl
 def _types(network: Network, roles: Roles) -> Mapping[NodeName, Precision]:
     """Return the types the model declares for its compute nodes."""
     declared: dict[NodeName, Precision] = {}
-    for node in network.nodes():
+    for node in network.all_nodes():
         types = [_PRECISIONS[v.dtype] for v in node.outputs if v.dtype in _PRECISIONS]
         if types and roles[node_name(node)].role is Role.COMPUTE:
             declared[node_name(node)] = types[0]

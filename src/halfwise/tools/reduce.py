@@ -110,11 +110,12 @@ def reduce(
         UsageError: `fails` is none of these.
     """
     watcher = watcher or Silent()
-    case = load_asked(model, understand(inputs, options).by_use, watcher, split=False)
+    judged, request = fails == "verdict", understand(inputs, options).by_use
+    command = None if judged else _check(fails)
     # What is not run here may be what fails in another program.
-    network = case.network if case.aside is None or fails == "verdict" else case.aside.whole
-    verdict = _Verdict(case) if fails == "verdict" else None
-    failing = verdict or _check(fails)
+    case = load_asked(model, request, watcher, split=False, whole=not judged)
+    network, verdict = case.network, None if command else _Verdict(case)
+    failing: Fails = command or _Verdict(case)
     if verdict is not None:
         check(network)
     watcher.stage("reduce")
@@ -128,7 +129,8 @@ def reduce(
             f"{f', allowed: {allowed(case.criterion)}' if verdict else ''}.",
             "Give the inputs on which it fails, or another --fails.",
         )
-    search = _Search(network, found[1], failing, watcher)
+    reads = fails in ("verdict", "run") or "{inputs}" in fails
+    search = _Search(network, found[1], failing, reads, watcher)
     nodes = search.smallest()
     path = Path(out)
     data = path.with_suffix(".npz")
@@ -158,6 +160,7 @@ class _Search:
         network: The model.
         sample: A sample on which it fails.
         failing: The check.
+        reads: Whether the check reads inputs; else a part may read what cannot be computed.
         watcher: Receives progress.
         checks: Checks so far.
     """
@@ -165,6 +168,7 @@ class _Search:
     network: Network
     sample: Sample
     failing: Fails
+    reads: bool
     watcher: Watcher
     checks: int = 0
     nodes: list[ir.Node] = field(default_factory=list)
@@ -217,7 +221,8 @@ class _Search:
         for value in [v for n in outside for v in n.outputs if v.name]:
             if any(use.node in inside for use in value.uses()):
                 name, value.name = value.name, None
-                start = ir.Value(name=name, type=value.type, shape=None)
+                kind = value.type or ir.TensorType(ir.DataType.FLOAT)
+                start = ir.Value(name=name, type=kind, shape=value.shape)
                 value.replace_all_uses_with(start)
                 given.append(start)
         remove_nodes(graph, outside)
@@ -225,15 +230,20 @@ class _Search:
         wanted = [tensor_name(v) for v in given]
         numbers = self._recorded(wanted)
         sample = {v.name or "": self.sample[v.name or ""] for v in graph.inputs if v not in given}
-        for value in given:
+        for value in [v for v in given if tensor_name(v) in numbers]:
             value.shape = ir.Shape(numbers[tensor_name(value)].shape)
         return replace(self.network, model=model), {**sample, **numbers}
 
     def _recorded(self, names: Sequence[TensorName]) -> Outputs:
-        """Return what the whole model computes."""
+        """Return what the whole model computes; nothing if it cannot run and nothing reads it."""
         if not names:
             return {}
-        return Session(giving_out(self.network.model, names)).run(self.sample, names)
+        try:
+            return Session(giving_out(self.network.model, names)).run(self.sample, names)
+        except (CaseError, RunFailed):
+            if self.reads:
+                raise
+            return {}
 
 
 def _ends(value: ir.Value, inside: set[ir.Node]) -> bool:

@@ -74,15 +74,6 @@ def test_between_the_factor_and_the_tolerance_a_sample_fails():
     assert outcome.sample is not None
 
 
-def test_the_errors_are_those_of_all_samples():
-    bench = prepare(rounded_once()).bench()
-    [measured] = bench.errors(NONE).values()
-    assert measured.rel_max / 0.01 == pytest.approx(bench.evaluate(NONE).excess)
-    assert 60 < measured.snr_db < 80
-    [nothing] = bench.errors(names("mul")).values()
-    assert nothing.max_abs == 0
-
-
 def test_the_contribution_is_the_error_on_the_worst_sample():
     bench = prepare(rounded_once()).bench(factor=0.5)
     each = bench.survey(NONE, Silent())
@@ -299,8 +290,6 @@ def test_a_sample_that_could_not_be_run_says_so_and_the_plan_did_not_pass():
     assert bench.evaluate(names("square", "energy", "norm")).passed
     assert bench.survey(NONE, Silent()) == [inf] * len(prepared.samples)
     assert bench.contribution(NONE) == bench.excess(NONE) == inf
-    [error] = bench.errors(NONE).values()
-    assert (error.misshapen, error.passed) == (len(prepared.samples), False)
 
 
 def test_no_metric_is_asked_about_it():

@@ -1,6 +1,5 @@
 """Another plan of a run, without a new search."""
 
-from math import inf
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -85,29 +84,7 @@ def test_another_plan_can_be_chosen_of_what_was_chosen(made, tmp_path):
     assert kept(again) <= 1
     # Errors of the curve are still over what was allowed at first.
     assert again.curve.criterion.rel_max == 1e-5
-    looser = max(p.error for p in again.curve.points if not p.is_bound) * 1e-5
-    assert kept(chosen(tmp_path / "chosen", rel_max=1.01 * looser)) == 0
-    assert kept(chosen(tmp_path / "chosen", rel_max=0.5 * looser)) > 0
     assert again.search.remarks[0].names == {"rule": "choose --kept 1"}
-
-
-def test_an_error_that_is_asked_for_decides(made):
-    run = chosen(made, rel_max=1e-3)
-    assert run.criterion.rel_max == 1e-3
-    assert run.criterion.metric is None
-    # The held-out samples chose, so they show nothing of a share of others.
-    assert run.verdict.failure_bound is None
-    assert run.verdict.passed
-    assert kept(run) < kept(read_run(made))
-
-
-def test_what_fails_by_what_is_asked_for_fails(made):
-    worse = recorded(made).curve.points[0]
-    assert worse.count == 0
-    # The samples of the verdict have the last word, whatever the curve says of others.
-    further = classifier(40).inputs
-    run = chosen(made, inputs={"x": further["x"] + 3}, rel_max=2e-3)
-    assert run.verdict.passed == all(o.rel_max <= 2e-3 for o in run.verdict.outputs.values())
 
 
 def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
@@ -178,10 +155,9 @@ def test_infinities_inside_are_judged_as_in_the_run(tmp_path, rule):
     before = fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **rule).run
     assert before.verdict.passed
     assert before.curve is not None
-    for wish in ({"kept": kept(before)}, {"rel_max": 0.01}):
-        run = chosen(tmp_path / "run", **wish)
-        assert run.verdict.passed
-        assert kept(run) == kept(before)
+    run = chosen(tmp_path / "run", kept=kept(before))
+    assert run.verdict.passed
+    assert kept(run) == kept(before)
 
 
 def test_a_run_without_a_curve_is_refused(moved):
@@ -237,8 +213,6 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
 def test_a_metric_that_does_not_decide_is_not_named(made):
     with pytest.raises(UsageError, match="the choice is judged by auto"):
         choose(made, kept=0, metric="psnr")
-    with pytest.raises(UsageError, match="without a metric"):
-        choose(made, rel_max=0.1, metric="psnr")
 
 
 def test_wishes_outside_their_domain_are_refused(made):
@@ -250,12 +224,6 @@ def test_wishes_outside_their_domain_are_refused(made):
         choose(made)
     with pytest.raises(CaseError, match="costs at most"):
         choose(made, worth=0.5)
-
-
-def test_fp32_is_a_plan_whose_error_is_nothing(made):
-    picked = chosen(made, rel_max=0)
-    assert picked.verdict.passed
-    assert kept(picked) == len(picked.curve.nodes)
 
 
 @pytest.mark.parametrize(
@@ -313,49 +281,28 @@ MADE = curve(LOW, ONE, SIDE, FULL, reference=OWN)
         (Wish("worth", 9), FULL),
         (Wish("kept", 0), LOW),
         (Wish("kept", 2), ONE),
-        (Wish("rel_max", 0.1), LOW),
-        # On held-out samples 0.035.
-        (Wish("rel_max", 0.032), FULL),
-        (Wish("rel_max", 0.04), ONE),
-        (Wish("rel_max", 0), FULL),
     ],
 )
 def test_the_point_that_answers(wish, picked):
-    assert pick(MADE, Criterion(), wish) == picked
+    assert pick(MADE, wish) == picked
 
 
 def test_a_cost_is_compared_as_it_is_shown():
     made = curve(LOW, shown := point("0", 1.3004, 0.5), point("0-1", 1.306, 0.1))
-    assert pick(made, Criterion(), Wish("worth", 1.3)) == shown
-    assert pick(made, Criterion(), Wish("worth", 1.299)) == LOW
+    assert pick(made, Wish("worth", 1.3)) == shown
+    assert pick(made, Wish("worth", 1.299)) == LOW
 
 
 def test_of_equal_errors_that_of_held_out_samples_decides():
     one, two = (point("0", 1.1, 1.0, heldout=h) for h in (5.0, 2.0))
-    assert pick(curve(one, two), Criterion(), Wish("kept", 1)) == two
-
-
-def test_an_error_counts_on_the_samples_of_the_search_too():
-    lucky = LOW.model_copy(update={"rel_max": 0.001})
-    made = curve(lucky, FULL, reference=OWN)
-    assert pick(made, Criterion(), Wish("rel_max", 0.05)) == FULL
-    assert pick(made, Criterion(rel_max=0.1), Wish("rel_max", 0.5)) == FULL
-    # The error of another criterion says nothing of it.
-    assert pick(made, Criterion(snr_db=40), Wish("rel_max", 0.05)) == lucky
-
-
-def test_a_plan_with_new_infinities_has_no_error_that_could_be_borne():
-    broken = LOW.model_copy(update={"nonfinite": True, "error": inf})
-    made = curve(broken, FULL, reference=OWN)
-    assert pick(made, Criterion(), Wish("rel_max", 0.5)) == FULL
+    assert pick(curve(one, two), Wish("kept", 1)) == two
 
 
 def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
     broken = ONE.model_copy(update={"infinite_inside": True})
     made = curve(broken, LOW, FULL, reference=OWN)
-    assert pick(made, Criterion(), Wish("rel_max", 0.04)) == FULL
-    assert pick(made, Criterion(), Wish("worth", 1.2)) == LOW
-    assert pick(curve(broken), Criterion(), Wish("worth", 1.2)) == broken
+    assert pick(made, Wish("worth", 1.2)) == LOW
+    assert pick(curve(broken), Wish("worth", 1.2)) == broken
 
 
 @pytest.mark.parametrize(
@@ -363,25 +310,20 @@ def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
     [
         (MADE, Wish("worth", 0.5), "costs at most 0.5 ×; the nearest costs 1 ×"),
         (curve(ONE), Wish("kept", 0), "keeps at most 0 nodes; the nearest keeps 1 node"),
-        (curve(LOW, ONE), Wish("rel_max", 0.01), "the nearest has 0.035 and keeps 1"),
-        (curve(SIDE), Wish("rel_max", 0.01), r"No measured plan of the run .* at most 0\.01\."),
         (curve(point("0", None, 1.0)), Wish("worth", 2), "could predict no costs"),
     ],
 )
 def test_where_none_answers_the_nearest_is_told(made, wish, words):
     with pytest.raises(CaseError, match=words):
-        pick(made, Criterion(), wish)
+        pick(made, wish)
 
 
-def test_what_decides_follows_from_the_wish():
-    measured = MADE.model_copy(update={"recognised": (MASK,)})
+def test_what_decides_is_the_recognised_task_or_the_criterion_of_the_run():
     scores = Criterion(max_abs=0.5)
-    assert implied(measured, scores, Wish("rel_max", 0.1)) == {"rel_max": 0.1}
-    for wish in (Wish("worth", 2), Wish("kept", 1)):
-        assert implied(measured, scores, wish) == {"metric": "auto"}
-        assert implied(MADE, scores, wish) == {"max_abs": 0.5}
+    assert implied(MADE.model_copy(update={"recognised": (MASK,)}), scores) == {"metric": "auto"}
+    assert implied(MADE, scores) == {"max_abs": 0.5}
     given = Criterion(metric="psnr", metric_drop=0, drop_source="theirs")
-    assert implied(MADE, given, Wish("kept", 1)) == {"metric": "psnr", "metric_drop": 0}
+    assert implied(MADE, given) == {"metric": "psnr", "metric_drop": 0}
 
 
 def test_a_wish_is_told_as_it_is_typed():

@@ -11,9 +11,7 @@ from halfwise.fixing.bench import Bench
 from halfwise.fixing.curve import (
     MEASURED,
     MODERATE,
-    excludes,
     front,
-    next_open,
     spread,
 )
 from halfwise.judging import inside as judging_inside
@@ -199,24 +197,14 @@ def test_a_bound_is_no_error(triples):
     assert [points[i] for i in front(points)] == [exact[i] for i in front(exact)]
 
 
-@given(bounds)
-def test_when_all_that_is_left_open_was_measured_no_bound_could_be_on_the_front(triples):
-    points = [point("", cost, error, is_bound=bound) for cost, error, bound in triples]
-    while (place := next_open(points)) is not None:
-        assert points[place].is_bound
-        points[place] = points[place].model_copy(update={"is_bound": False})
-    exact = [p for p in points if not p.is_bound]
-    bounds = [p for p in points if p.is_bound and p.error <= MODERATE]
-    assert all(any(excludes(k, p) for k in exact) for p in bounds)
-
-
-def test_what_is_measured_next_is_far_from_what_is_known():
+def test_bounds_that_nothing_beats_are_worth_measuring():
     points = [
         point("", 1.0, 9.0),
         point("0", 1.1, 2.0, is_bound=True),
-        point("1", 1.5, 2.0, is_bound=True),
-        point("2", 1.5, 1.0, is_bound=True),
-        point("0-1", 1.6, 9.5, is_bound=True),
+        point("1", 1.5, 2.5, is_bound=True),
+        point("2", 1.5, MODERATE + 1, is_bound=True),
+        point("0-1", 1.6, 1.0, is_bound=True),
         point("0-2", 2.0, 0.0),
     ]
-    assert next_open(points) == 3
+    assert front(points) == [0, 5]
+    assert front(points, bounds=True) == spread(points, bounds=True) == [0, 1, 4, 5]

@@ -72,8 +72,6 @@ def test_what_a_plan_lacks_inside_is_what_overflows(norm):
     assert NONE < needs <= needed
     assert norm.look_inside(enough) == NONE
     assert (norm.needs(low(norm)), norm.needs(enough)) == (needs, NONE)
-    assert norm.sound(NONE, lambda _: True) >= needs
-    assert norm.sound(NONE, lambda kept: not kept) is None
     # What is held is no need, and another question.
     held = replace(norm, space=space.holding(space.evidence.guards))
     assert held.needs(low(norm)) is None

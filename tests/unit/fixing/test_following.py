@@ -1,10 +1,8 @@
 """Where the error comes from that guards do not explain."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from math import inf
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing import following
 from halfwise.fixing.bench import Bench
-from halfwise.fixing.following import computed, follow, growth, with_growth
+from halfwise.fixing.following import computed, follow, growth
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.movement import carried
@@ -46,7 +44,6 @@ def test_without_time_the_error_is_not_followed(monkeypatch):
     assert not fixed.search.exhausted
     assert (fixed.growth, fixed.followed) == ((), None)
     assert fixed.space.budget.cut == ["growth", "curve"]
-    assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
 
 
 def test_without_time_no_origin_is_sought(monkeypatch):
@@ -56,7 +53,6 @@ def test_without_time_no_origin_is_sought(monkeypatch):
     assert fixed.followed.out_of_time
     assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
     assert fixed.space.budget.cut == ["origin", "curve"]
-    assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
 
 
 def test_without_time_for_decisions_the_path_stays(monkeypatch):
@@ -67,31 +63,6 @@ def test_without_time_for_decisions_the_path_stays(monkeypatch):
     assert fixed.followed.out_of_time
     assert (fixed.followed.decided, fixed.followed.accumulates) == (None, False)
     assert fixed.space.budget.cut == ["origin", "curve"]
-
-
-def test_what_is_not_followed_is_shown_with_everything_low():
-    fixed = found(models.layer_norm())
-    assert fixed.growth == ()
-    shown = with_growth(fixed, Path())
-    assert len(shown.growth) == 8
-    assert any(step.error == inf for step in shown.growth)
-    assert replace(shown, growth=()) == fixed
-    assert with_growth(shown, Path()) is shown
-    assert with_growth(fixed, None) is fixed
-
-
-def test_of_many_nodes_some_are_shown_the_last_one_too(monkeypatch):
-    monkeypatch.setattr(following, "TENSORS", 3)
-    shown = with_growth(found(models.layer_norm()), Path()).growth
-    assert len(shown) == 3
-    whole = found(models.layer_norm()).space.variant.case.network.nodes()
-    assert shown[-1].node == [*whole][-1].name
-
-
-def test_where_time_was_up_nothing_is_shown():
-    fixed = found(models.layer_norm())
-    fixed.space.budget.ended_by.append("seconds")
-    assert with_growth(fixed, Path()) is fixed
 
 
 def followed(ill, kept=frozenset()):

@@ -34,7 +34,6 @@ from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import kept, output_error, verdict
 from tests.unit.reporting.test_verdict import BATCH
-from tests.unit.reporting.test_worth import NEAR
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -106,14 +105,6 @@ def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     assert lower_next(passed, CASE) == ()
 
 
-@pytest.mark.parametrize(("end", "kinds"), [("lost", ("lost",)), ("lost", ()), ("unfetched", ())])
-def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds):
-    low = RungTried(rung="fp16", end=end, plans=1, builds=1, built=1, ran=1)
-    causes = tuple(Cause(kind=kind) for kind in kinds)
-    delivered = engines().model_copy(update={"rungs": (low,), "causes": causes})
-    assert [step.kind for step in lower_next(delivered, CASE)] == [end]
-
-
 def steps(delivered, judged, worth=None):
     """Return the next steps by their kinds."""
     case, requested = delivered.space.variant.case, understand({}, {})
@@ -177,13 +168,11 @@ def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
 
 
 def test_what_would_cost_as_little_as_is_asked_for():
-    nothing = Worth(cost=2.9, fp32=3.0, nearest=NEAR)
-    (near,) = cheaper(nothing, 1.3)
-    assert near.kind == "near-plan"
-    texts = {"required": 1.3, "kept": 12, "cost": 1.2, "error": 3.4}
-    assert near.numbers == texts
-    (none,) = cheaper(Worth(cost=2.0, fp32=3.0), 1.3)
-    assert (none.kind, none.numbers["required"]) == ("no-near-plan", 1.3)
+    plans = curve(point("", 1.0, 9.0), point("0", 1.3, 3.0, is_bound=True))
+    (step,) = cheaper(plans, 1.2, Path("run"))
+    words = ("halfwise", "choose", "run", "--worth", "1.2", "-o", "run.chosen")
+    assert (step.kind, step.command) == ("choose-cost", words)
+    assert cheaper(plans, 1.2, None) == cheaper(plans, 0.9, Path("run")) == ()
 
 
 def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written():

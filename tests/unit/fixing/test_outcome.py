@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from halfwise import api
 from halfwise.case import Case, Rules, Settings
-from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import CaseError
@@ -312,7 +311,7 @@ def worth_fixed():
     return fix(case, request.settings, Silent())
 
 
-def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(worth_fixed):
+def test_everything_in_fp32_gains_nothing(worth_fixed):
     space = worth_fixed.space
     worth = worth_of(space, space.plan(space.choices))
     assert worth is not None
@@ -320,37 +319,12 @@ def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(worth_fix
     assert worth.times_fp32 == pytest.approx(1)
     if worth.fp32 > 1:
         assert not worth.gains
-        assert worth.nearest is not None
-        assert worth.nearest.kept < len(space.choices)
-        assert not worth.nearest.passes
-
-
-def test_of_a_plan_that_passes_that_is_known():
-    ill = models.small()
-    request = understand(ill.inputs, {"allow_random": True})
-    case = load_case(ill.proto, request.data, request.criterion)
-    for rules, kept in ((Rules(), 0), (Rules(keep=(".*",)), None)):
-        space = fix(case, replace(request.settings, rules=rules), Silent()).space
-        worth = worth_of(space, space.plan(space.choices))
-        assert worth is not None
-        near = worth.nearest
-        assert (near and (near.kept, near.passes)) == (None if kept is None else (kept, True))
-
-
-def test_without_time_no_cheaper_plan_is_measured(worth_fixed):
-    space = replace(worth_fixed.space, budget=Budget(0))
-    worth = worth_of(space, worth_fixed.assigned, required=1.0)
-    assert worth is not None
-    assert worth.cost > 1
-    assert worth.nearest is None
-    assert space.budget.cut == ["worth"]
 
 
 def test_everything_low_costs_one(worth_fixed):
     worth = worth_of(worth_fixed.space, worth_fixed.space.plan(frozenset()))
     assert worth is not None
     assert worth.cost == 1
-    assert worth.nearest is None
 
 
 @given(graphs(), st.sampled_from(("fp16", "fp32")), st.booleans())
@@ -366,21 +340,6 @@ def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
     assume(worth is not None)
     assert worth is not None
     assert worth.cost == 1
-
-
-def test_where_less_is_asked_for_the_nearest_plan_is_one_that_costs_as_little(worth_fixed):
-    space = worth_fixed.space
-    own = worth_of(space, worth_fixed.assigned)
-    near = worth_of(space, worth_fixed.assigned, required=1.0)
-    assert own is not None
-    assert near is not None
-    assert own.cost > 1
-    assert near.nearest is not None
-    assert near.nearest.cost <= 1
-    assert worth_of(space, worth_fixed.assigned, required=own.cost) == own
-    none = worth_of(space, worth_fixed.assigned, required=0.1)
-    assert none is not None
-    assert none.nearest is None
 
 
 def asked_of(fixed: Fixed) -> tuple[Case, Settings]:
@@ -435,7 +394,7 @@ def test_what_nothing_is_low_of_costs_what_fp32_does(worth_fixed):
     found = engines(results=(fp32, low), rung="fp32", keep=())
     worth = worth_of(worth_fixed.space, worth_fixed.assigned, found)
     assert worth is not None
-    assert (worth.cost, worth.measured, worth.nearest) == (worth.fp32, None, None)
+    assert (worth.cost, worth.measured) == (worth.fp32, None)
 
 
 def test_the_time_of_the_delivered_row_counts(worth_fixed):

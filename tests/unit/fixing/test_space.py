@@ -131,13 +131,11 @@ TWO = sluiced(WIDE, 1.0, 1.0, 1.0, 1.0, WIDE, 1.0)
 """Two sluices overflow; everything else is the same."""
 
 
-@pytest.mark.parametrize(
-    ("rel_max", "nodes"), [(0.05, "012"), (0.007, "0"), (0.005, "")], ids=["all", "some", "none"]
-)
-def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
+@pytest.mark.parametrize(("rel_max", "taken"), [(0.05, True), (0.005, False)])
+def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
     fixed = found(TWO, no_repair=True, allow_bf16=True, rel_max=rel_max)
     kept, bench = fixed.result.kept, fixed.space.bench
-    bf16 = {name for name in kept if name[-1] in nodes or len(nodes) == 3}
+    bf16 = kept if taken else NONE
     assert len(kept) == 6
     assert fixed.assigned.bf16 == bf16
     assert fixed.verdict.passed
@@ -156,13 +154,13 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
 
 
 def test_types_are_chosen_for_a_plan_at_the_end():
-    space = space_of(TWO, allow_bf16=True, rel_max=0.007)
+    space = space_of(TWO, allow_bf16=True, rel_max=0.05)
     two = names(*(f"{name}_{i}" for name in ("up", "wide", "down") for i in (0, 5)))
     fp32 = space.cost(two)
     assert space.evaluate(two).passed
     assert space.plan(two) == space.fresh(two)
     settled = space.settled(two)
-    assert NONE < settled.bf16 < two
+    assert settled.bf16 == two
     assert space.plan(two) == settled
     assert (space.cost(two) or 9) < (fp32 or 0)
     assert space.bench.excess(settled) <= 1
@@ -243,7 +241,7 @@ def test_products_that_need_more_bits_than_tf32_has_stay_in_fp32():
 
 
 def test_bf16_and_tf32_are_weighed_in_one_search():
-    fixed = found(TWO, no_repair=True, allow_bf16=True, allow_tf32=True, rel_max=0.007)
+    fixed = found(TWO, no_repair=True, allow_bf16=True, allow_tf32=True, rel_max=0.05)
     tf32 = any(k.op in TF32_OPS and k.precision == "tf32" for k in fixed.plan.keep)
     assert fixed.assigned.bf16
     assert fixed.assigned.tf32 == tf32

@@ -88,11 +88,10 @@ def test_every_plan_gives_a_valid_model_with_one_cast_per_value(drawn: Drawn, da
     assert [n.name for n in nodes if n.name in before] == before
     # Every slot of a node has the type that its part in the plan asks for.
     for n in (n for n in nodes if n.name in before):
-        part = roles.part(n)
-        if part.role.role is not Role.BLIND:
+        if roles.of(n).role is not Role.BLIND:
             for slot, value in enumerate(n.inputs):
                 if value is not None and value.dtype in (HALF, FULL):
-                    assert value.dtype == (HALF if part.reads_low(slot, fp32) else FULL)
+                    assert value.dtype == (HALF if roles.reads_low(n, slot, fp32) else FULL)
     for value in (*graph.inputs, *graph.outputs):
         if value.dtype in (HALF, FULL):
             assert value.dtype == (HALF if value.name in low_io else FULL)

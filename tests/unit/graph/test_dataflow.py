@@ -146,21 +146,6 @@ def test_the_constant_behind_an_operand() -> None:
     assert dataflow.constant_behind(nodes["add"].inputs[0], roles) is None
 
 
-def test_a_body_that_only_hands_a_value_out_consumes_it() -> None:
-    s = Sketch()
-    large = s.op("Relu", s.input("x", [2, 4]), name="relu")
-    branches = {}
-    for name in ("then_branch", "else_branch"):
-        copy = helper.make_node("Identity", [large], [f"{name}_y"], f"{name}_copy")
-        branches[name] = control.graph(name, [copy], (), [(f"{name}_y", control.MATRIX)])
-    flag = s.input("flag", [], TensorProto.BOOL)
-    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
-    network = s.network(s.op("Neg", "chosen", name="neg"))
-    nodes, roles = {n.name: n for n in network.nodes()}, roles_of(network)
-    readers = dataflow.low_consumers(nodes["relu"].outputs[0], roles)
-    assert {roles.part(n).decider for n in readers} == {"choose"}
-
-
 def diamond():
     sketch = Sketch()
     x = sketch.input("x", [1, 4])

@@ -14,7 +14,7 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import Following, carried, fewest_casts
-from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
+from halfwise.graph.roles import Role, Roles, float_io, is_float, roles_of
 from halfwise.records import NodeName, TensorName
 from tests import control
 from tests.graphs import Drawn, graphs, low_ends, plans
@@ -136,7 +136,7 @@ def test_integers_become_fp32_for_a_kept_consumer():
 
 
 @pytest.mark.parametrize("reads", ["inside", "outside"])
-def test_a_body_reads_what_its_node_says(reads):
+def test_what_a_body_reads_is_carried_for_its_fp32_nodes(reads):
     nodes = [
         node("Transpose", "x", "t", "t"),
         helper.make_node("Constant", [], ["flag"], value=numpy_helper.from_array(np.array(True))),
@@ -145,14 +145,13 @@ def test_a_body_reads_what_its_node_says(reads):
     ]
     inner = [node("Neg", "t", "o", "inner")]
     if reads == "outside":
-        # What must be FP32 inside reads FP32, though the rest of its body is low.
         inner = [node("EyeLike", "t", "e", "eye"), node("Neg", "e", "o", "inner")]
     body = control.graph("body", inner, (), [("o", control.MATRIX)])
     nodes.insert(3, node("If", "flag", "r", "if", then_branch=body, else_branch=body))
     net = network(nodes)
     expected = names("t") if reads == "outside" else names()
     assert carried(net, roles_of(net), names()) == expected
-    assert carried(net, roles_of(net), names("if")) == names("t")
+    assert carried(net, roles_of(net), names("inner")) == names("t")
 
 
 # --- fewest casts -----------------------------------------------------------------------------
@@ -267,7 +266,7 @@ def seen(
             origins[value] = frozenset({(value.name, rounded)})
         return origins[value]
 
-    for n in net.nodes():
+    for n in net.all_nodes():
         role = roles[node_name(n)]
         low = role.free and n.name not in fp32
         floats = [v for v in n.inputs if is_float(v)]
@@ -279,21 +278,8 @@ def seen(
         origins |= {v: frozenset({(v.name, low)}) for v in n.outputs}
         if not low and role.role is not Role.BLIND:
             yield from ((n.name, of(v)) for v in floats)
-        for inner in (m for body in bodies(n) for m in (*body, *_within(body))):
-            part = roles.part(inner)
-            outer = [
-                v
-                for i, v in enumerate(inner.inputs)
-                if is_float(v) and v in origins and not part.reads_low(i, fp32)
-            ]
-            if part.role.role is not Role.BLIND:
-                yield from ((n.name, of(v)) for v in outer)
-    ends = [v for v in net.graph.outputs if is_float(v) and v.name not in low_io]
+    ends = [v for g in net.graphs() for v in g.outputs if is_float(v) and v.name not in low_io]
     yield from ((v.name, of(v)) for v in ends)
-
-
-def _within(body):
-    return (n for inner in body.subgraphs() for n in inner)
 
 
 @given(graphs(exact=True), st.data())

@@ -188,7 +188,7 @@ def loop(name, result, body):
 TRIPS = helper.make_node("Constant", [], ["trips"], value_int=3)
 
 
-def test_control_flow_is_low_as_a_whole_and_holds_the_roles_of_its_bodies():
+def test_nodes_in_bodies_have_roles_of_their_own():
     branches = control.branches("b", "state", "x")
     nodes = [
         helper.make_node("Identity", ["go"], ["on"], "on"),
@@ -198,25 +198,18 @@ def test_control_flow_is_low_as_a_whole_and_holds_the_roles_of_its_bodies():
     body = control.graph("body", nodes, formals, [("on", control.GO), ("next", control.MATRIX)])
     network = control_flow([TRIPS, loop("loop", "y", body)])
     roles = roles_of(network)
-    found = roles[NodeName("loop")]
-    assert list(roles) == ["loop"]
-    assert (found.role, found.inputs, found.outputs) == (
-        *(Role.COMPUTE, (False, False, True)),
-        (True,),
-    )
-    assert found.formals == {"state", "next"}
-    parts = {n.outputs[0].name: roles.part(n) for n in network.model.graph.all_nodes()}
-    assert {p.decider for p in parts.values()} == {"loop"}
-    assert parts["next"].role.formals == {"b_then_y", "b_else_y"}
-    assert parts["on"].role.role is Role.BLIND
-    assert parts["b_then_a"].role.role is Role.COMPUTE
-    assert parts["b_then_b"].role.role is Role.MOVEMENT
-    assert parts["b_else_s"].role.role is Role.PINNED
-    assert parts["b_then_a"].reads_low(0)
-    assert not parts["b_then_a"].reads_low(0, {NodeName("loop")})
-    assert not parts["b_else_s"].reads_low(0)
-    assert roles.low_formals(()) == dict.fromkeys(("state", "next", "b_then_y", "b_else_y"), "loop")
-    assert roles.low_formals({NodeName("loop")}) == {}
+    assert list(roles) == [n.name for n in network.all_nodes()]
+    assert roles[NodeName("loop")].role is Role.PINNED
+    assert roles[NodeName("loop")].reason == ""
+    found = {n.outputs[0].name: n for n in network.all_nodes()}
+    assert roles.of(found["next"]).role is Role.PINNED
+    assert roles.of(found["on"]).role is Role.BLIND
+    assert roles.of(found["b_then_a"]).role is Role.COMPUTE
+    assert roles.of(found["b_then_b"]).role is Role.MOVEMENT
+    assert roles.of(found["b_else_s"]).role is Role.PINNED
+    assert roles.reads_low(found["b_then_a"], 0)
+    assert not roles.reads_low(found["b_then_a"], 0, {node_name(found["b_then_a"])})
+    assert not roles.reads_low(found["b_else_s"], 0)
 
 
 def test_control_flow_without_floats_is_blind():
@@ -252,11 +245,9 @@ def test_control_flow_over_sequences_is_pinned_with_all_that_is_in_it():
         ]
     )
     roles = roles_of(network)
-    parts = {n.name: roles.part(n) for n in network.model.graph.all_nodes()}
     assert "sequence" in roles[NodeName("loop")].reason
-    assert parts["neg"].role.role is Role.PINNED
-    assert parts["neg"].decider == "loop"
-    assert parts["on"].role.role is Role.BLIND
+    assert roles[NodeName("neg")].role is Role.PINNED
+    assert roles[NodeName("on")].role is Role.BLIND
 
 
 def test_sequences_are_pinned():
@@ -328,7 +319,7 @@ def test_is_float_is_for_fp32_tensors_only():
 def test_low_slots_are_float_values_that_the_schema_allows(drawn: Drawn):
     network = network_from_proto(drawn.proto)
     roles = roles_of(network)
-    assert list(roles) == [n.name for n in network.nodes()]
+    assert list(roles) == [n.name for n in network.all_nodes()]
     for node in network.nodes():
         found = roles[node_name(node)]
         if not found.inputs + found.outputs:
@@ -356,7 +347,7 @@ def test_custom_operators_in_bodies_and_their_neighbours_tell_that_types_are_unk
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
     graph = helper.make_graph([choose], "g", [x, flag], [y])
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    inside = roles_of(network_from_proto(proto))[NodeName("if")].inside
+    inside = roles_of(network_from_proto(proto))
     assert "custom domain 'com.example'" in inside[NodeName("swirl")].reason
     assert "a tensor of unknown type" in inside[NodeName("square")].reason
 

@@ -18,6 +18,7 @@ from halfwise.graph.scaling import (
     INVARIANT,
     RULES,
     Relations,
+    at_once,
     completed,
     relations,
     rescale,
@@ -315,3 +316,27 @@ def test_a_multiple_that_is_not_exact_is_refused():
     net = sketch.network(sketch.op("Add", x, f32([1, 2.0**-120, 1, 1]), name="add"))
     with pytest.raises(CaseError, match=r"2\^-7 is not exact"):
         rescale(net.copy(), powers({"x@add:0": -7, "add_out": -7, "add_out@output": 0}))
+
+
+def test_scalings_are_made_at_once_unless_one_changes_what_another_made() -> None:
+    s = Sketch()
+    x = s.op("MatMul", s.input("x", [1, 4]), f32(np.eye(4)), name="a")
+    x = s.op("MatMul", s.op("Tanh", x, name="t"), f32(np.eye(4)), name="b")
+    network = s.network(s.op("MatMul", x, f32(np.eye(4)), name="c"))
+    constraints = relations(network.model)
+    first, apart, again, unknown = map(
+        powers, ({"a_out": 2, "a_out@t:0": 0}, {"b_out": 1}, {"a_out": 1}, {"a_out_Mul_out": 3})
+    )
+    full, later = at_once(constraints, [first, apart])
+    assert ({n: e for n, e in full.items() if n in {**first, **apart}}, later) == (
+        {**first, **apart},
+        (),
+    )
+    for other in (again, unknown):
+        full, later = at_once(constraints, [first, other, apart])
+        assert ({n: e for n, e in full.items() if n in first}, later) == (first, [other, apart])
+    together, in_turn = network.copy(), network.copy()
+    rescale(together, first, apart)
+    for scaling in (first, apart):
+        rescale(in_turn, scaling)
+    assert [n.name for n in together.graph] == [n.name for n in in_turn.graph]

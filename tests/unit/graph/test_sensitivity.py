@@ -148,7 +148,7 @@ def test_the_way_to_a_decision_leads_through_bodies() -> None:
     found = list(decisions(network))
     assert [n.name for n in found] == ["first", "second"]
     assert [n.name for n in first_of(found)] == ["first"]
-    assert leading_to(found[1], roles_of(network)) == ["second", "pick", "first", "tanh"]
+    assert leading_to(found[1], roles_of(network)) == ["second", "first", "tanh"]
 
 
 def holds(sketch: Sketch, tensor: str, *, smallest: float = 1.0, **absmax: float) -> bool:

@@ -314,8 +314,9 @@ def test_on_disk_and_in_memory_are_the_same(network, weight, fmt):
     assert disk.tobytes() == memory.tobytes()
 
 
-def test_a_weight_on_disk_is_made_once_and_is_not_to_be_changed(network, weight):
-    low = LowWeights(network.model, FP16, large_from=0)
+@pytest.mark.parametrize("large_from", [0, 1 << 30])
+def test_a_weight_is_made_once_and_is_not_to_be_changed(network, weight, large_from):
+    low = LowWeights(network.model, FP16, large_from=large_from)
     first, second = low.low(weight, "a").numpy(), low.low(weight, "b").numpy()
     assert np.shares_memory(first, second)
     assert not first.flags.writeable

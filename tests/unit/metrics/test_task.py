@@ -125,8 +125,8 @@ class TestConfidence:
         ("of", "value"),
         [
             (SURE, 1.0),
-            (floats([0.6, 0.4], [0.2, 0.8]), 0.61),  # the same class, far less sure of it
-            (SURE / 2, 0.505),
+            (floats([0.6, 0.4], [0.2, 0.8]), 0.6 / 0.99),  # the same class, far less sure of it
+            (SURE / 2, 0.5),
             (floats([0.99, 0.01], [np.nan, 0.8]), 0.0),
             (floats([0.99, 0.01], [np.inf, 0.8]), 0.0),
             (floats([0.99, 0.01]), 0.0),
@@ -139,22 +139,27 @@ class TestConfidence:
     def test_the_worst_sample_counts(self) -> None:
         other = floats([0.5, 0.5], [0.2, 0.8])
         many = one(self.SURE) * 9
-        assert confidence(many, [*one(other), *many[1:]], None) == pytest.approx(0.51)
+        assert confidence(many, [*one(other), *many[1:]], None) == pytest.approx(0.5 / 0.99)
 
     def test_of_logits_the_softmax_is_compared(self) -> None:
         logits = floats([3, 1, -np.inf], [10, 20, 30])
         assert confidence(one(logits), one(logits + 1e-9), None) == pytest.approx(1)
         # Of labels that do not exclude each other, each is another one now.
-        assert confidence(one(logits), one(logits + 5), None) == pytest.approx(0.7335, abs=1e-4)
+        assert confidence(one(logits), one(logits + 5), None) == pytest.approx(0.7203, abs=1e-4)
         less = confidence(one(logits), one(logits - floats([1, 0, 0], [0, 0, 0])), None)
-        assert less == pytest.approx(1 - (1 / (1 + np.exp(-2)) - 1 / (1 + np.exp(-1))))
+        assert less == pytest.approx((1 + np.exp(-2)) / (1 + np.exp(-1)))
+
+    def test_among_improbable_classes_a_change_counts_by_the_largest(self) -> None:
+        shares = floats(np.r_[0.03, np.full(97, 0.01)])
+        assert confidence(one(shares), one(shares / 2), None) == pytest.approx(0.5)
+        assert confidence(one(shares), one(0 * shares), None) == 0
 
     def test_rows_without_probabilities_in_fp32_are_left_out(self) -> None:
         for bad in ([np.nan, 0.5], [np.inf, 0.5]):
             reference = np.concatenate([self.SURE, floats(bad)])
             candidate = np.concatenate([floats([0.6, 0.4], [0.2, 0.8]), floats([0, 0])])
             assert confidence(one(reference), one(reference), None) == 1
-            assert confidence(one(reference), one(candidate), None) == pytest.approx(0.61)
+            assert confidence(one(reference), one(candidate), None) == pytest.approx(0.6 / 0.99)
 
     def test_what_it_refuses(self) -> None:
         with pytest.raises(CaseError):

@@ -208,6 +208,12 @@ def test_only_what_is_clamped_counts_as_clamped(reader):
     assert found == [("Sub", "cancellation", 1.5, 0)]
 
 
+def between(a, b, sign, **counting):
+    with np.errstate(invalid="ignore"):
+        total = a + sign * b
+    return cancellation(np.maximum(np.abs(a), np.abs(b)), total, **counting)
+
+
 @given(
     hnp.arrays(np.float32, (3, 5), elements=small), hnp.arrays(np.float32, (3, 1), elements=small)
 )
@@ -218,8 +224,9 @@ def test_cancellation_is_the_median(a, b):
         for x, y in zip(a.ravel().astype(float), wide.ravel().astype(float), strict=True)
         if x or y
     ]
-    found = cancellation(a, b, -1)
-    assert found == (np.median(ratios) if ratios else pytest.approx(math.nan, nan_ok=True))
+    found = between(a, b, -1)
+    expected = np.median(ratios) if ratios else math.nan
+    assert found == pytest.approx(expected, rel=2**-23, nan_ok=True)
 
 
 @given(
@@ -228,40 +235,32 @@ def test_cancellation_is_the_median(a, b):
 )
 def test_a_median_is_told_where_it_is_beyond_what_is_known(a, known):
     b = f32([3.0])
-    median = cancellation(a, b, -1)
+    median = between(a, b, -1)
     # The median itself is the case that a count may get wrong.
     beyond = median if known is None else known
-    found = cancellation(a, b, -1, beyond=beyond)
+    found = between(a, b, -1, beyond=beyond)
     assert found == median if median > beyond else math.isnan(found)
-
-
-def test_what_is_drawn_is_where_the_whole_has_it():
-    a = rng.standard_normal((3, 1, 257, 100)).astype(np.float32)
-    b = rng.standard_normal((257, 1)).astype(np.float32)
-    drawn = np.random.default_rng(0).integers(a.size, size=1 << 16)
-    x, y = (np.broadcast_to(each, a.shape).ravel()[drawn].astype(np.float64) for each in (a, b))
-    expected = np.median(np.maximum(np.abs(x), np.abs(y)) / np.abs(x + y))
-    for _ in range(2):
-        assert cancellation(a, b, 1) == expected
 
 
 def test_cancellation_ignores_what_is_not_a_number():
     a = f32([np.nan, np.inf, 0, 4])
-    assert cancellation(a, f32([1, 1, 0, -2]), 1) == 2.0
-    assert math.isnan(cancellation(a[:3], f32([1, 1, 0]), 1))
-    assert math.isnan(cancellation(a[:0], a[:0], 1))
-    assert cancellation(np.ones(3, np.float32), np.ones(3, np.float32), -1) == math.inf
+    assert between(a, f32([1, 1, 0, -2]), 1) == 2.0
+    assert math.isnan(between(a[:3], f32([1, 1, 0]), 1))
+    assert math.isnan(between(a[:0], a[:0], 1))
+    assert between(np.ones(3, np.float32), np.ones(3, np.float32), -1) == math.inf
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert math.isnan(cancellation(f32([np.inf]), f32([np.inf]), -1))
+        assert math.isnan(between(f32([np.inf]), f32([np.inf]), -1))
 
 
-def test_cancellation_of_very_large_tensors_is_drawn():
+def test_cancellation_of_large_tensors_is_drawn_where_the_session_runs():
     # Both kinds of columns are seen although they alternate.
-    a = np.ones((1 << 11, 1 << 11), np.float32)
+    a = np.ones((1 << 9, 1 << 9), np.float32)
     a[:, ::2] = 3
-    found = cancellation(a, f32([[2.0]]), -1)
-    assert 2.0 <= found <= 3.0
+    body = "g (float[512,512] x, float[512,1] m) => (float[512,512] y) { y = Sub (x, m) }"
+    found = inner(body, 17, {"x": a, "m": np.full((512, 1), 2, np.float32)})
+    [(_, _, value, _)] = found
+    assert 2.0 <= value <= 3.0
 
 
 X = (1000 + np.arange(16, dtype=np.float32)).reshape(1, 4, 4)

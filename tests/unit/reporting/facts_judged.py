@@ -22,7 +22,6 @@ from halfwise.records import (
     LadderRung,
     MadeUp,
     MetricResult,
-    Move,
     NodeName,
     Note,
     ProvenEngine,
@@ -110,9 +109,6 @@ def blamed() -> Iterator[str]:
     slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
     yield from map(rungs.spared_line, (slower, slower.model_copy(update={"beside": 5})))
     yield from (rungs.spared_line(Spared(kind=kind)) for kind in ("interrupted", "no-tf32"))
-    yield from (
-        rungs.move_line(Move(kind=kind, refused=2, level=5)) for kind in get_args(records.MoveKind)
-    )
     refused = [
         *(Refusal(kind=kind, build=2) for kind in get_args(records.RefusalKind)),
         *(Refusal(kind="crash", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5, 7)),
@@ -497,8 +493,6 @@ STEPS: tuple[Step, ...] = (
     Step(kind="choose", numbers={"kept": 2, "int8": 0, "cost": 1.2}),
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
-    Step(kind="unbuilt", items=("R", "S"), numbers={"further": 2}),
-    Step(kind="frozen", items=("R",), numbers={"further": 0}),
     *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind=k, names={"more": m}) for k in ("search-on", "keep-less") for m in MORE),
 )

@@ -74,7 +74,7 @@ def cut() -> Iterator[str]:
     yield from (*lines(late=1), *lines(late=2))
     yield from lines(refused="ONNX Runtime failed: no\x1b kernel.")
     interrupted = {"budget": 1500.0, "ended_by": ("work", "interrupt")}
-    yield from (*lines("certify", **interrupted), *lines("growth", **interrupted))
+    yield from (*lines("search", **interrupted), *lines("growth", **interrupted))
 
 
 # Why nodes are kept, and where an error comes from.
@@ -212,7 +212,7 @@ def planned() -> Iterator[str]:
         runs.plan((), casts=1, candidates=2),
         runs.plan((), casts=0, candidates=1),
         runs.plan((), casts=0, candidates=0, data_movement=moved),
-        runs.plan((runs.kept("/a"),), candidates=1, in_bodies=1, lowered={A: "--lower a"}),
+        runs.plan((runs.kept("/a"),), candidates=1, lowered={A: "--lower a"}),
     ):
         yield from plan.plan_lines(each)
     for repairs in ((), (SCALED.model_copy(update={"rule": "one-node"}),)):

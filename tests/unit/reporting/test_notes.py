@@ -26,13 +26,13 @@ def test_nothing_is_told_where_nothing_was_cut():
 
 @pytest.mark.parametrize("stage", get_args(CutStage))
 def test_every_stage_is_told_here_or_where_plans_and_origins_are(stage):
-    assert bool(lines(stage)) != (stage in {"search", "certify", "origin"})
+    assert bool(lines(stage)) != (stage in {"search", "origin"})
 
 
 def test_a_line_for_what_was_cut_one_for_late_runs_and_one_for_refused_ones():
     assert len(lines("observe", "growth", late=2, refused="no\x1b kernel")) == 3
     assert "\x1b" not in "".join(lines(refused="no\x1b kernel"))
-    assert len(lines("certify", ended_by=("interrupt",))) == 1
+    assert len(lines("search", ended_by=("interrupt",))) == 1
 
 
 def test_every_flaw_of_a_file_has_words():

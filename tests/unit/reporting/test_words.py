@@ -18,7 +18,6 @@ from halfwise.records import (
     Criterion,
     LadderRung,
     MetricResult,
-    NearPlan,
     NodeName,
     Remark,
     TensorName,
@@ -66,7 +65,6 @@ TABLES: Mapping[str, object] = {
     "end": records.RungEnd,
     "in full": records.RungEnd,
     "engines": records.CauseKind,
-    "move": records.MoveKind,
     "refusal": records.RefusalKind,
     "spared": records.SparedKind,
     "right": records.RightBy,
@@ -118,7 +116,7 @@ RUNGS = (
     LadderRung(rung="fp16", passed=True, kept=2, candidates=9, cost=1.5, chosen=True),
 )
 TOP1 = MetricResult(name="top1", reference=0.98, candidate=0.96, allowed_drop=0.01, passed=False)
-LITTLE = Worth(cost=2.9, fp32=3.0, nearest=NearPlan(kept=12, cost=1.2, error=3.4))
+LITTLE = Worth(cost=2.9, fp32=3.0)
 ENDED = search(exhausted=True, budget=1500.0, ended_by=("work",), joined=("h0",))
 
 EXAMPLES: Mapping[str, Callable[[], Report]] = {

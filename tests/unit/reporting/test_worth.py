@@ -1,11 +1,10 @@
 import pytest
 
-from halfwise.records import NearPlan, Worth
+from halfwise.records import Worth
 from halfwise.reporting.steps import cost_line, nothing_gained
 from tests.unit.reporting.runs import run, verdict
 
-NEAR = NearPlan(kept=12, cost=1.2, error=3.4)
-NOTHING = Worth(cost=2.9, fp32=3.0, nearest=NEAR)
+NOTHING = Worth(cost=2.9, fp32=3.0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.quantised import pairs_of
-from halfwise.graph.roles import bodies, is_float, roles_of
+from halfwise.graph.roles import bodies, is_float
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
@@ -79,9 +79,9 @@ def test_casts_integers_booleans_and_shapes_take_no_constraint() -> None:
     ]
     net = network(nodes)
     everything = names("exp", "argmax", "cast", "shape", "reshape", "greater", "where")
-    assert constraints(net, roles_of(net), everything) == ("exp", "reshape", "where")
-    assert constraints(net, roles_of(net), names("where", "exp")) == ("exp", "where")
-    assert constraints(net, roles_of(net), frozenset()) == ()
+    assert constraints(net, everything) == ("exp", "reshape", "where")
+    assert constraints(net, names("where", "exp")) == ("exp", "where")
+    assert constraints(net, frozenset()) == ()
 
 
 def test_bodies_are_constrained_in_place_of_their_node() -> None:
@@ -90,20 +90,19 @@ def test_bodies_are_constrained_in_place_of_their_node() -> None:
     branch = helper.make_graph(inner, "b", [], [value])
     other = helper.make_graph([node("Neg", "x", "v", "neg")], "o", [], [value])
     net = network([node("If", "flag", "y", "if", then_branch=branch, else_branch=other)])
-    assert set(constraints(net, roles_of(net), names("if"))) == {"exp", "neg"}
-    assert constraints(net, roles_of(net), frozenset()) == ()
+    assert set(constraints(net, names("exp", "neg"))) == {"exp", "neg"}
+    assert constraints(net, frozenset()) == ()
 
 
 @given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
 def test_constraints_are_of_fp32_nodes_with_float_results(drawn, data) -> None:
     net = network_from_proto(drawn.proto)
-    roles = roles_of(net)
     fp32 = data.draw(plans(net))
-    found = constraints(net, roles, fp32)
+    found = constraints(net, fp32)
     assert len(set(found)) == len(found)
     nodes = {node_name(n): n for n in net.model.graph.all_nodes()}
     for name in found:
-        assert roles.part(nodes[name]).decider in fp32
+        assert name in fp32
         assert any(is_float(v) for v in nodes[name].outputs)
         assert nodes[name].op_type not in ("Cast", "Constant", "Shape", "If", "Loop", "Scan")
     # And nothing else is left out.
@@ -315,4 +314,4 @@ def test_a_convolution_with_computed_weights_states_its_kernel():
 def test_constraints_forbid_no_integers():
     network = product(W)
     everything = frozenset(NodeName(str(n.name)) for n in network.nodes())
-    assert constraints(network, roles_of(network), everything) == ("relu",)
+    assert constraints(network, everything) == ("relu",)

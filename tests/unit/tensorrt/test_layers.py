@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import roles_of
 from halfwise.records import NetworkLayer, NodeName
 from halfwise.tensorrt.layers import (
     Listed,
@@ -555,7 +554,7 @@ def test_a_region_reaches_from_its_first_name_to_its_last(layer, first, last):
     order = [node_name(n) for n in net.nodes()]
     ends = Blamed("no-kernel", layer).ends
     expected = frozenset(order[order.index(NodeName(first)) : order.index(NodeName(last)) + 1])
-    assert region_of(net, roles_of(net), ends) == expected
+    assert region_of(net, ends) == expected
 
 
 REGION = "{ForeignNode[a/Pow...b/Add]}"

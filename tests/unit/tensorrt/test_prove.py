@@ -245,7 +245,7 @@ def test_mixed_layers_and_free_nodes_are_remarked():
     assert wider.startswith("1 of 3 nodes that might be FP16 are wider than FP16 (FP32 in 1)")
 
 
-def test_a_node_with_a_body_is_what_its_body_is():
+def test_nodes_in_bodies_have_layers_of_their_own():
     then, other = Sketch(), Sketch()
     sketch = Sketch()
     x = sketch.input("x", [4])
@@ -257,7 +257,8 @@ def test_a_node_with_a_body_is_what_its_body_is():
     net = sketch.network(sketch.op("If", flag, name="choice", **bodies))
     roles = roles_of(net)
     found = prove([layer("fp16", "then_branch_exp")], net, roles, {}, {}, None)
-    assert [(n.node, n.precision) for n in found.nodes] == [("choice", "fp16")]
+    precisions = {n.node: n.precision for n in found.nodes}
+    assert precisions == {"choice": "other", "then_branch_exp": "fp16", "else_branch_exp": "other"}
 
 
 def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():

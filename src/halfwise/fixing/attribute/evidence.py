@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
-from halfwise.graph.written_out import written_out
 from halfwise.records import (
     Detail,
     Guard,
@@ -99,7 +99,7 @@ class Evidence:
     @cached_property
     def nodes(self) -> Mapping[NodeName, ir.Node]:
         """The nodes of the main graph by name, in graph order."""
-        return {node_name(n): n for n in self.network.nodes()}
+        return {node_name(n): n for n in self.network.all_nodes()}
 
     @cached_property
     def constants(self) -> list[ir.Value]:
@@ -126,12 +126,9 @@ class Evidence:
 
     @cached_property
     def _norms(self) -> Mapping[NodeName, str]:
-        return {
-            name: op
-            for op in reversed(list(_FIXES))
-            for group in written_out(self.network, op)
-            for name in group
-        }
+        ops, norms = list(_FIXES), normalisations(self.network)
+        ordered = sorted((n for n in norms if n[0] in _FIXES), key=lambda n: -ops.index(n[0]))
+        return {node_name(node): op for op, nodes in ordered for node in nodes}
 
     def observed(self, value: ir.Value | None) -> Observation | None:
         """Return the observation of `value`; None if it was not observed."""
@@ -224,17 +221,16 @@ class Evidence:
         """Return one guard on the compute nodes among `nodes`; nothing if there are none.
 
         Entries of `facts` (see `Guard.names` and `Guard.numbers`) that are "" or None are left out.
-        So are nodes that only move data: they follow the nodes that they lie between. A node in a
-        body is represented by the node of the main graph that decides.
+        So are nodes that only move data: they follow the nodes that they lie between.
         """
-        free = {self.roles.part(n).decider for n in nodes if self._computes(n)}
+        free = {node_name(n) for n in nodes if self.roles.of(n).role is Role.COMPUTE}
         if not free:
             return []
         facts = {"low": self.fmt.name, **facts}
         return [
             Guard(
                 kind=kind,
-                node=self.roles.part(node).decider,
+                node=node_name(node),
                 tensor=None if tensor is None else tensor_name(tensor),
                 names={k: v for k, v in facts.items() if isinstance(v, str) and v},
                 numbers={k: v for k, v in facts.items() if isinstance(v, int | float)},
@@ -243,10 +239,6 @@ class Evidence:
                 severity=severity,
             )
         ]
-
-    def _computes(self, node: ir.Node) -> bool:
-        part = self.roles.part(node)
-        return part.role.free and self.roles[part.decider].role is Role.COMPUTE
 
 
 FOLDING = (

@@ -434,21 +434,24 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     counts, largest = np.zeros(4, int), 0.0
     for piece in pieces(constant_array(value)):
         magnitudes = np.abs(piece.astype(np.float32))
-        magnitudes = magnitudes[magnitudes > 0]
-        fits = magnitudes[magnitudes <= fmt.max]
-        inexact = np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits
-        below = magnitudes < fmt.smallest_normal, magnitudes <= fmt.flush_threshold, inexact
-        counts += [magnitudes.size, *map(np.count_nonzero, below)]
+        nonzero = magnitudes > 0
+        small = magnitudes[nonzero & (magnitudes < fmt.smallest_normal)]
+        inexact = 0
+        if divides:
+            fits = magnitudes[nonzero & (magnitudes <= fmt.max)]
+            inexact = int(np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits))
+        zeroed = np.count_nonzero(small <= fmt.flush_threshold)
+        counts += [np.count_nonzero(nonzero), small.size, zeroed, inexact]
         largest = max(largest, float(magnitudes.max(initial=0)))
-    nonzero, subnormal, zeroed, changed = map(int, counts)
-    share = subnormal / max(1, nonzero)
-    if share <= MOSTLY_TINY and not (divides and changed):
+    elements, subnormal, vanishing, changed = map(int, counts)
+    share = subnormal / max(1, elements)
+    if share <= MOSTLY_TINY and not changed:
         return []
     return evidence.guard(
         "constant-subnormal",
         nodes[0],
         value,
-        facts={"share": share, "limit": fmt.smallest_normal, "zeroed": zeroed / nonzero},
+        facts={"share": share, "limit": fmt.smallest_normal, "zeroed": vanishing / elements},
         fix="",
         nodes=nodes,
         severity=graded(Band.INEXACT, fmt.smallest_normal / largest),

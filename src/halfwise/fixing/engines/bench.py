@@ -16,7 +16,7 @@ from halfwise.emulation.budget import OutOfTime
 from halfwise.fixing.bench import Bench as Emulated
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.engines.device import Device, side_by_side
-from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, Step, fastest
+from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.space import LowSpace
@@ -67,7 +67,7 @@ class Bench:
         """Whether Ctrl-C came: nothing more is built."""
         return interruption().asked
 
-    def evaluate(self, plan: EnginePlan, step: Step, *, extra: bool = False) -> Outcome:
+    def evaluate(self, plan: EnginePlan, step: str, *, extra: bool = False) -> Outcome:
         """Build a plan once more on every device, and judge its engines.
 
         Args:

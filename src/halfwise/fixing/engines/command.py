@@ -1,29 +1,24 @@
 """`fix` with engines of one device or of several: the emulation proposes plans, engines decide.
 
-The emulation searches during the FP32 build: one needs the CPU, the other the GPU. Serialising a
-model temporarily removes its weights, so each side has its own graph.
+Serialising a model temporarily removes its weights, so each device and the search have their own
+graph.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from halfwise.case import Case, EngineSettings
-from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.emulation.folding import settled
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.fixed import Fixed, plan_of
-from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
@@ -85,74 +80,22 @@ def _demand_enough(case: Case) -> None:
         )
 
 
-class Relay:
-    """A watcher for several threads; holds messages back until it is released."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        """Take the watcher of the main thread."""
-        self._watcher = watcher
-        self._lock = threading.Lock()
-        self._held: list[Callable[[], None]] | None = []
-        self._stopped = False
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        """Begin a stage."""
-        self._tell(lambda: self._watcher.stage(name, total))
-
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
-        """Report progress within it."""
-        # Nobody misses steps of a stage that is over when it is shown.
-        self._tell(lambda: self._watcher.step(done, total, of, most=most), hold=False)
-
-    def left(self, seconds: float) -> None:
-        """Report how long a stage may go on."""
-        self._tell(lambda: self._watcher.left(seconds), hold=False)
-
-    def expect(self, seconds: float, of: str) -> None:
-        """Report how long a part of it will take."""
-        self._tell(lambda: self._watcher.expect(seconds, of), hold=False)
-
-    def note(self, line: str) -> None:
-        """Report something worth reading."""
-        self._tell(lambda: self._watcher.note(line))
-
-    def release(self) -> None:
-        """Pass on what was held back, and everything later at once."""
-        with self._lock:
-            held, self._held = self._held or [], None
-            for tell in held:
-                tell()
-
-    def stop(self) -> None:
-        """End the reporting thread."""
-        self._stopped = True
-
-    def _tell(self, tell: Callable[[], None], *, hold: bool = True) -> None:
-        if self._stopped:
-            raise Stopped
-        with self._lock:
-            if self._held is None:
-                tell()
-            elif hold:
-                self._held.append(tell)
-
-
 class Named(Silent):
     """Messages of one of several devices; steps are not shown, because builds run concurrently."""
 
-    def __init__(self, shared: Relay, name: str) -> None:
-        """Take the watcher of all devices, and the name that prefixes each line."""
-        self._shared, self._name = shared, name
+    def __init__(self, watcher: Watcher, name: str, lock: threading.Lock) -> None:
+        """Take the watcher of all devices, the name that prefixes each line, and what guards it."""
+        self._watcher, self._name, self._lock = watcher, name, lock
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin a stage, with the device's name appended."""
-        self._shared.stage(f"{name} on {self._name}", total)
+        with self._lock:
+            self._watcher.stage(f"{name} on {self._name}", total)
 
     def note(self, line: str) -> None:
         """Report something with the name prefixed."""
-        self._shared.note(f"{self._name}: {line}")
+        with self._lock:
+            self._watcher.note(f"{self._name}: {line}")
 
 
 def fix_in_engines(
@@ -178,35 +121,25 @@ def fix_in_engines(
         HalfwiseError: see `fix`.
     """
     assert request.target is not None
-    shared, original = Relay(watcher), case
-    shared.release()
-    case = one_at_a_time(case)
+    original, case = case, one_at_a_time(case)
     _demand_enough(case)
-    # Its own graph, to which it adds nodes while the devices' are copied from this one.
-    search = partial(run_fix, with_copied_network(case), request.settings, start_from=start)
-    # On the GPU it would disturb the builds: there it starts when its result is requested.
-    is_beside = request.settings.runtime.device == "cpu"
-    beside = concurrently(search, shared) if is_beside else nullcontext(partial(search, shared))
-    with (
-        beside as searched,
-        _devices(case, request, shared, out, started) as devices,
-    ):
-        run = EngineRun(devices, shared)
+    with _devices(case, request, watcher, out, started) as devices:
+        run = EngineRun(devices, watcher)
         if (wrong := run.reference()) is None:
             run.with_tf32()
-            fixed = searched()
+            # The search adds nodes to its graph, which no engine may have.
+            fixed = run_fix(with_copied_network(case), request.settings, watcher, start_from=start)
             proof = run.prove(fixed)
             passed = {name: each.delivered for name, each in proof.engines.items()}
-            shared.stage("store")
+            watcher.stage("store")
             with nullcontext() if out is None else new_folder(out) as folder:
                 if folder is not None:
                     paths = {name: folder / engine_file(name) for name in devices}
                     proof = run.brought(proof, paths)
                 fixed = on_targets(delivered(fixed, proof, run.stages.seconds))
-                fixed = with_growth(fixed, folder)
                 engines = list(proof.engines.values())
                 record = recorded(
-                    folder, case, fixed, request, engines, out, started, devices, shared
+                    folder, case, fixed, request, engines, out, started, devices, watcher
                 )
             for name, device in devices.items():
                 device.builds.forget(passed[name])
@@ -215,14 +148,14 @@ def fix_in_engines(
             device.builds.forget(None)
         other = None if request.target.shapes != ((), (), ()) else _settled(original)
         if other is None:
-            return refused(with_copied_network(case), request, wrong, out, started, shared)
+            return refused(with_copied_network(case), request, wrong, out, started, watcher)
     watcher.note("the FP32 engine is wrong; trying it with fixed shapes, optimised")
     return fix_in_engines(other, request, watcher, start=start, out=out, started=started)
 
 
 @contextmanager
 def _devices(
-    case: Case, request: Request, shared: Relay, out: Path | None, started: float
+    case: Case, request: Request, shared: Watcher, out: Path | None, started: float
 ) -> Iterator[dict[str, Device]]:
     """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
@@ -231,10 +164,11 @@ def _devices(
     specs = [(spec.name, spec, how) for spec, how in target.each_profiled(case)]
     specs = specs or [("", target.worker, target.profiled(case))]
     devices: dict[str, Device] = {}
+    lock = threading.Lock()
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         for name, spec, how in specs:
-            watcher: Watcher = Named(shared, name) if name else shared
+            watcher: Watcher = Named(shared, name, lock) if name else shared
             worker = stack.enter_context(usable(spec, watcher, how.wait_timeout, exact=True))
             journal = journal_of(out, worker.info, resume=target.resume, device=name)
             files = folder / (name or "engine")
@@ -461,41 +395,6 @@ def recorded(
             (partial / file).write_bytes(device.journal.path.read_bytes())
     finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
     return run
-
-
-@contextmanager
-def concurrently(
-    search: Callable[[Watcher], _Result], watcher: Watcher
-) -> Iterator[Callable[[], _Result]]:
-    """Run `search` in a thread during the block; provide what waits for its result.
-
-    Its progress is shown only while it is waited for, so that one thread at a time uses `watcher`.
-    However the block ends, the search stops at its next report or evaluation, or during that
-    evaluation, and is joined.
-
-    Args:
-        search: Receives the watcher to report to; its errors are raised when the result is
-            requested.
-        watcher: Receives progress.
-    """
-    relay, stop, context = Relay(watcher), Stop(), copy_context()
-
-    def stoppable() -> _Result:
-        with stopped_by(stop), limited(expect=relay.expect):
-            return search(relay)
-
-    with ThreadPoolExecutor(1, "search") as pool:
-        future: Future[_Result] = pool.submit(context.run, stoppable)
-
-        def result() -> _Result:
-            relay.release()
-            return future.result()
-
-        try:
-            yield result
-        finally:
-            relay.stop()
-            stop.ask()
 
 
 def one_at_a_time(case: Case) -> Case:

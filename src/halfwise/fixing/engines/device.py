@@ -17,7 +17,7 @@ from halfwise.emulation.rounding import fp32_nodes
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
-from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan, Step
+from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import Nodes, Plan, Variant
 from halfwise.graph.roles import Role
@@ -39,7 +39,7 @@ from halfwise.records import (
     ShapeVerdict,
     Verdict,
 )
-from halfwise.reporting.rungs import move_line, own_criterion, proven_line
+from halfwise.reporting.rungs import own_criterion, proven_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
 from halfwise.tensorrt.constrain import constraints, quantised_types, same_outputs, shown
 from halfwise.tensorrt.failures import ENGINE_FAULTS, EngineFailed
@@ -185,7 +185,7 @@ class Device(Workbench):
     # --- engines of plans ----------------------------------------------------------------------
 
     def builder(
-        self, plan: EnginePlan, step: Step, *, fresh: bool = False
+        self, plan: EnginePlan, step: str, *, fresh: bool = False
     ) -> Callable[[], BuildOutcome]:
         """Return what builds a plan, in any thread; its model is written now.
 
@@ -194,17 +194,17 @@ class Device(Workbench):
             step: Why it is built.
             fresh: Whether it was built before: then tactics are timed again.
         """
-        builds, purpose = self.builds, step if isinstance(step, str) else move_line(step)
+        builds = self.builds
         try:
             path = self.model_of(plan.types)
         except OSError as error:
-            failed = builds.without_model(error, purpose)
+            failed = builds.without_model(error, step)
             self._tell(f"build {failed.number} did not start", failed.message)
             return lambda: failed
         return partial(
             builds.build,
             path,
-            purpose,
+            step,
             low=None if self.is_strong else self.settings.fmt.low,
             tf32=builds.settings.tf32 or plan.tf32 or plan.types.tf32,
             level=plan.level,
@@ -378,7 +378,7 @@ def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:
     pinned = frozenset(name for name, role in of.roles.items() if role.role is Role.PINNED)
     if plan.unconstrained or not (kept or pinned or of.forced.kept):
         return ()
-    return constraints(of.case.network, of.roles, of.resolve(kept) | pinned)
+    return constraints(of.case.network, of.resolve(kept) | pinned)
 
 
 def side_by_side(

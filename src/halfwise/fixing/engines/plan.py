@@ -11,13 +11,10 @@ from halfwise.records import (
     BuildOutcome,
     EngineRung,
     Latency,
-    Move,
     NodeName,
     Precision,
     PrecisionProof,
 )
-
-Step = str | Move
 
 TF32_ENGINE = "FP32, TF32 on"
 """Name of the FP32 engine with TF32 in the final table."""
@@ -102,12 +99,12 @@ class Outcome:
 
     Attributes:
         plan: The plan.
-        step: Why it was tried: one sentence, or what changed after another plan was refused.
+        step: Why it was tried, one sentence.
         parts: Its build on each device, by name; at least one.
     """
 
     plan: EnginePlan
-    step: Step
+    step: str
     parts: Mapping[str, Built]
 
     def on(self, names: Collection[str]) -> "Outcome":

@@ -141,8 +141,7 @@ def rounds_of(
     """Return every build of a plan with the emulation's predictions, in order."""
     rounds = [
         EngineRound(
-            step=o.step if isinstance(o.step, str) else "",
-            move=None if isinstance(o.step, str) else o.step,
+            step=o.step,
             build=o.number,
             keep=in_order(plan),
             predicted=expected[plan].stored,
@@ -160,7 +159,7 @@ def rounds_of(
 def in_order(plan: EnginePlan) -> tuple[NodeName, ...]:
     """Return a plan's FP32 nodes in graph order."""
     types = plan.types
-    return tuple(n for n in map(node_name, types.of.case.network.nodes()) if n in types.kept)
+    return tuple(n for n in map(node_name, types.of.case.network.all_nodes()) if n in types.kept)
 
 
 def causes(
@@ -391,13 +390,13 @@ def recorded(
     """Return the record of a device whose engines are all judged, with more results."""
     delivered, last, tried = here.delivered, here.last, here.tried
     variant, relative = bench.space.variant, bench.space.bench.tolerance.metric is None
-    refused = refusals(device.builds.outcomes, variant.case.network, variant.roles)
+    refused = refusals(device.builds.outcomes, variant.case.network)
     comparable = [p for p in tried if p.rung != "int8" and p.types.of is variant and not p.tf32]
     why = causes(
         [o for plan in comparable for o in tried[plan]],
         expected,
         refused,
-        [node_name(n) for n in variant.case.network.nodes()],
+        [node_name(n) for n in variant.case.network.all_nodes()],
         passed=any(o.passed for o in here.low),
         relative=relative,
     )

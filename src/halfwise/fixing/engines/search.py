@@ -22,7 +22,7 @@ from statistics import fmean
 
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.bench import Bench, Prediction
-from halfwise.fixing.engines.plan import EnginePlan, Outcome, Step, fastest, is_steady
+from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
@@ -31,8 +31,6 @@ from halfwise.records import (
     ALIKE,
     BuildOutcome,
     EngineRung,
-    Move,
-    MoveKind,
     Refusal,
     RefusalKind,
     Spared,
@@ -76,7 +74,7 @@ class Try:
     """
 
     plan: EnginePlan
-    step: Step
+    step: str
     builds: int = 1
     extra: bool = False
 
@@ -112,20 +110,19 @@ def cores_of(network: Network, roles: Roles, lowered: Nodes) -> tuple[Nodes, ...
     return tuple(core for core in cores if core and not core & lowered)
 
 
-def refusals(builds: Sequence[BuildOutcome], network: Network, roles: Roles) -> tuple[Refusal, ...]:
+def refusals(builds: Sequence[BuildOutcome], network: Network) -> tuple[Refusal, ...]:
     """Return what the builder refused, in order.
 
     Args:
         builds: All builds of a device.
         network: The model that its plans are of.
-        roles: Roles of its nodes.
     """
     records = []
     for build in builds:
         if build.engine is not None or build.status not in REFUSED:
             continue
         how = how_refused(build)
-        region = region_of(network, roles, how.ends) if how.ends else NONE
+        region = region_of(network, how.ends) if how.ends else NONE
         line = how.line or (build.message if how.kind == "unknown" else "")
         nodes = tuple(n for n in map(node_name, network.nodes()) if n in region)
         refusal = Refusal(kind=how.kind, build=build.number, ends=how.ends, nodes=nodes, said=line)
@@ -135,8 +132,8 @@ def refusals(builds: Sequence[BuildOutcome], network: Network, roles: Roles) -> 
 
 def instead(
     plan: EnginePlan, refused: Refusal | None, number: int, computing: Nodes, *, level: bool
-) -> Iterator[tuple[Move, EnginePlan]]:
-    """Yield what to try in place of a plan that gave no engine, most promising first.
+) -> Iterator[tuple[str, EnginePlan]]:
+    """Yield what to try in place of a plan that gave no engine, and how, most promising first.
 
     Args:
         plan: The plan.
@@ -146,23 +143,20 @@ def instead(
         level: Whether the optimization level is free.
     """
     kind: RefusalKind = "unknown" if refused is None else refused.kind
-    ends = () if refused is None else refused.ends
     named = NONE if refused is None else frozenset(refused.nodes)
     # Nodes kept next to the named region may have created it: then it is the whole model.
     region = named & computing if named & computing & plan.keep else computing
 
-    def move(kind: MoveKind, level: int | None = None) -> Move:
-        return Move(kind=kind, refused=number, ends=ends, level=level or plan.level)
-
+    step = f"instead of build {number}"
     whole = plan.keeping(plan.keep | region)
     if is_small := len(whole.keep) <= ISLAND * len(computing):
-        yield move("region"), whole
+        yield f"{step}: all of the region kept", whole
     levels = LEVELS[::-1] if kind in ("crash", "timeout") else LEVELS
     for each in levels if level and plan.level is None else ():
-        yield move("level", each), replace(plan, level=each)
+        yield f"{step}: optimization level {each}", replace(plan, level=each)
     if not is_small:
-        yield move("region"), whole
-    yield move("none"), plan.keeping(plan.keep - region)
+        yield f"{step}: all of the region kept", whole
+    yield f"{step}: nothing kept there", plan.keeping(plan.keep - region)
 
 
 class EngineSearch:
@@ -203,7 +197,7 @@ class EngineSearch:
         self._int8 = None if int8 is None else EnginePlan(int8, "int8")
         variant = self._variant
         network, roles = variant.case.network, variant.roles
-        self._order = [node_name(n) for n in network.nodes()]
+        self._order = [node_name(n) for n in network.all_nodes()]
         self._lowered = variant.lowered
         self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
         self.ruled = start.kept & frozenset(variant.forced.kept)
@@ -339,16 +333,14 @@ class EngineSearch:
         device, variant = self.bench.devices.get(failed.at), self._variant
         if device is None:
             return
-        refused = refusals([failed.worst.build], variant.case.network, variant.roles)
+        refused = refusals([failed.worst.build], variant.case.network)
         has_levels = has("optimization levels", version_of(device.worker.info.tensorrt or ""))
         is_free = has_levels and device.builds.settings.optimization_level is None
         how = next(iter(refused), None), failed.number, variant.computing
-        for move, plan in instead(failed.plan, *how, level=is_free):
-            # Then nothing is known about a missing kernel.
-            step = "instead of a plan that was lost" if failed.worst.shows_nothing else move
+        for step, plan in instead(failed.plan, *how, level=is_free):
             yield from self._extended(plan, NONE, step)
 
-    def _extended(self, plan: EnginePlan, more: Nodes, step: Step) -> Iterator[Try]:
+    def _extended(self, plan: EnginePlan, more: Nodes, step: str) -> Iterator[Try]:
         """Yield a plan that keeps more, and whole cores, if the user's rules allow it."""
         keep = self._whole((plan.keep | more) & self._free)
         if self.ruled <= keep:
@@ -480,7 +472,7 @@ class EngineSearch:
 
     def _gains_from_tf32(self, keep: Nodes) -> bool:
         """Return whether TF32 is still forbidden, and would make a kept node faster."""
-        nodes = self._variant.case.network.nodes()
+        nodes = self._variant.case.network.all_nodes()
         products = {node_name(n) for n in nodes if is_standard(n, *TENSOR_CORE_OPS)}
         devices = self.bench.devices.values()
         return bool(keep & products) and any(not d.builds.settings.tf32 for d in devices)

@@ -357,11 +357,7 @@ Ranges = Mapping[TensorName, tuple[float, float]]
 """Smallest and largest value per tensor, both finite."""
 
 BINS = 2048
-"""Bins of magnitudes; below, the levels that INT8 has for them: S. Migacz, "8-bit inference with
-TensorRT", GTC 2017, slide 38."""
-LEVELS = 128
-_STEP = 8
-"""Distance of thresholds in bins: 1/256 of the largest magnitude, half a step of INT8."""
+"""Bins of magnitudes: S. Migacz, "8-bit inference with TensorRT", GTC 2017, slide 38."""
 PERCENTILE = 0.99999
 """Share of the elements inside the range; the default of onnxruntime.quantization."""
 
@@ -400,7 +396,7 @@ def calibrate(
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
-    number = 2 if _cuts(methods) else 1
+    number = 2 if "percentile" in methods else 1
     passes = _Passes(network, samples, runtime, watcher or Silent(), passes=number)
     ends: dict[TensorName, tuple[float, float]] = {}
 
@@ -410,15 +406,14 @@ def calibrate(
 
     passes.run(widen)
     ranges: dict[RangeMethod, Ranges] = {"minmax": ends}
-    if _cuts(methods):
+    if "percentile" in methods:
         counts = {name: np.zeros(BINS, np.int64) for name in ends}
 
         def count(name: TensorName, finite: NDArray[np.float32]) -> None:
             counts[name] += histogram(finite, max(map(abs, ends[name])))
 
         passes.run(count)
-        for method, cut in ((m, _CUTS[m]) for m in methods if m in _CUTS):
-            ranges[method] = {name: _within(ends[name], cut(counts[name])) for name in ends}
+        ranges["percentile"] = {n: _within(ends[n], percentile_bins(counts[n])) for n in ends}
     return {method: ranges[method] for method in methods}
 
 
@@ -437,41 +432,6 @@ def histogram(finite: NDArray[np.float32], absmax: float) -> NDArray[np.int64]:
 def percentile_bins(counts: NDArray[np.int64]) -> int:
     """Return the fewest bins that hold at least `PERCENTILE` of the counts i64[bins]."""
     return int(np.searchsorted(np.cumsum(counts), PERCENTILE * counts.sum())) + 1
-
-
-def entropy_bins(counts: NDArray[np.int64]) -> int:
-    """Return how many bins of i64[bins] to keep so that `LEVELS` levels lose the least.
-
-    The loss is the Kullback-Leibler divergence of the counts, with those cut off added to the last
-    remaining bin, from what the levels leave of them (see `BINS` for the source). The smallest loss
-    of those tried; of equal ones, the fewest bins.
-    """
-    sizes = range(LEVELS, len(counts) + 1, _STEP)
-    return min(sizes, key=lambda size: _divergence(counts, size))
-
-
-def _divergence(counts: NDArray[np.int64], size: int) -> float:
-    kept = counts[:size].astype(np.float64)
-    wanted = kept.copy()
-    wanted[-1] += counts[size:].sum()
-    level = np.arange(size) * LEVELS // size
-    there = kept > 0
-    inside = np.bincount(level, kept, LEVELS) / np.maximum(np.bincount(level, there, LEVELS), 1)
-    restored = np.where(there, inside[level], 0.0)
-    if (restored[wanted > 0] == 0).any():
-        return np.inf
-    p, q = wanted[there] / wanted.sum(), restored[there] / restored.sum()
-    return float((p * np.log(p / q)).sum())
-
-
-_CUTS: Mapping[RangeMethod, Callable[[NDArray[np.int64]], int]] = {
-    "entropy": entropy_bins,
-    "percentile": percentile_bins,
-}
-
-
-def _cuts(methods: Sequence[RangeMethod]) -> bool:
-    return any(method in _CUTS for method in methods)
 
 
 def _within(ends: tuple[float, float], bins: int) -> tuple[float, float]:

@@ -74,7 +74,7 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
                 if ends:
                     sites[tuple(ends)] = None
 
-    for node in network.nodes():
+    for node in network.all_nodes():
         name, inputs = node_name(node), [v for v in node.inputs if is_float(v)]
         role = roles[name].role
         if role is Role.MOVEMENT:
@@ -84,7 +84,7 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
             read(name if computes else None, inputs)
             made = {name} if computes else set()
         sources |= dict.fromkeys(node.outputs, made)
-    read(None, network.graph.outputs)
+    read(None, (v for graph in network.graphs() for v in graph.outputs))
     return tuple(sites)
 
 
@@ -213,21 +213,3 @@ class Guide:
         """
         self.explained = explained([(self.predicted(low), excess) for low, excess in tried])
         return self.explained
-
-
-def lowered(kept: Nodes, nodes: Sequence[NodeName], passes: Callable[[Nodes], bool]) -> Nodes:
-    """Return `kept` with as much of `nodes` lowered as passes by halves, earlier nodes first.
-
-    Args:
-        kept: A passing set.
-        nodes: Some of it, in order.
-        passes: Whether a set passes.
-    """
-    if not nodes:
-        return kept
-    if passes(less := kept - frozenset(nodes)):
-        return less
-    if len(nodes) == 1:
-        return kept
-    half = len(nodes) // 2
-    return lowered(lowered(kept, nodes[:half], passes), nodes[half:], passes)

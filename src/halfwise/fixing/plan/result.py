@@ -1,11 +1,10 @@
 """What a search needs, and what it finds."""
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import floor, inf
-from typing import Protocol
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
 
-from halfwise.emulation.budget import Budget
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants
@@ -14,7 +13,6 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.graph.sensitivity import chain
 from halfwise.observing.inner import CENTRING
 from halfwise.records import (
-    LEAST_DEARER,
     Because,
     Guard,
     GuardKind,
@@ -29,27 +27,7 @@ from halfwise.records import (
 Nodes = frozenset[NodeName]
 
 
-class Trial(Protocol):
-    """What the search needs to know about a trial."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the assignment is acceptable."""
-
-    @property
-    def excess(self) -> float:
-        """Error relative to what is allowed; above 1 fails."""
-
-    @property
-    def nonfinite(self) -> bool:
-        """Whether it failed with new NaN or infinities."""
-
-    @property
-    def not_run(self) -> str:
-        """Why it could not be run, which is no fault of the plan; "" if it was."""
-
-
-Evaluate = Callable[[Nodes], Trial]
+Evaluate = Callable[[Nodes], Outcome]
 """Tries the plan that keeps some compute nodes."""
 
 
@@ -93,24 +71,6 @@ plans after the budget is spent, single nodes where errors are spread. Our choic
 docs/decisions/0061-one-search.md."""
 
 
-def clearly_cheaper(
-    plans: Sequence[Nodes],
-    price: Callable[[Nodes], float | None],
-    kept: Nodes,
-    everything: Nodes,
-) -> list[Nodes]:
-    """Return the plans that cost clearly less than `kept`, and less than everything kept.
-
-    Lowering one more node may add Casts, or Q/DQ pairs, that cost more than it saves. Of plans that
-    gain nothing over everything kept, none is preferred to one with fewer nodes.
-    """
-    cost, most = price(kept), price(everything)
-    if cost is None or most is None:
-        return []
-    most = min(most, cost / LEAST_DEARER)
-    return [plan for plan in plans if (price(plan) or inf) < most]
-
-
 def confirmed(
     plans: Sequence[Nodes],
     rank: Callable[[Nodes], tuple[float, ...]],
@@ -136,32 +96,6 @@ def confirmed(
                 larger = (len(everything) / len(kept)) ** (1 / MOST_FAILURES)
             tried = float(len(kept))
     return best
-
-
-def not_yet_alone(result: SearchResult, held: Nodes) -> Nodes:
-    """Return the nodes that the search did not lower alone in this plan.
-
-    Those are the `held` ones and, if it then took a larger plan that costs less, all needed ones.
-    """
-    return result.kept & held | (result.needed if result.spare else frozenset())
-
-
-def with_each_lowered(
-    result: SearchResult, nodes: Iterable[NodeName], evaluate: Evaluate, budget: Budget
-) -> SearchResult:
-    """Add to a plan what each of these of its nodes does alone, while time is left."""
-    without, nonfinite = dict(result.excess_without), set(result.nonfinite_without)
-
-    def alone() -> None:
-        for node in sorted(nodes):
-            budget.check()
-            trial = evaluate(result.kept - {node})
-            if not (trial.passed or trial.not_run):
-                without[node] = trial.excess
-                nonfinite.update({node} if trial.nonfinite else ())
-
-    budget.within("certify", alone, None)
-    return replace(result, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
 
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
@@ -206,7 +140,7 @@ def kept_nodes(
     causes = _explained(network, roles, guards, held, kept, excess_without, nonfinite_without)
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
     records = []
-    for name, node in ((node_name(n), n) for n in network.nodes() if node_name(n) in kept):
+    for name, node in ((node_name(n), n) for n in network.all_nodes() if node_name(n) in kept):
         rule, excess = forced.get(name), excess_without.get(name)
         cause = causes.get(name) if rule is None else None
         because = Because(
@@ -297,7 +231,7 @@ def _explained(
     causes = _causes(guards, held, excess_without)
     causes |= _causes_of_infinity(causes, guards, nonfinite)
     explained = {**reads, **causes}
-    for node in network.nodes():
+    for node in network.all_nodes():
         name = node_name(node)
         cause, read = causes.get(name), reads.get(name)
         if cause is None:
@@ -327,7 +261,7 @@ def _magnified(
     overflows, which did not happen, do not explain.
     """
     magnified: dict[NodeName, Guard] = {}
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
         node = nodes[guard.node]
         # A norm's scale and bias are applied to the result.
@@ -367,7 +301,7 @@ def plan_record(
         remarks: Remarks on the plan as a whole.
         low_io: Float graph inputs and outputs of the low type.
     """
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     return Plan(
         low="bf16" if fmt == BF16 else "fp16",
         keep=keep,
@@ -376,25 +310,14 @@ def plan_record(
         unsupported=tuple(unsupported(network, roles)),
         minimal=minimal,
         candidates=len(roles.computing),
-        in_bodies=_followers(network, roles),
         casts=casts,
         lowered=dict(lowered or {}),
         remarks=tuple(remarks),
     )
 
 
-def _followers(network: Network, roles: Roles) -> int:
-    """Return how many nodes in bodies have the precision of a compute node around them."""
-    computing = roles.computing
-    nodes = (n for n in network.model.graph.all_nodes() if n.op_type != "Constant")
-    deciders = ((node_name(n), roles.part(n).decider) for n in nodes)
-    return sum(around != name and around in computing for name, around in deciders)
-
-
 def unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
-    """Yield the nodes that must be FP32; those in bodies only if other nodes there need not be."""
-    for node in network.model.graph.all_nodes():
-        part = roles.part(node)
-        in_pinned_body = part.decider != node.name and not roles[part.decider].free
-        if part.role.role is Role.PINNED and not in_pinned_body:
-            yield Unsupported(node=node_name(node), op=node.op_type, reason=part.role.reason)
+    """Yield the nodes that must be FP32 for a reason of their own."""
+    for node in network.all_nodes():
+        if reason := roles.of(node).reason:
+            yield Unsupported(node=node_name(node), op=node.op_type, reason=reason)

@@ -8,9 +8,8 @@ FP32. The search starts there, but is not bound to it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 import onnx_ir as ir
 
@@ -18,10 +17,11 @@ from halfwise.case import Rules
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.conversion import low_nodes, upcast
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles, bodies
+from halfwise.graph.roles import Role, Roles, bodies, with_bodies
 from halfwise.graph.weights import without_weights
 from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import NodeName, Remark, Repair, Run
+from halfwise.wording import meant
 
 ONLY = "--only fp16"
 """The rule that leaves no node in FP32 that may be low."""
@@ -67,11 +67,11 @@ def apply_rules(
         _demand_node(matches, "--keep", rule, network)
         kept |= {n: f"--keep {rule}" for n in matches if roles[n].free}
     for op in rules.keep_op:
-        matches = [node_name(n) for n in network.nodes() if n.op_type == op]
+        matches = _with_bodies(network, {n for n in network.all_nodes() if n.op_type == op})
         if op in PATTERNS:
             matches += [n for group in written_out(network, op) for n in group]
         if not matches:
-            ops = ", ".join(sorted({n.op_type for n in network.nodes()}))
+            ops = ", ".join(sorted({n.op_type for n in network.all_nodes()}))
             raise UsageError(f"--keep-op {op} matches no node.", f"The model has: {ops}.")
         kept |= {n: f"--keep-op {op}" for n in matches if roles[n].free}
     for rule in rules.lower:
@@ -102,6 +102,11 @@ def named(rule: str, network: Network) -> list[NodeName]:
         UsageError: `rule` is neither a node's name nor a regular expression.
     """
     names = _names(network)
+    matches = _named(rule, names)
+    return _with_bodies(network, {n for n in network.all_nodes() if node_name(n) in matches})
+
+
+def _named(rule: str, names: Mapping[NodeName, Collection[str]]) -> list[NodeName]:
     exact = [node for node, spellings in names.items() if rule in spellings]
     if exact:
         return exact
@@ -115,10 +120,16 @@ def named(rule: str, network: Network) -> list[NodeName]:
     return [node for node, spellings in names.items() if any(map(pattern.fullmatch, spellings))]
 
 
+def _with_bodies(network: Network, nodes: Collection[ir.Node]) -> list[NodeName]:
+    """Return nodes in graph order; of an If, Loop or Scan, those in its bodies."""
+    every = {inner for node in nodes for inner in with_bodies(node)}
+    return [node_name(n) for n in network.all_nodes() if n in every and not bodies(n)]
+
+
 def _names(network: Network) -> dict[NodeName, set[str]]:
     """Return each node's name, and its name in the user's file if it had one."""
     original = network.original_names
-    return {n: {n, original.get(n) or n} for n in map(node_name, network.nodes())}
+    return {n: {n, original.get(n) or n} for n in map(node_name, network.all_nodes())}
 
 
 def _output_producers(network: Network, roles: Roles) -> list[NodeName]:
@@ -138,26 +149,12 @@ def _output_producers(network: Network, roles: Roles) -> list[NodeName]:
 def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: Network) -> None:
     if matches:
         return
-    if outer := _around(rule, network):
-        raise UsageError(
-            f"{option} {rule} names a node in a body of {outer}, which decides for it.",
-            f"Name {outer}: its bodies are low or kept with it, except for what must be FP32.",
-        )
     every = dict.fromkeys(name for names in _names(network).values() for name in names)
-    close = get_close_matches(rule, every)
-    meant = f" Did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
         f"{option} {rule} matches no node.",
-        f"Give a node's full name or a regular expression that matches the full name.{meant}",
+        "Give a node's full name or a regular expression that matches the full name. "
+        f"{meant(rule, every)}".strip(),
     )
-
-
-def _around(name: str, network: Network) -> NodeName | None:
-    """Return the main-graph node whose bodies contain a node called `name`."""
-    for node in network.nodes():
-        if any(inner.name == name for body in bodies(node) for inner in body.all_nodes()):
-            return node_name(node)
-    return None
 
 
 def lowered_by(rules: Rules, network: Network) -> frozenset[NodeName]:
@@ -233,10 +230,10 @@ def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
     the Casts restores the former names of values behind them.
     """
     wide, _ = upcast(replace(mixed, model=without_weights(mixed.model)))
-    named = {node_name(n): n for n in wide.nodes() if node_name(n) not in wide.original_names}
-    giving = {_signature(n): n for n in wide.nodes()}
+    named = {node_name(n): n for n in wide.all_nodes() if node_name(n) not in wide.original_names}
+    giving = {_signature(n): n for n in wide.all_nodes()}
     twins = {}
-    for node in network.nodes():
+    for node in network.all_nodes():
         name = node_name(node)
         twin = named.get(name) if name not in network.original_names else None
         if twin is None or twin.op_type != node.op_type:
@@ -259,7 +256,7 @@ def _from_run(
             "Give a run of `halfwise fix`.",
         )
     plan, note = run.plan, Remark(kind="start", names={"date": run.provenance.date})
-    ops = {node_name(n): n.op_type for n in network.nodes()}
+    ops = {node_name(n): n.op_type for n in network.all_nodes()}
     for kept in plan.keep:
         # Nodes from repairs exist only once the repairs are made.
         if ops.get(kept.node) != kept.op and not (plan.repairs or repaired):

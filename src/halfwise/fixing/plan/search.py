@@ -13,13 +13,14 @@ Of all that passed, the cheapest is chosen. Predictions only order what is tried
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf, isfinite, isnan, sqrt
 from operator import sub
 
 from halfwise.emulation.budget import Budget, OutOfTime
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.plan.guide import (
     TRUSTED,
     Guide,
@@ -32,8 +33,6 @@ from halfwise.fixing.plan.result import (
     MOST_FAILURES,
     Evaluate,
     SearchResult,
-    Trial,
-    clearly_cheaper,
     confirmed,
 )
 from halfwise.progress import Silent, Watcher
@@ -44,8 +43,6 @@ Nodes = frozenset[NodeName]
 
 MENDING = 3
 """Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
-RESERVED = 0.4
-"""Share of a ration that is left for the time after samples joined; at least `MENDING` then."""
 
 
 @dataclass
@@ -71,7 +68,6 @@ class Search:
         ration: How many evaluations all calls may use; `inf` for no limit. With a ration no
             contribution is measured: nodes share the error of everything low.
         used: How many were used so far, by others too.
-        reserved: The share of the ration that is left for the time after samples joined.
         steps: Remarks on what happened.
         passing: Plans that passed, or that deserve a trial anyway; of them an early end takes the
             cheapest that passes on all samples. Shared when samples joined.
@@ -94,7 +90,6 @@ class Search:
     guide: Guide | None = None
     ration: float = inf
     used: Callable[[], int] = lambda: 0
-    reserved: float = RESERVED
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
@@ -117,8 +112,8 @@ class Search:
             previous: Result of an earlier call; if it passes, only the certificate is new.
             certify: Lower single nodes until none can be; if false, those without a guard, once.
         """
-        self._failed, self._passed = dict[Nodes, Trial](), dict[Nodes, Trial]()
-        self._last = self.ration if certify else self.ration * (1 - self.reserved)
+        self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
+        self._last = self.ration
         kept, minimal, exhausted = self._everything, False, False
         if not self.safe and not self._confirms(kept):
             return self._hopeless()
@@ -136,9 +131,9 @@ class Search:
             pass
         except OutOfTime:
             exhausted = True
-            if not {"certify", "search"}.intersection(self.budget.cut):
+            if "search" not in self.budget.cut:
                 self._note("spent")
-            self.budget.leave_out("certify" if certify else "search")
+            self.budget.leave_out("search")
         return self._chosen(kept, minimal=minimal, exhausted=exhausted, certify=certify)
 
     def _try(self, kept: Nodes) -> bool:
@@ -349,10 +344,13 @@ class Search:
         if kept == self._everything and not exhausted and not self._confirms(kept):
             return self._hopeless()
         best = kept
-        if minimal and certify:
-            earlier = [plan | self.forced for plan in self.passing]
-            for plans in cheaper_plans(kept, earlier, self.guide, self.price, self._everything):
-                best = confirmed(plans, self.rank, best, self.evaluate, self._everything)
+        if minimal and certify and (larger := self._cheaper(kept, self._passed)):
+            best = min(larger, key=self.rank)
+            # Plans that were tried may keep nodes that save nothing.
+            closed = best if self.guide is None else self.guide.cheapest(kept) & self._everything
+            than = kept if len(closed) < len(best) else best
+            if self._cheaper(than, [closed]) and self._confirms(closed):
+                best = closed
         if best != kept:
             self._note("dearer", kept=len(kept))
         result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
@@ -361,6 +359,16 @@ class Search:
             self._note("rationed", kept=len(best), tried=tried, most=int(self.ration))
             result = replace(result, steps=tuple(self.steps))
         return replace(result, spare=best - kept) if kept <= best else result
+
+    def _cheaper(self, kept: Nodes, plans: Iterable[Nodes]) -> list[Nodes]:
+        """Return the larger ones among plans that cost clearly less than this one and than FP32.
+
+        Lowering one more node may add Casts, or Q/DQ pairs, that cost more than it saves. Of plans
+        that gain nothing over everything kept, none is preferred to one with fewer nodes.
+        """
+        cost, most = self.price(kept), self.price(self._everything)
+        most = min(inf if most is None else most, (0.0 if cost is None else cost) / LEAST_DEARER)
+        return [plan for plan in plans if kept < plan and (self.price(plan) or inf) < most]
 
     def _cheapest(self, plans: Sequence[Nodes]) -> Nodes:
         """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
@@ -491,32 +499,3 @@ def gains(price: float | None, least: float | None, fp32: float | None) -> bool:
 
 def _together(contributions: Sequence[float]) -> float:
     return sqrt(sum(c * c for c in contributions))
-
-
-def cheaper_plans(
-    kept: Nodes,
-    plans: Sequence[Nodes],
-    guide: Guide | None,
-    price: Callable[[Nodes], float | None],
-    everything: Nodes,
-) -> tuple[list[Nodes], list[Nodes]]:
-    """Return plans that cost clearly less than `kept`, as in `clearly_cheaper`.
-
-    First those among `plans`. If some keep all of `kept`, then the cheapest plan of all that do so,
-    where it has fewer nodes than the cheapest of these or costs clearly less: plans that were tried
-    may keep nodes that save nothing. It may fail, which says nothing of the others.
-
-    Args:
-        kept: A plan that passes.
-        plans: Plans that passed, perhaps before samples joined.
-        guide: Finds the cheapest plan; None to return only some of `plans`.
-        price: Predicted cost of a plan; None if unknown.
-        everything: All nodes that a plan may keep.
-    """
-    cheaper = clearly_cheaper(plans, price, kept, everything)
-    larger = [plan for plan in cheaper if kept <= plan]
-    if guide is None or not larger:
-        return cheaper, []
-    closed, best = guide.cheapest(kept) & everything, min(larger, key=lambda p: price(p) or inf)
-    than = kept if len(closed) < len(best) else best
-    return cheaper, clearly_cheaper([closed], price, than, everything)

@@ -8,10 +8,8 @@ found by mixed-integer linear programming (HiGHS).
 
 import math
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -25,6 +23,7 @@ from halfwise.graph.model import tensor_name
 from halfwise.graph.scaling import Constant, Edge, Relations
 from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
 from halfwise.records import Detail, Observation, TensorName
+from halfwise.user_code import diverted
 
 BIT = 4.0
 """Cost of one lost bit of every element, in Muls: a quarter of a bit is worth one."""
@@ -85,7 +84,9 @@ class Loss:
             short = 0 if self.limit is None else max(0, e + ROOM - self.limit)
             return many.cost(e) + _SPARE * (short**2 + self.cost(e - ROOM))
 
-        costs = [(e, cost(e)) for e in range(-FARTHEST, FARTHEST + 1)]
+        # Beyond the limit overflow costs more than all else.
+        last = FARTHEST if self.limit is None else min(FARTHEST, max(self.limit, -FARTHEST) + 1)
+        costs = [(e, cost(e)) for e in range(-FARTHEST, last + 1)]
         slopes = {round(b - a, 9): (e, a) for (e, a), (_, b) in pairwise(costs)}
         return Loss(self.limit, tuple((a - slope * e, -slope) for slope, (e, a) in slopes.items()))
 
@@ -162,9 +163,7 @@ def _tensor(
             limit = None
     if observation.detail is None or not observation.detail.histogram.counts:
         return Loss(limit, summed)
-    histogram = observation.detail.histogram
-    binades = {histogram.first + i: n for i, n in enumerate(histogram.counts) if n}
-    lines = (*_lines(binades, fmt, weight), *summed)
+    lines = (*_lines(observation.detail.histogram.binades, fmt, weight), *summed)
     return Loss(limit, lines, _accurate(fmt, observation.detail, weight) if weight else (0.0, 0.0))
 
 
@@ -245,27 +244,6 @@ _LARGEST = 10_000
 WORK = 50_000
 """Names of all programs of one model together, counted once per program: about 10 s. Work is
 limited, not time, so that the result is the same however busy a machine is."""
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Discard what the process prints: HiGHS prints a line for itself, whatever its options say.
-
-    Standard output may be JSON.
-    """
-    sys.stdout.flush()
-    try:
-        stdout = os.dup(1)
-    except OSError:  # it is closed
-        yield
-        return
-    try:
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
 
 
 @dataclass
@@ -390,7 +368,8 @@ class _Program:
         ends = np.cumsum([0, *map(len, rows)])
         matrix = csr_array((numbers, columns, ends), shape=(len(rows), len(costs)))
         limits = np.array([[least, most] for _, least, most in self.rows]).reshape(-1, 2).T
-        with _quiet():
+        # HiGHS prints a line for itself, whatever its options say.
+        with Path(os.devnull).open("w") as nowhere, diverted(nowhere.fileno()):
             solution = milp(
                 costs,
                 integrality=whole,

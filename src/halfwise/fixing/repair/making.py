@@ -5,6 +5,7 @@ So anybody can make and prove them again.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import isfinite
 
 import onnx_ir as ir
@@ -110,23 +111,23 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
     repairs = tuple(repairs)
     if not repairs:
         return network
-    rules = {rule.name: rule for rule in RULES}
-    model, last = network.copy(), repairs[0].rule
-    for repair in repairs:
-        if repair.rule != last or not _are_typed(model, repair):
+    rules, model = {rule.name: rule for rule in RULES}, network.copy()
+    for name, group in groupby(repairs, key=lambda repair: repair.rule):
+        if name != repairs[0].rule:
             model = normalise(model, path=network.path, sha256=network.sha256).model
-        last = repair.rule
-        if repair.rule not in rules:
+        if name not in rules:
             raise CaseError(
-                f"This version of halfwise does not know the repair '{repair.rule}'.",
+                f"This version of halfwise does not know the repair '{name}'.",
                 "Use the version that made the run, or fix the model again.",
             )
+        alike = tuple(group)
         try:
-            rules[repair.rule].apply(model, repair)
+            rules[name].apply(model, *alike)
         except REFUSALS as error:
+            nodes = [node for repair in alike for node in repair.nodes]
             raise CaseError(
-                f"The repair '{repair.rule}' at {listed(repair.nodes)} cannot be made: {error}",
-                f"Leave it out: --no-repair {repair.rule}.",
+                f"The repair '{name}' at {listed(nodes)} cannot be made: {error}",
+                f"Leave it out: --no-repair {name}.",
             ) from error
     mark(model, repairs)
     typed = normalise(model, path=network.path, sha256=network.sha256)
@@ -155,13 +156,3 @@ def repaired_at(
             raise
     raised = raise_opset(network, opset)
     return raised, repaired(raised, repairs)
-
-
-def _are_typed(model: ir.Model, repair: Repair) -> bool:
-    """Return whether a repair's inputs and outputs have types; earlier repairs may leave none.
-
-    Repairs of one rule that were found together concern different nodes, and types are inferred
-    once.
-    """
-    named = (n for n in model.graph if n.name in repair.nodes)
-    return all(v.type is not None for n in named for v in (*n.inputs, *n.outputs) if v is not None)

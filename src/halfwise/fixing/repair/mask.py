@@ -96,29 +96,34 @@ class Mask:
                 advice=_ADVICE,
             )
 
-    def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Replace the mask by its distance; see `Rule.apply`."""
-        sums = named(model, repair, "Add", "Sub")
-        slot, axis = int(repair.numbers["slot"]), int(repair.numbers["axis"])
-        mask, opset = sums[0].inputs[slot], opset_of(model)
-        if mask is None or any(node.inputs[slot] is not mask for node in sums):
-            raise misfit(repair)
-        if any(_axis(node.outputs[0], opset) != axis for node in sums):
-            raise misfit(repair)
-        names = Names(graphs_of(model))
-        writer = Writer(model, repair.nodes[0], names)
-        distance, top = _distance(writer, mask, axis, positive=sums[0].op_type == "Sub")
-        lost = _beyond(writer, top) if repair.numbers["swallows"] else None
-        model.graph.insert_before(sums[0], writer.made)
-        for node in sums:
-            node.replace_input_with(slot, distance)
-            if lost is not None:
-                writer = Writer(model, node_name(node), names)
-                scores = node.inputs[1 - slot]
-                assert scores is not None
-                zero = writer.constant("zero", np.asarray(0, np.float32))
-                node.replace_input_with(1 - slot, writer.op("Where", lost, zero, scores))
-                model.graph.insert_before(node, writer.made)
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
+        """Replace masks by their distance; see `Rule.apply`."""
+        for repair in repairs:
+            _replace(model, repair)
+
+
+def _replace(model: ir.Model, repair: Repair) -> None:
+    sums = named(model, repair, "Add", "Sub")
+    slot, axis = int(repair.numbers["slot"]), int(repair.numbers["axis"])
+    mask, opset = sums[0].inputs[slot], opset_of(model)
+    if mask is None or any(node.inputs[slot] is not mask for node in sums):
+        raise misfit(repair)
+    if any(_axis(node.outputs[0], opset) != axis for node in sums):
+        raise misfit(repair)
+    names = Names(graphs_of(model))
+    writer = Writer(model, repair.nodes[0], names)
+    distance, top = _distance(writer, mask, axis, positive=sums[0].op_type == "Sub")
+    lost = _beyond(writer, top) if repair.numbers["swallows"] else None
+    model.graph.insert_before(sums[0], writer.made)
+    for node in sums:
+        node.replace_input_with(slot, distance)
+        if lost is not None:
+            writer = Writer(model, node_name(node), names)
+            scores = node.inputs[1 - slot]
+            assert scores is not None
+            zero = writer.constant("zero", np.asarray(0, np.float32))
+            node.replace_input_with(1 - slot, writer.op("Where", lost, zero, scores))
+            model.graph.insert_before(node, writer.made)
 
 
 def _distance(
@@ -206,10 +211,8 @@ def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
         array = constant_array(value).astype(np.float64)
         finite = array[np.isfinite(array) & (array != 0)]
         return [int(k) for k in np.unique(np.frexp(finite)[1] - 1)]
-    if (detail := evidence.detail(value)) is None:
-        return []
-    histogram = detail.histogram
-    return [histogram.first + i for i, count in enumerate(histogram.counts) if count]
+    detail = evidence.detail(value)
+    return [] if detail is None else list(detail.histogram.binades)
 
 
 def _axis(value: ir.Value, opset: int) -> int | None:

@@ -16,18 +16,17 @@ from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Plan, Variant
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
-from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
+from halfwise.fixing.repair.proof import infinite_at, is_same, prove
 from halfwise.fixing.repair.rule import Rule, place
 from halfwise.fixing.space import LowSpace
-from halfwise.graph.model import node_name
+from halfwise.graph.model import Network, node_name
 from halfwise.observing.reference import PART_OF_BUDGET
-from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind, Repair, RepairRule
+from halfwise.records import LEAST_DEARER, NodeName, Proof, Remark, RemarkKind, Repair, RepairRule
 from halfwise.wording import listed
 
 UNDONE_ALONE = 4
@@ -84,16 +83,28 @@ class _Move:
         if space.evaluate(bare.kept).passed and not self._is_infinite(space, bare):
             return None
         sets = [*self._sets()]
-        tries = [(some, plan) for some in sets for plan in self._plans(some)]
-        for some, plan in sorted(tries, key=lambda one: self._order(*one)):
+        exact = [some for some in sets if not _rounds_otherwise(some)]
+        for some, plan in self._tries(exact, [some for some in sets if some not in exact]):
             if self._is_outdone(some, plan):
                 break  # and so are those after it, which cost more
             if not self._passes(plan):
                 self._object("repair-useless", some)
-            elif (made := self._fewest_made(some, plan)) is not None:
+            elif (made := self._made(*self._fewest(some, plan))) is not None:
                 return made
-        exact = [some for some in sets if not _rounds_otherwise(some)]
         return self._searched(max(exact, key=len)) if exact else None
+
+    def _tries(self, exact: list[Set], others: list[Set]) -> Iterator[tuple[Set, Plan]]:
+        """Yield plans of networks with repairs, in the order of `_order`.
+
+        Those that round otherwise are not made before exact ones that cost as little as any.
+        """
+        least, tries = LEAST_DEARER * _least(self.space), list[tuple[Set, Plan]]()
+        for sets in (exact, others):
+            tries += [(some, plan) for some in sets for plan in self._plans(some)]
+            tries.sort(key=lambda one: self._order(*one))
+            early = [one for one in tries if self._price(one[1]) <= least or sets is others]
+            yield from early
+            tries = tries[len(early) :]
 
     def _searched(self, some: Set) -> LowSpace | None:
         """Return the plans with repairs among which a search finds a cheaper one than without.
@@ -109,7 +120,7 @@ class _Move:
         plan = made.plan(result.kept)
         if not result.passed or LEAST_DEARER * self._price(plan) >= self._without:
             return None
-        return self._made(made, some, plan)
+        return self._made(some, plan)
 
     # --- sets ----------------------------------------------------------------------------------
 
@@ -196,12 +207,13 @@ class _Move:
     @cached_property
     def _trials(self) -> Bench[Plan]:
         """Evaluates plans of networks that were not observed, so without headroom."""
-        return self.space.bench.on(Emulation(self.space.observed, as_written=True))
+        return self.space.bench.on(self.space.bench.judge)
 
     def _passes(self, plan: Plan) -> bool:
         try:
             with sized("trying"):
-                return self._trials.evaluate(plan).passed
+                bench = self.space.bench if self.space.observed.get(plan.of) else self._trials
+                return bench.evaluate(plan).passed
         except (CaseError, RunFailed):
             return False
 
@@ -243,16 +255,13 @@ class _Move:
 
     # --- making ---------------------------------------------------------------------------------
 
-    def _fewest_made(self, some: Set, plan: Plan) -> LowSpace | None:
-        some, plan = self._fewest(some, plan)
-        return self._made(self.space.repaired(some, plan.of), some, plan)
-
-    def _made(self, made: LowSpace, some: Set, plan: Plan) -> LowSpace | None:
+    def _made(self, some: Set, plan: Plan) -> LowSpace | None:
         """Return the plans with repairs, of which one passes, if it holds and they are proven."""
+        made = self.space.repaired(some, plan.of)
         if not made.evaluate(plan.kept).passed or self._is_infinite(made, plan):
             self._object("repair-useless", some)
             return None
-        proof = self._prover.prove(plan.of.case.network)
+        proof = self._proof(plan.of.case.network)
         if not is_same(proof):
             numbers = {"value": proof.repaired, "original": proof.original}
             numbers |= {"elements": proof.broken or None, "mended": proof.mended or None}
@@ -264,14 +273,14 @@ class _Move:
         repairs = (r.model_copy(update={**facts, "room": room(made, r)}) for r in some)
         return replace(made, repairs=tuple(repairs), start=Start(plan.kept))
 
-    @cached_property
-    def _prover(self) -> Prover:
+    def _proof(self, repaired: Network) -> Proof:
         space, heldout = self.space, self.heldout
         ids = (*space.bench.samples.ids, *heldout.samples.ids)
         outputs = (*space.bench.references, *heldout.references)
         infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
-        return Prover(
+        return prove(
             space.variant.case.network,
+            repaired,
             space.variant.case.calibration,
             heldout.samples,
             infinite=frozenset(infinite),

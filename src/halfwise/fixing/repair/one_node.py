@@ -58,21 +58,22 @@ class OneNode:
                     ),
                 )
 
-    def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Make the last of `repair.nodes` one node that reads what the first one did, in place.
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
+        """Make the last of a repair's nodes one node that reads what the first one did, in place.
 
         Raises:
             CaseError: they do not form such a pattern here, or ONNX cannot raise the opset.
         """
-        opset = int(repair.numbers.get("opset", 0))
+        opset = int(max(repair.numbers.get("opset", 0) for repair in repairs))
         if opset > opset_of(model):
             raised = raise_opset(Network(model, None, "", {}), opset).model
             model.graph, model.ir_version = raised.graph, raised.ir_version
-        patterns = _patterns(Part.of(model, repair.nodes))
-        pattern = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
-        if pattern is None or pattern.replacement is None:
-            raise misfit(repair)
-        replace_all(model, [pattern.replacement])
+        for repair in repairs:
+            patterns = _patterns(Part.of(model, repair.nodes))
+            pattern = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
+            if pattern is None or pattern.replacement is None:
+                raise misfit(repair)
+            replace_all(model, [pattern.replacement])
 
 
 def _patterns(network: Network) -> list[Candidate]:

@@ -8,10 +8,11 @@ group.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from math import inf, prod
 from statistics import median_low
 from typing import Any
@@ -65,34 +66,25 @@ TIES = frozenset(("zeros", "one hot", "constant", "scaled by 1/256"))
 """Kinds that make elements equal, or nearly: which of these an op chooses is undetermined."""
 
 
-def widen(samples: Samples, count: int) -> Iterator[tuple[str, Sample]]:
+def widen(samples: Sequence[Sample], count: int) -> Iterator[tuple[str, Sample]]:
     """Yield `count` changed samples and how they were changed, cycling through the kinds.
 
     Float inputs are changed in their finite elements, all of them in the first round and one of
     them alone in the second; inputs of whole numbers stay whole. Integers, Booleans, strings, and
-    float inputs with at most two values in all samples (masks, switches) are taken from another
-    sample, each input from a different one, if shapes allow.
+    float inputs with at most two values in all samples (masks, switches) stay as they are.
 
     Args:
         samples: At least one.
         count: Number of samples, ≥ 0.
     """
-    originals = [dict(sample) for sample in samples]
-    kinds = list(_CHANGES)
-    free = sorted(varying(originals))
+    kinds, free = list(_CHANGES), sorted(varying(samples))
     for index in range(count):
         # Each kind starts from another sample in the next round.
-        base = (index + index // len(kinds)) % len(originals)
-        kind = kinds[index % len(kinds)]
-        generator = np.random.default_rng(index)
+        sample = samples[(index + index // len(kinds)) % len(samples)]
+        kind, generator = kinds[index % len(kinds)], np.random.default_rng(index)
         changed = free if index < len(kinds) else free[index % len(free) :][:1] if free else []
-        sample = dict(originals[base])
-        for place, (name, array) in enumerate(sample.items()):
-            if name in changed:
-                sample[name] = _changed(array, kind, generator)
-            elif name not in free:
-                sample[name] = _from_other(originals, name, base, index + place)
-        yield kind, sample
+        new = {name: _changed(sample[name], kind, generator) for name in changed}
+        yield kind, {**sample, **new}
 
 
 def varying(samples: Sequence[Sample]) -> frozenset[str]:
@@ -104,12 +96,6 @@ def _varies(arrays: Sequence[Array]) -> bool:
     # If there are many values, the first ones already show it.
     first = np.concatenate([array.ravel()[:4096] for array in arrays])
     return first.dtype.kind == "f" and np.unique(first).size > _FEW_VALUES
-
-
-def _from_other(originals: Sequence[Sample], name: str, base: int, steps: int) -> Array:
-    array = originals[base][name]
-    alike = [s[name] for s in originals if s[name].shape == array.shape]
-    return alike[(base + steps) % len(alike)]
 
 
 def _changed(array: Array, kind: str, generator: np.random.Generator) -> Array:
@@ -250,13 +236,13 @@ def allowed(proof: Proof) -> float:
     return max(LIMIT, proof.original or 0.0)
 
 
-def _excess(proof: Proof) -> float:
-    return proof.repaired / allowed(proof)
-
-
 def is_same(proof: Proof) -> bool:
     """Return whether a repaired model is the same function, as far as the samples show."""
     return not proof.broken and not proof.mended and proof.repaired <= allowed(proof)
+
+
+def _excess(proof: Proof) -> float:
+    return proof.repaired / allowed(proof)
 
 
 def prove(
@@ -265,269 +251,208 @@ def prove(
     calibration: Samples,
     heldout: Samples,
     *,
+    infinite: Container[str] = (),
     runtime: Runtime = CPU,
+    budget: Budget | None = None,
+    shapes: Shapes | None = None,
 ) -> Proof:
-    """Return the distance of a repaired network from the function, see `Prover`."""
-    return Prover(original, calibration, heldout, runtime=runtime).prove(repaired)
-
-
-_Errors = dict[str, float]
-"""Error of each output."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """A sample and the original's outputs.
-
-    Attributes:
-        group: "calibration", "heldout" or "widened".
-        kind: The group, or how the sample was widened.
-        sample: The inputs.
-        outputs: The original's outputs in FP32.
-    """
-
-    group: str
-    kind: str
-    sample: Sample
-    outputs: Outputs
-
-    def telling(self, name: str) -> NDArray[np.bool_]:
-        """Return which elements of an output say something about errors.
-
-        On a widened sample, those where the original is finite; others show only their number.
-        """
-        array = self.outputs[name]
-        if self.group != "widened" or array.dtype.kind != "f":
-            return np.ones(array.shape, np.bool_)
-        return np.isfinite(array)
-
-
-@dataclass(frozen=True)
-class _Off:
-    """A sample on which both models differ: the repaired model's outputs, and by how much."""
-
-    case: _Case
-    outputs: Outputs
-    errors: _Errors
-
-    @property
-    def largest(self) -> float:
-        return max(self.errors.values())
-
-
-@dataclass
-class Prover:
-    """Proves repairs of one network; the original's outputs are computed once.
+    """Return how far a repaired network and the original are from the function.
 
     It uses up to 16 calibration, 16 held-out and 16 widened samples, fewer if they are large; and
-    all given ones on which the original is known to have NaN or infinities.
+    all given ones on which the original is known to have NaN or infinities. Behind an input that
+    may not be widened, the changed part is also proven alone, widened.
 
-    Attributes:
+    The reported error is the largest over all samples and outputs, relative to what is accepted.
+    Outputs of other types than float count by the share of elements that differ. NaN or infinities
+    of the original on a widened sample only show whether there are more.
+
+    Args:
         original: The network before repairs.
+        repaired: The network with them.
         calibration: At least one.
         heldout: Further samples, perhaps none.
         infinite: Identifiers of given samples on which an output of the original is not finite.
         runtime: Where both run in FP32.
         budget: Counts the runs; inside a block of it, OutOfTime ends them.
         shapes: Shapes of the original's tensors; seen in a run if there are none.
+
+    Raises:
+        CaseError: ONNX Runtime cannot run the repaired network.
+        RunFailed: the original fails on a given sample.
+    """
+    shapes = shapes or seen_shapes(original, calibration[0], runtime=runtime)
+    elements = max(1, sum(map(prod, shapes.values())))
+    count = min(MOST, max(FEWEST, MOST_ELEMENTS // elements))
+    given = {"calibration": calibration, "heldout": heldout}
+    few = {group: _spread(every, count) for group, every in given.items()}
+    for group, every in given.items():
+        more = (i for i, one in enumerate(every.ids) if one in infinite)
+        few[group] += every.select([i for i in more if every.ids[i] not in few[group].ids])
+    compare = partial(_compared, count=count, elements=elements, runtime=runtime, budget=budget)
+    whole = compare(original, repaired, few)
+    few_of_part = _spread(calibration, FEWEST)
+    parts = is_same(whole) and changed_part(original, repaired, few_of_part, runtime=runtime)
+    if not parts:
+        return whole
+    before, after, samples = parts
+    part = compare(before, after, {"calibration": samples})
+    widened = whole.samples["widened"] + part.samples["widened"]
+    both = {
+        "samples": {**whole.samples, "widened": widened},
+        "equal": whole.equal and part.equal,
+        "broken": part.broken,
+        "mended": 0,
+    }
+    return max((whole, part), key=_excess).model_copy(update=both)
+
+
+_Errors = Mapping[str, float]
+"""Error of each output."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """What both models give on a sample.
+
+    Attributes:
+        group: "calibration", "heldout" or "widened".
+        kind: The group, or how the sample was widened.
+        sample: The inputs.
+        before: Outputs of the original in FP32.
+        after: Outputs of the repaired model; the same object if they are equal.
     """
 
-    original: Network
-    calibration: Samples
-    heldout: Samples
-    infinite: frozenset[str] = field(default=frozenset(), kw_only=True)
-    runtime: Runtime = field(default=CPU, kw_only=True)
-    budget: Budget = field(default_factory=Budget, kw_only=True)
-    shapes: Shapes = field(default_factory=dict, kw_only=True)
-    _truths: dict[_Case, Outputs | None] = field(default_factory=dict, init=False)
+    group: str
+    kind: str
+    sample: Sample
+    before: Outputs
+    after: Outputs
 
-    def prove(self, repaired: Network) -> Proof:
-        """Return how far `repaired` and the original are from the function.
 
-        The reported error is the largest over all samples and outputs, relative to what is
-        accepted. Outputs of other types than float count by the share of elements that differ.
-        NaN or infinities of the original on a widened sample only show whether there are more.
-        Behind an input that may not be widened, the changed part is also proven alone, widened.
-
-        Raises:
-            CaseError: ONNX Runtime cannot run the repaired network.
-        """
-        whole = self._proof(repaired)
-        few = _spread(self.calibration, FEWEST)
-        parts = changed_part(self.original, repaired, few, runtime=self.runtime)
-        if parts is None or not is_same(whole):
-            return whole
-        before, after, samples = parts
-        none, budget = samples.select(()), self.budget
-        prover = Prover(before, samples, none, runtime=self.runtime, budget=budget)
-        part = prover._proof(after)
-        widened = whole.samples["widened"] + part.samples["widened"]
-        both = {
-            "samples": {**whole.samples, "widened": widened},
-            "equal": whole.equal and part.equal,
-            "broken": part.broken,
-            "mended": 0,
-        }
-        return max((whole, part), key=_excess).model_copy(update=both)
-
-    def _proof(self, repaired: Network) -> Proof:
-        session = Session(repaired.model, runtime=self.runtime)
-        counts = Counter({"widened": 0})
-        equal, broken, other, off = True, 0, 0, list[_Off]()
-        for case in self._cases:
-            counts[case.group] += 1
-            self.budget.spend("proof")
-            try:
-                outputs: Outputs = session.run(case.sample)
-            except RunFailed:
-                return Proof(samples=counts, original=None, repaired=inf, equal=False)
-            equal = equal and same(case.outputs, outputs)
-            for name, array in case.outputs.items():
-                lost, mended = moved(array, outputs[name])
-                broken += lost
-                other += mended if case.group != "widened" else 0
-            differences = self._differences(case, case.outputs, outputs)
-            if any(differences.values()):
-                off.append(_Off(case, outputs, differences))
-        proof = Proof(
-            samples=counts, original=None, repaired=0.0, equal=equal, broken=broken, mended=other
-        )
-        errors = ({"original": o, "repaired": e} for o, e in self._errors(off))
-        return max((proof, *(proof.model_copy(update=each) for each in errors)), key=_excess)
-
-    def _errors(self, off: Sequence[_Off]) -> Iterator[tuple[float | None, float]]:
-        """Yield the original's error, if FP64 is needed and known, and the repaired model's."""
-        usual = self._usual(off) if any(one.largest > LIMIT for one in off) else None
-        beyond: dict[str, list[tuple[float, _Off]]] = {}
-        for one in off:
-            known: Mapping[str, float] = {} if usual is None else usual
-            excess = max(e / max(LIMIT, known.get(n, 0.0)) for n, e in one.errors.items())
-            if usual is None or excess <= 1:
-                yield from ((known.get(n), e) for n, e in one.errors.items())
-            else:
-                beyond.setdefault(one.case.kind, []).append((excess, one))
-        widened = list[tuple[str, float | None, float]]()
-        for same_kind in beyond.values():
-            ranked = [one for _, one in sorted(same_kind, key=lambda item: -item[0])]
-            if ranked[0].case.group == "widened":
-                widened += self._against_fp64(ranked[0])
+def _compared(
+    original: Network,
+    repaired: Network,
+    given: Mapping[str, Samples],
+    *,
+    count: int,
+    elements: int,
+    runtime: Runtime,
+    budget: Budget | None,
+) -> Proof:
+    """Return the proof on given samples by group and on `count` widened ones."""
+    budget = budget or Budget()
+    sessions = [Session(network.model, runtime=runtime) for network in (original, repaired)]
+    every = [(group, group, sample) for group, samples in given.items() for sample in samples]
+    changed = widen([sample for _, _, sample in every], count)
+    pairs, counts, broken, mended = list[_Pair](), Counter({"widened": 0}), 0, 0
+    for group, kind, sample in chain(every, (("widened", *one) for one in changed)):
+        budget.spend("proof", 2)
+        try:
+            right: Outputs = sessions[0].run(sample)
+        except RunFailed:
+            if group == "widened":  # the original need not accept a changed sample
                 continue
-            # Also a usual one: on the worst one FP32 may have few digits.
-            for place in {0, len(ranked) // 2}:
-                yield from ((o, e) for _, o, e in self._against_fp64(ranked[place]))
-        # Which changed sample a long sum rounds well is luck, in either model.
-        for name, _, error in widened:
-            before = [o for n, o, _ in widened if n == name and o is not None]
-            yield max(before, default=None), error
+            raise
+        counts[group] += 1
+        try:
+            outputs: Outputs = sessions[1].run(sample)
+        except RunFailed:
+            return Proof(samples=counts, original=None, repaired=inf, equal=False)
+        outputs = right if same(right, outputs) else outputs
+        pairs.append(_Pair(group, kind, sample, right, outputs))
+        for name, array in right.items():
+            lost, other = moved(array, outputs[name])
+            broken += lost
+            mended += other if group != "widened" else 0
+    affordable = (DOUBLE_ELEMENTS - weight_bytes(original.model) // 4) // elements
+    errors = _distances(original, pairs, affordable, budget)
+    before, after = max(errors, key=lambda e: e[1] / max(LIMIT, e[0] or 0.0), default=(None, 0.0))
+    return Proof(
+        samples=counts,
+        original=before,
+        repaired=after,
+        equal=all(pair.after is pair.before for pair in pairs),
+        broken=broken,
+        mended=mended,
+    )
 
-    def _against_fp64(self, one: _Off) -> Iterator[tuple[str, float | None, float]]:
-        """Yield both errors of an output against FP64 on one sample, or the one against FP32."""
-        case, truth = one.case, self._truth(one.case)
-        if truth is None:
-            yield from ((n, None, e) for n, e in one.errors.items())
-            return
-        before = self._differences(case, truth, case.outputs)
-        for name, error in self._differences(case, truth, one.outputs).items():
-            # A widened sample on which FP32 has no digits shows nothing.
-            if case.group != "widened" or before[name] <= TRUSTED:
-                yield name, before[name], error
 
-    def _truth(self, case: _Case) -> Outputs | None:
-        """Return the function's value on a sample, computed once; None if unknown."""
-        needed = (len(self._truths) + 1) * self._elements + weight_bytes(self.original.model) // 4
-        if case not in self._truths and needed <= DOUBLE_ELEMENTS:
-            self.budget.spend("double")
-            self._truths[case] = None
-            with suppress(RunFailed):
-                self._truths[case] = self._double.run(case.sample)
-        return self._truths.get(case)
+def _distances(
+    original: Network, pairs: Sequence[_Pair], affordable: int, budget: Budget
+) -> Iterator[tuple[float | None, float]]:
+    """Yield the original's error against FP64, if needed and known, and the repaired model's.
 
-    def _usual(self, off: Sequence[_Off]) -> _Errors | None:
-        """Return the original's usual errors, which the repaired model may have too.
+    Differences of at most `LIMIT` need no FP64. Of the others, the worst widened sample of each
+    kind is run in FP64, and of each group of given ones also the middle one and that with the
+    least, so that neither the order of samples nor a single one decides. The original's error on
+    a sample counts as at least its median over given ones, and on a widened one as its largest on
+    those: which of them a long sum rounds well is luck, in either model.
 
-        For each output it is the median over three given samples: where the models differ most,
-        least, and in between. So neither sample order nor a single sample decides. None if FP64
-        computes another function, through a bug, or if the function jumps: then FP32 is the
-        reference. If the repaired model agrees with FP64, it is the original that has no digits
-        left.
-        """
-        by_case = {one.case: one for one in off}
-        outputs = {case: one.outputs for case, one in by_case.items()}
-        by_difference = sorted(
-            self._of_user, key=lambda c: by_case[c].largest if c in by_case else 0.0
-        )
-        few = {
-            case: self._truth(case)
-            for case in (
-                by_difference[(len(by_difference) - 1) // 2],
-                by_difference[-1],
-                by_difference[0],
-            )
-        }
-        truths = [(case, truth) for case, truth in few.items() if truth is not None]
-        before = [self._differences(case, truth, case.outputs) for case, truth in truths]
-        errors = {n: median_low(one[n] for one in before) for one in before[:1] for n in one}
-        if not errors or max(errors.values()) <= TRUSTED:
-            return errors or None
-        after = (self._differences(c, truth, outputs.get(c, c.outputs)) for c, truth in truths)
-        agrees = median_low(max(one.values()) for one in after) <= LIMIT
-        return dict.fromkeys(errors, 0.0) if agrees else None
+    Args:
+        original: The network before repairs.
+        pairs: What both models give.
+        affordable: Number of samples that may be run in FP64.
+        budget: Counts these runs.
+    """
+    given = [pair for pair in pairs if pair.group != "widened"]
+    scale = {n: _FLOOR * max(size_of(pair.before[n]) for pair in given) for n in given[0].before}
+    off = {pair: _off(pair, pair.before, pair.after, scale) for pair in pairs}
+    kinds: dict[str, list[_Pair]] = {}
+    for pair, errors in off.items():
+        if max(errors.values(), default=0.0) <= LIMIT:
+            yield from ((None, error) for error in errors.values())
+        else:
+            kinds.setdefault(pair.kind, []).append(pair)
+    ranked = [sorted(some, key=lambda pair: -max(off[pair].values())) for some in kinds.values()]
+    chosen = [
+        some[place]
+        for some in ranked
+        for place in ({0} if some[0].group == "widened" else {0, len(some) // 2, len(some) - 1})
+    ]
+    double = DoubleSession(original.model) if chosen else None
+    known = dict[_Pair, tuple[_Errors, _Errors]]()
+    for pair in chosen[: max(0, affordable)]:
+        assert double is not None
+        budget.spend("double")
+        with suppress(RunFailed):
+            truth = double.run(pair.sample)
+            before = _off(pair, truth, pair.before, scale)
+            known[pair] = before, _off(pair, truth, pair.after, scale)
+    befores = [before for pair, (before, _) in known.items() if pair.group != "widened"]
+    widened = [before for pair, (before, _) in known.items() if pair.group == "widened"]
+    for pair in chosen:
+        own, after = known.get(pair, ({}, {}))
+        for name, error in off[pair].items():
+            if name not in after:
+                yield None, error
+            elif own[name] <= TRUSTED or after[name] <= LIMIT:
+                usual = [median_low(one[name] for one in befores or [own])]
+                if pair.group == "widened":
+                    usual += [one[name] for one in widened]
+                # A difference that is no larger than the original's own error says nothing.
+                own_error = max([own[name], *(u for u in usual if u <= TRUSTED)])
+                yield own_error, min(after[name], error)
+            elif pair.group != "widened":
+                # FP64 computes another function, through a bug, or the function jumps. On a
+                # widened sample on which FP32 has no digits nothing is shown.
+                yield None, error
 
-    @cached_property
-    def _double(self) -> DoubleSession:
-        return DoubleSession(self.original.model)
 
-    def _differences(self, case: _Case, truth: Outputs, actual: Outputs) -> _Errors:
-        errors: _Errors = {}
-        for name, right in truth.items():
-            if right.dtype.kind == "f" or case.kind not in TIES:
-                pair = right, actual[name]
-                if right.shape == actual[name].shape:
-                    pair = right[case.telling(name)], actual[name][case.telling(name)]
-                errors[name] = error_of(*pair, self._scale.get(name, 0.0) * _FLOOR)
-        return errors
+def _off(pair: _Pair, truth: Outputs, actual: Outputs, scale: Mapping[str, float]) -> _Errors:
+    """Return the error of each output that says something about errors.
 
-    @cached_property
-    def _elements(self) -> int:
-        sample, runtime = self.calibration[0], self.runtime
-        shapes = self.shapes or seen_shapes(self.original, sample, runtime=runtime)
-        return sum(map(prod, shapes.values()))
-
-    @cached_property
-    def _cases(self) -> list[_Case]:
-        session, cases = Session(self.original.model, runtime=self.runtime), list[_Case]()
-        for group, kind, sample in self._samples():
-            self.budget.spend("proof")
-            try:
-                cases.append(_Case(group, kind, sample, session.run(sample)))
-            except RunFailed:
-                if group != "widened":  # the original need not accept a changed sample
-                    raise
-        return cases
-
-    @property
-    def _of_user(self) -> list[_Case]:
-        return [case for case in self._cases if case.group != "widened"]
-
-    def _samples(self) -> Iterator[tuple[str, str, Sample]]:
-        count = min(MOST, max(FEWEST, MOST_ELEMENTS // max(1, self._elements)))
-        groups: Mapping[str, Samples] = {
-            "calibration": _spread(self.calibration, count),
-            "heldout": _spread(self.heldout, count),
-        }
-        for name, every in (("calibration", self.calibration), ("heldout", self.heldout)):
-            infinite = self.infinite.difference(groups[name].ids)
-            more = every.select([i for i, one in enumerate(every.ids) if one in infinite])
-            yield from ((name, name, sample) for sample in groups[name] + more)
-        widened = widen(groups["calibration"] + groups["heldout"], count)
-        yield from (("widened", kind, sample) for kind, sample in widened)
-
-    @cached_property
-    def _scale(self) -> dict[str, float]:
-        """The largest finite value of each output on the given samples."""
-        cases = self._of_user
-        names = cases[0].outputs if cases else ()
-        return {n: max(size_of(case.outputs[n]) for case in cases) for n in names}
+    On a widened sample, of its elements where the original is finite; others show only their
+    number.
+    """
+    errors = dict[str, float]()
+    for name, right in truth.items():
+        is_float, one, other = right.dtype.kind == "f", right, actual[name]
+        if pair.group == "widened" and is_float and right.shape == other.shape:
+            telling = np.isfinite(pair.before[name])
+            one, other = right[telling], other[telling]
+        if is_float or pair.kind not in TIES:
+            errors[name] = error_of(one, other, scale[name])
+    return errors
 
 
 def _spread(samples: Samples, count: int) -> Samples:

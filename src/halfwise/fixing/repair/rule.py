@@ -34,11 +34,11 @@ class Rule(Protocol):
         """
         ...
 
-    def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Make a repair in place.
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
+        """Make repairs in place, one after the other.
 
         Everything that remains keeps its name; graph inputs and outputs keep name, type and shape.
-        Needs only the model and the record, so that a repair can be made again from a run.
+        Needs only the model and the records, so that a repair can be made again from a run.
 
         Raises:
             CaseError: the repair was proposed for another model.

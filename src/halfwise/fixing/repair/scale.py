@@ -1,5 +1,6 @@
 """Store tensors times powers of two, so that nothing leaves the range or vanishes."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
@@ -21,10 +22,27 @@ from halfwise.fixing.repair.exponents import (
     solve,
 )
 from halfwise.fixing.repair.rule import place
+from halfwise.formats import Format
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.dataflow import reached
-from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.scaling import Relations, relations, rescale
-from halfwise.records import Guard, GuardKind, Remark, Repair, RepairRule, TensorName
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.reading import scalar
+from halfwise.graph.roles import Roles
+from halfwise.graph.scaling import Relations, at_once, relations, rescale
+from halfwise.observing.inner import squares
+from halfwise.records import (
+    Detail,
+    Guard,
+    GuardKind,
+    InnerObservation,
+    NodeName,
+    Observation,
+    Observations,
+    Remark,
+    Repair,
+    RepairRule,
+    TensorName,
+)
 
 SIZES = ((100, False), (500, False), (2500, False), (500, True))
 """Names around each problem: about a norm with its projection, then some blocks, then many; and
@@ -189,9 +207,9 @@ class Scale:
             if answered:
                 yield _repair(evidence, constraints, exponents, part, answered)
 
-    def apply(self, model: ir.Model, repair: Repair) -> None:
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
         """Scale as recorded; see `rescale`."""
-        rescale(model, repair.exponents)
+        rescale(model, *(repair.exponents for repair in repairs))
 
 
 def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, float]:
@@ -242,4 +260,117 @@ def _repair(
         nodes=tuple(n for n in evidence.nodes if n in changed),
         exponents={n: exponents.get(n, 0) for n in (*free, *edges)},
         guards=tuple(dict.fromkeys(map(place, answered))),
+    )
+
+
+def scaled(
+    before: Observations,
+    original: Network,
+    network: Network,
+    repairs: Iterable[Repair],
+    roles: Roles,
+    fmt: Format,
+) -> Observations | None:
+    """Return what a network with repairs shows, from what the original does.
+
+    What a run would show bit for bit, except that shares of elements are those of whole binades.
+    None if a repair does not scale, or scales what a logarithm reads: a factor becomes a sum there.
+
+    Args:
+        before: What the original shows.
+        original: The network without repairs.
+        network: The network with them.
+        repairs: The repairs.
+        roles: Roles of the nodes of `network`.
+        fmt: The low format.
+    """
+    scalings = [repair.exponents for repair in repairs]
+    if not all(scalings):
+        return None
+    constraints = relations(original.model)
+    exponents, later = at_once(constraints, scalings)
+    if later or any(exponents[name] for name in constraints.logs):
+        return None
+    nodes = {node_name(node): node for node in original.graph}
+    if (shown := _shown(before, nodes, exponents, network, fmt)) is None:
+        return None
+    absmax = {name: (one.absmax, one.worst_sample) for name, one in shown.items()}
+    squared = {node: value for node, value, _ in squares(network, roles, absmax)}
+
+    def inside(one: InnerObservation) -> float:
+        if one.kind == "square":
+            return squared[one.node]
+        e = exponents[tensor_name(nodes[one.node].outputs[0])] if one.kind == "sum" else 0
+        return math.ldexp(one.value, e)
+
+    update = {
+        "tensors": tuple(shown.values()),
+        "inner": tuple(one.model_copy(update={"value": inside(one)}) for one in before.inner),
+        "constants": adjusted_constants(network, roles, frozenset(), fmt),
+    }
+    return before.model_copy(update=update)
+
+
+def _shown(
+    before: Observations,
+    nodes: Mapping[NodeName, ir.Node],
+    exponents: Mapping[TensorName, int],
+    network: Network,
+    fmt: Format,
+) -> dict[TensorName, Observation] | None:
+    """Return what each tensor of a scaled network shows; None if it has other nodes than Muls.
+
+    Args:
+        before: What the original shows.
+        nodes: The original's nodes.
+        exponents: Of its tensors.
+        network: The scaled network: a tensor may have another name, but not another maker.
+        fmt: The low format.
+    """
+    seen = {one.tensor: one for one in before.tensors}
+    inputs = (tensor_name(v) for v in network.graph.inputs)
+    shown = {name: seen[name] for name in inputs if name in seen}
+    for node in network.graph:
+        if (old := nodes.get(node_name(node))) is not None:
+            olds = (seen.get(TensorName(v.name or "")) for v in old.outputs)
+            made = [one and _times_power(one, exponents[one.tensor], fmt) for one in olds]
+        elif is_standard(node, "Mul") and (factor := scalar(node.inputs[1])) and node.inputs[0]:
+            read = shown[tensor_name(node.inputs[0])]
+            made = [_times_power(read, round(math.log2(factor)), fmt)]
+        else:
+            return None
+        for value, one in zip(node.outputs, made, strict=True):
+            if one is not None:
+                where = {"tensor": value.name, "producer": node.name, "op": node.op_type}
+                shown[tensor_name(value)] = one.model_copy(update=where)
+    return shown
+
+
+def _times_power(one: Observation, e: int, fmt: Format) -> Observation:
+    """Return what a tensor times 2^e shows."""
+    if not e:
+        return one
+    largest, detail = math.ldexp(one.absmax, e), one.detail
+    if detail is None:
+        return one.model_copy(update={"absmax": largest})
+    histogram = detail.histogram.model_copy(update={"first": detail.histogram.first + e})
+    counts = histogram.binades
+    nonzero = max(1, sum(counts.values()))
+    flushed, normal, beyond = (
+        math.frexp(limit)[1] - 1
+        for limit in (fmt.flush_threshold, fmt.smallest_normal, 2 * fmt.max)
+    )
+    every = nonzero + histogram.zeros
+    return one.model_copy(
+        update={
+            "absmax": largest,
+            "detail": Detail(
+                smallest_nonzero=detail.smallest_nonzero * 2.0**e,
+                overflow=sum(n for k, n in counts.items() if k >= beyond) / every,
+                flush=sum(n for k, n in counts.items() if k < flushed) / nonzero,
+                subnormal=sum(n for k, n in counts.items() if flushed <= k < normal) / every,
+                histogram=histogram,
+                samples=detail.samples,
+            ),
+        }
     )

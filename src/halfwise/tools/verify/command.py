@@ -30,7 +30,8 @@ from halfwise.fixing.result import Result
 from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.anchors import folded
-from halfwise.graph.bodies import first_difference
+from halfwise.graph.aside import resolve, set_aside
+from halfwise.graph.bodies import alike, bodies_in, first_difference
 from halfwise.graph.casts import is_low_custom, low_type
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.excluding import excluding
@@ -51,7 +52,7 @@ from halfwise.judging.reference import (
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import TENSORRT, Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, nodes_of, set_aside_too, tell
+from halfwise.options.loading import load_asked, load_model, nodes_of, runnable, tell
 from halfwise.options.metric import without_outputs
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -345,7 +346,8 @@ def verify(
         case, judged = _judging_recorded(path, case, request, watcher, runner)
     else:
         _refuse("a model", request, runner)
-        mixed = set_aside_too(load_model(candidate, watcher), case, settings.runtime)
+        loaded = load_model(candidate, watcher)
+        mixed, case = _set_aside(loaded, case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
     with stages("reference"):
@@ -375,6 +377,31 @@ def verify(
     seen = None if folder is None else observed_worst(case, run, settings, watcher)
     run = run.model_copy(update={"remade": redone})
     return _written(case, run, candidate, folder, watcher, observations=seen)
+
+
+def _set_aside(candidate: Network, case: Case, runtime: Runtime) -> tuple[Network, Case]:
+    """Return a candidate without what was set aside of the case's model, and the case.
+
+    Both are whole if another branch than the judged one is low or differs: no sample tests it.
+    """
+    aside = case.aside
+    if aside is None:
+        return candidate, case
+    if aside.branches:
+        ours, theirs = (bodies_in(network.graph) for network in (aside.whole, candidate))
+        check_types(candidate, runtime=runtime)
+        idle = {key for key in ours if aside.branches.get(key[0], key[1]) != key[1]}
+        if all(
+            key in theirs
+            and not theirs[key].computes(low=True)
+            and alike(ours[key].graph, theirs[key].graph)
+            for key in idle
+        ):
+            return resolve(candidate, aside.branches)[0], case
+        return candidate, replace(case, network=aside.whole, aside=None)
+    types = {value.name: value.dtype for value in case.network.graph.inputs}
+    given = {n: types[n] or ir.DataType.FLOAT for n in aside.supplied}
+    return set_aside(candidate, runnable(runtime), given)[0], case
 
 
 def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:

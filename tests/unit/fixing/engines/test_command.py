@@ -9,16 +9,13 @@ import pytest
 
 from halfwise import api
 from halfwise.case import Case, Samples
-from halfwise.emulation import budget as bounded
 from halfwise.emulation.rounding import new_node
-from halfwise.errors import BuildFailed, CaseError, RunFailed, UsageError
+from halfwise.errors import BuildFailed, UsageError
 from halfwise.fixing.engines import command
 from halfwise.fixing.engines.command import (
     TIMING_CACHE_FILE,
     Named,
-    Relay,
     _replanned,
-    concurrently,
     journal_of,
     one_at_a_time,
 )
@@ -59,55 +56,6 @@ class Listener:
         self.told.append(("note", line))
 
 
-def test_both_go_on_at_the_same_time():
-    met = threading.Barrier(2)
-
-    def search(_):
-        met.wait()
-        return 3
-
-    with concurrently(search, Listener()) as result:
-        met.wait()
-        assert result() == 3
-
-
-def test_what_is_told_is_shown_when_it_is_waited_for():
-    shown, begun, go_on = Listener(), threading.Event(), threading.Event()
-
-    def search(watcher):
-        watcher.stage("search", 2)
-        watcher.step(1, 2)
-        watcher.note("half")
-        begun.set()
-        go_on.wait()
-        watcher.step(2, 2)
-
-    with concurrently(search, shown) as result:
-        begun.wait()
-        assert shown.told == []
-        threading.Timer(0.05, go_on.set).start()
-        result()
-    assert shown.told == [("stage", "search", 2), ("note", "half"), ("step", 2, 2, "", False)]
-
-
-def test_errors_come_with_the_result():
-    def search(_):
-        raise CaseError("no")
-
-    with concurrently(search, Listener()) as result, pytest.raises(CaseError, match="no"):
-        result()
-
-
-def test_leaving_ends_the_search():
-    def search(watcher):
-        while True:
-            watcher.step(1)
-
-    with pytest.raises(KeyboardInterrupt), concurrently(search, Listener()):
-        raise KeyboardInterrupt
-    assert not any(t.name.startswith("search") for t in threading.enumerate())
-
-
 def test_the_users_code_runs_one_at_a_time():
     running, most = [], []
 
@@ -144,55 +92,6 @@ def test_the_users_code_runs_one_at_a_time():
     assert len(most) == 12
     np.testing.assert_array_equal(locked.calibration[1]["x"], [1])
     assert one_at_a_time(replace(case, metric=None)).metric is None
-
-
-def test_an_evaluation_ends_when_the_block_is_left():
-    begun, stopped = threading.Event(), threading.Event()
-
-    def search(_):
-        def work():
-            begun.set()
-            stopped.wait()
-
-        bounded.call(work, stopped.set, "An evaluation")
-        pytest.fail("the search goes on")
-
-    def leave():
-        with concurrently(search, Listener()):
-            begun.wait()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        leave()
-    assert stopped.is_set()
-
-
-def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
-    was_left = threading.Event()
-
-    def search(_):
-        was_left.wait()
-        bounded.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
-
-    def leave():
-        with concurrently(search, Listener()):
-            threading.Timer(0.05, was_left.set).start()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        leave()
-
-
-def test_what_holds_for_evaluations_holds_beside():
-    stopped = threading.Event()
-    with (
-        bounded.limited(0.05),
-        concurrently(
-            lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Listener()
-        ) as result,
-        pytest.raises(RunFailed, match=r"longer than 0\.05 s"),
-    ):
-        result()
 
 
 BLOCK = ("square", "variance", "eps", "root", "divide")
@@ -384,23 +283,8 @@ def test_with_shapes_of_the_user_an_engine_for_one_shape_is_not_what_was_asked_f
 
 def test_what_a_device_tells_bears_its_name():
     listener = Listener()
-    shared = Relay(listener)
-    shared.release()
-    one = Named(shared, "orin")
+    one = Named(listener, "orin", threading.Lock())
     one.stage("engines", 3)
     one.step(1, 2)
-    one.left(9.0)
-    one.expect(9.0, "loading")
     one.note("build 1")
-    shared.step(1, 3, "samples", most=True)
-    shared.left(8.0)
-    shared.expect(7.0, "loading")
-    shared.note("done")
-    assert listener.told == [
-        ("stage", "engines on orin", 3),
-        ("note", "orin: build 1"),
-        ("step", 1, 3, "samples", True),
-        ("left", 8.0),
-        ("expect", 7.0, "loading"),
-        ("note", "done"),
-    ]
+    assert listener.told == [("stage", "engines on orin", 3), ("note", "orin: build 1")]

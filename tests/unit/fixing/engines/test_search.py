@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, Step
+from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome
 from halfwise.fixing.engines.search import (
     FUTILE,
     NEAR,
@@ -26,7 +26,7 @@ from halfwise.fixing.engines.search import (
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.records import Move, NodeName, Refusal, RefusalKind
+from halfwise.records import NodeName, Refusal, RefusalKind
 from tests import models
 from tests.unit.casing import names as named
 from tests.unit.graph.sketch import Sketch
@@ -114,7 +114,7 @@ class World:
     most: int = 1000
     suspected: Nodes = NONE
     tried: dict[EnginePlan, list[Outcome]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -134,7 +134,7 @@ class World:
     def space(self) -> Any:
         return SimpleNamespace(evidence=SimpleNamespace(suspected=self.suspected))
 
-    def evaluate(self, plan: EnginePlan, step: Step, *, extra: bool = False) -> Outcome:
+    def evaluate(self, plan: EnginePlan, step: str, *, extra: bool = False) -> Outcome:
         before = self.tried.get(plan, [])
         self.budget -= not (extra or before)
         self.steps.append(step)
@@ -279,8 +279,8 @@ def test_what_cannot_be_built_is_replaced():
     world = World(always(names(2)), lambda plan: plan.keep != names(2) or plan.level == 5)
     search = run(world, names(2), ruled=names(2))
     assert search.best == planned(names(2), level=5)
-    moves = [step.kind for step in world.steps if isinstance(step, Move)]
-    assert moves == ["level"] * 2  # after a crash the lower one is tried first
+    moves = [step for step in world.steps if "level" in step]
+    assert [move[-1] for move in moves] == ["1", "5"]  # after a crash the lower one comes first
 
 
 def test_what_is_kept_in_a_refused_region_is_given_up_in_the_end():
@@ -440,7 +440,7 @@ def test_where_int8_fails_with_constraints_it_is_built_without():
     search = world.search(NONE, int8=Plan(VARIANT, names(2)))
     evaluate = world.evaluate
 
-    def constrained(plan: EnginePlan, step: Step, *, extra: bool = False) -> Outcome:
+    def constrained(plan: EnginePlan, step: str, *, extra: bool = False) -> Outcome:
         outcome = evaluate(plan, step, extra=extra)
         if outcome.excess is None:
             unbuilt = outcome.worst.build.model_copy(update={"config": kept})
@@ -498,7 +498,7 @@ SAID = "Could not find any implementation for node {ForeignNode[square...root]}.
 
 def test_the_region_is_between_the_ends_that_the_builder_named():
     refused = failed(3, status="failed", signal=None, message=SAID)
-    (refusal,) = refusals([build(1, ""), refused], NORM, NORM_ROLES)
+    (refusal,) = refusals([build(1, ""), refused], NORM)
     assert (refusal.kind, refusal.build, refusal.ends) == ("no-kernel", 3, ("square", "root"))
     assert refusal.nodes == NAMED
     assert SAID.rstrip(".") in refusal.said
@@ -506,13 +506,13 @@ def test_the_region_is_between_the_ends_that_the_builder_named():
 
 @pytest.mark.parametrize(("status", "kind"), [("crashed", "crash"), ("timeout", "timeout")])
 def test_what_named_no_layer_has_no_region(status, kind):
-    (refusal,) = refusals([failed(2, status=status)], NORM, NORM_ROLES)
+    (refusal,) = refusals([failed(2, status=status)], NORM)
     assert (refusal.kind, refusal.ends, refusal.nodes) == (kind, (), ())
 
 
 def test_what_is_lost_or_interrupted_was_not_refused():
     builds = [build(n, "", status=s, engine=None) for n, s in ((1, "lost"), (2, "interrupted"))]
-    assert refusals(builds, NORM, NORM_ROLES) == ()
+    assert refusals(builds, NORM) == ()
 
 
 def forms(kept, kind: RefusalKind = "no-kernel", nodes=NAMED, *, level=True, **plan):
@@ -521,8 +521,13 @@ def forms(kept, kind: RefusalKind = "no-kernel", nodes=NAMED, *, level=True, **p
     refused_plan = planned(named(*kept), **plan)
     refused = Refusal(kind=kind, build=3, ends=("square", "root"), nodes=nodes)
     moves = [*instead(refused_plan, refused, 3, computing, level=level)]
-    assert {move.refused for move, _ in moves} == {3}
-    return [(move.kind, plan.keep, plan.level) for move, plan in moves]
+    assert all(step.startswith("instead of build 3: ") for step, _ in moves)
+    return [(form(step), plan.keep, plan.level) for step, plan in moves]
+
+
+def form(step):
+    """Return what a step changes."""
+    return next(kind for kind in ("region", "level", "nothing") if kind in step)
 
 
 def test_the_whole_region_then_levels_then_nothing_there():
@@ -531,24 +536,24 @@ def test_the_whole_region_then_levels_then_nothing_there():
         ("region", whole, None),
         ("level", kept, 5),
         ("level", kept, 1),
-        ("none", named("other0"), None),
+        ("nothing", named("other0"), None),
     ]
     assert [level for kind, _, level in forms(kept, "crash") if kind == "level"] == [1, 5]
-    assert [kind for kind, *_ in forms(kept, level=False)] == ["region", "none"]
+    assert [kind for kind, *_ in forms(kept, level=False)] == ["region", "nothing"]
     assert [kind for kind, *_ in forms(kept, level=True)][1:3] == ["level"] * 2
 
 
 def test_without_kept_nodes_in_the_region_it_is_the_whole_model():
     """More than half in FP32 is hardly mixed, so that comes late."""
     moves = forms(named("other0"))
-    assert [kind for kind, *_ in moves] == ["level", "level", "region", "none"]
+    assert [kind for kind, *_ in moves] == ["level", "level", "region", "nothing"]
     assert moves[-1][1] == named()
     assert [kind for kind, *_ in forms(named("square"), nodes=())] == [
-        *("level", "level", "region", "none")
+        *("level", "level", "region", "nothing")
     ]
 
 
 def test_a_lost_plan_has_no_region():
     plan = planned(named("square"))
-    kinds = [move.kind for move, _ in instead(plan, None, 2, NORM_ROLES.computing, level=False)]
-    assert kinds == ["region", "none"]
+    kinds = [form(step) for step, _ in instead(plan, None, 2, NORM_ROLES.computing, level=False)]
+    assert kinds == ["region", "nothing"]

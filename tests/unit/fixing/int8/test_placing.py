@@ -1,6 +1,5 @@
 """Q and DQ stand before the nodes asked for, and nowhere else."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +20,9 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.fixing.int8.placing import (
     BINS,
-    LEVELS,
     Ranges,
     activations,
     calibrate,
-    entropy_bins,
     histogram,
     percentile_bins,
     quantisable,
@@ -376,7 +373,7 @@ def test_what_is_not_finite_counts_nothing():
     bad[0, 0], bad[0, 1], bad[1, 0] = np.inf, -3.0, 2.0
     found = calibrate(net(), samples(bad, np.zeros((0, 8))))
     assert found["minmax"] == {"x": (-3.0, 2.0)}
-    assert found["entropy"][X] == found["percentile"][X] == (-3.0, 2.0)
+    assert found["percentile"][X] == (-3.0, 2.0)
     zeros = calibrate(net(), samples(np.zeros((2, 8))))
     assert all(found[X] == (0.0, 0.0) for found in zeros.values())
 
@@ -388,39 +385,11 @@ def test_a_histogram_counts_magnitudes():
     assert histogram(array * 0, 0.0)[0] == 4
 
 
-def divergence(counts: np.ndarray, size: int) -> float:
-    """Return it as the slides tell it, element by element."""
-    p = [float(c) for c in counts[:size]]
-    p[-1] += float(counts[size:].sum())
-    q = [0.0] * size
-    for level in range(LEVELS):
-        bins = [i for i in range(size) if i * LEVELS // size == level]
-        filled = [i for i in bins if counts[i]]
-        for i in filled:
-            q[i] = sum(float(counts[j]) for j in bins) / len(filled)
-    if any(a > 0 and b == 0 for a, b in zip(p, q, strict=True)):
-        return math.inf
-    parts = [(a / sum(p), b / sum(q)) for a, b in zip(p, q, strict=True) if a]
-    return sum(a * math.log(a / b) for a, b in parts)
-
-
-@given(seed=st.integers(0, 1000), sparse=st.booleans(), tail=st.integers(1, 10**6))
-def test_entropy_cuts_where_the_levels_lose_the_least(seed, sparse, tail):
-    rng = np.random.default_rng(seed)
-    counts = rng.poisson(1000 * np.exp(-np.arange(168) / 20)) * (rng.random(168) > 0.5 * sparse)
-    counts[-1] = tail
-    cut = entropy_bins(counts)
-    losses = {size: divergence(counts, size) for size in range(LEVELS, 169, 8)}
-    assert losses[cut] == pytest.approx(min(losses.values()), rel=1e-9)
-
-
-def test_both_cut_an_outlier_and_keep_what_is_even():
+def test_an_outlier_is_cut_and_what_is_even_is_kept():
     even = np.full(BINS, 1000)
-    assert entropy_bins(even) == BINS
     assert percentile_bins(even) == BINS
     outlier = (1e5 * np.exp(-((np.arange(BINS) / 100) ** 2))).astype(np.int64)
     outlier[-1] = 1
-    assert 200 < entropy_bins(outlier) < 500
     assert 200 < percentile_bins(outlier) < 500
 
 

@@ -13,7 +13,6 @@ from halfwise.fixing.plan.guide import (
     Guide,
     Sites,
     explained,
-    lowered,
     places,
     sites_of,
     stretches,
@@ -206,17 +205,3 @@ def test_where_blocks_repeat_their_places_stay_together():
 def test_suspicions_about_one_place_go_together():
     classes = {NodeName(f"n{i}"): i % 2 for i in range(6)}
     assert suspicions([names(0), names(1), names(2)], classes) == [names(1), names(0, 2)]
-
-
-HALVING_NODES = [NodeName(f"n{i:02}") for i in range(16)]
-
-
-@given(st.frozensets(st.sampled_from(HALVING_NODES)))
-def test_a_group_is_taken_apart_where_it_may_be(needed):
-    assert lowered(frozenset(HALVING_NODES), HALVING_NODES, needed.issubset) == needed
-
-
-def test_a_group_of_two_is_taken_apart_too():
-    first, second = HALVING_NODES[:2]
-    pair = frozenset({first, second})
-    assert lowered(pair, [first, second], lambda kept: first in kept) == {first}

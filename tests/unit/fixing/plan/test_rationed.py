@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.plan.search import RESERVED
 from tests.unit.fixing.plan.test_search import Oracle, names, needs, priced
 
 
@@ -29,14 +28,11 @@ def test_no_more_is_evaluated_than_allowed_and_the_plan_passes(data):
     ration = max(4, count // 2)
     excess = quadrature(errors)
     searching, oracle, price = rationed(costs, excess, ration)
-    first = searching.run(certify=False)
-    # The sets asked for also hold contributions; each is one evaluation.
-    assert len(oracle.asked) <= max(4, ration * (1 - RESERVED) + 1)
-    found = searching.run(first.kept)
+    found = searching.run()
     assert len(oracle.asked) <= ration + 1
     assert found.passed
     assert excess(found.kept) <= 1
-    assert price(found.kept) <= price(first.kept)
+    assert price(found.kept) <= price(names(*range(count)))
 
 
 def test_few_evaluations_find_what_is_nearly_the_cheapest():
@@ -78,7 +74,7 @@ def test_a_plan_that_fails_on_samples_that_joined_loses_the_nodes_that_fail_and_
 def test_plans_that_passed_before_samples_joined_are_not_tried_again_with_nothing_left():
     searching, oracle, _ = rationed([1.0] * 50, needs(names(*range(41))), 4)
     searching.passing = [names(*range(20))]
-    found = searching.run(names(*range(40)), certify=True)
+    found = searching.run(names(*range(40)))
     assert found.passed
     assert not found.minimal
     assert names(*range(20)) not in oracle.asked
@@ -91,10 +87,9 @@ def used_up(excess):
     return searching, oracle
 
 
-@pytest.mark.parametrize("certify", [True, False])
-def test_a_plan_that_still_passes_stays_where_nothing_is_left(certify):
+def test_a_plan_that_still_passes_stays_where_nothing_is_left():
     searching, oracle = used_up(needs(names(*range(41))))
-    found = searching.run(names(*range(46)), certify=certify)
+    found = searching.run(names(*range(46)))
     assert (found.passed, found.kept) == (True, names(*range(46)))
     assert len(oracle.asked) <= 2
 
@@ -102,30 +97,18 @@ def test_a_plan_that_still_passes_stays_where_nothing_is_left(certify):
 def test_a_plan_is_mended_a_little_even_if_nothing_is_left():
     required = names(*range(40), 47, 49)
     searching, oracle = used_up(needs(required))
-    found = searching.run(names(*range(40)), certify=False)
+    found = searching.run(names(*range(40)))
     assert found.passed
     assert required <= found.kept < names(*range(50))
     assert len(oracle.asked) == 1 + 3
-
-
-def test_two_fifths_are_left_for_samples_that_join():
-    searching, oracle, _ = rationed([1.0] * 60, lambda kept: 2.0 * (len(kept) < 60), 100)
-    searching.run(certify=False)
-    assert len(oracle.asked) == 60 + 1
 
 
 def test_mending_ends_at_the_cheapest_plan_that_passed():
     """With four more nodes low it costs least; each step after that adds conversions."""
     searching, oracle, _ = rationed([1.0] * 9, needs(names(0, 7)), 24)
     searching.price = lambda kept: {5: 1.0, 3: 3.0, 2: 4.0}.get(len(kept), 5.0)
-    assert searching.run(names(0), certify=False).kept == names(0, 5, 6, 7, 8)
+    assert searching.run(names(0)).kept == names(0, 5, 6, 7, 8)
     assert names(0, 7) in oracle.asked
-
-
-def test_mending_leaves_something_for_samples_that_join_later():
-    searching, oracle, _ = rationed([1.0] * 50, quadrature([0.6] * 50), 24)
-    assert searching.run(names(*range(40)), certify=False).passed
-    assert len(oracle.asked) <= 13
 
 
 @given(st.data())

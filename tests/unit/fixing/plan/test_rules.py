@@ -167,13 +167,12 @@ def test_what_must_be_fp32_cannot_be_lowered():
         applied(pinned(), lower=("eye",))
 
 
-def test_a_node_in_a_body_is_decided_by_the_node_around_it():
+def test_a_node_with_bodies_stands_for_the_nodes_in_them():
     network = network_from_proto(models.two_bodies().proto)
     choose = next(n for n in network.nodes() if n.op_type == "If")
-    inner = next(n for body in bodies(choose) for n in body if n.name)
-    with pytest.raises(UsageError, match=f"in a body of {choose.name}") as error:
-        applied(network, lower=(inner.name,))
-    assert f"Name {choose.name}:" in error.value.hint
+    inner = [node_name(n) for body in bodies(choose) for n in body]
+    assert named(node_name(choose), network) == inner
+    assert named(inner[0], network) == inner[:1]
 
 
 def test_islands_are_kept_unless_a_rule_lowers_them():

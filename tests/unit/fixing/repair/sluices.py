@@ -49,18 +49,19 @@ class Sluice:
                 nodes = tuple(NodeName(f"{part}_{i}") for part in ("up", "wide", "down"))
                 yield Repair(rule=self.name, nodes=nodes, numbers={"exponent": self.exponent})
 
-    def apply(self, model: ir.Model, repair: Repair) -> None:
-        nodes = {n.name: n for n in model.graph}
-        if not nodes.keys() >= set(repair.nodes):
-            raise CaseError("Not the model of the repair.", "")
-        up, _, down = (nodes[name] for name in repair.nodes)
-        factor = 2.0 ** repair.numbers["exponent"]
-        for node, by in ((up, factor), (down, self.off / factor)):
-            scale = node.inputs[1]
-            assert scale is not None
-            array = f32(f32(constant_array(scale)) * by)
-            node.replace_input_with(1, add_constant(model.graph, f"{node.name}_scale", array))
-        self.spoil(model, down)
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
+        for repair in repairs:
+            nodes = {n.name: n for n in model.graph}
+            if not nodes.keys() >= set(repair.nodes):
+                raise CaseError("Not the model of the repair.", "")
+            up, _, down = (nodes[name] for name in repair.nodes)
+            factor = 2.0 ** repair.numbers["exponent"]
+            for node, by in ((up, factor), (down, self.off / factor)):
+                scale = node.inputs[1]
+                assert scale is not None
+                array = f32(f32(constant_array(scale)) * by)
+                node.replace_input_with(1, add_constant(model.graph, f"{node.name}_scale", array))
+            self.spoil(model, down)
 
 
 def renamed(_model: ir.Model, down: ir.Node) -> None:

@@ -13,7 +13,6 @@ from onnx import TensorProto
 from halfwise.case import CPU, Samples
 from halfwise.fixing.repair.proof import (
     LIMIT,
-    Prover,
     changed_part,
     error_of,
     is_same,
@@ -276,12 +275,6 @@ def test_what_is_not_finite_on_given_samples_stays_so() -> None:
     assert not is_same(proof)
 
 
-def test_one_prover_proves_many() -> None:
-    prover = Prover(stream(0), samples(), samples(0))
-    assert [prover.prove(stream(0, e)).equal for e in (1, -3)] == [True, True]
-    assert not prover.prove(stream(0, 2, "eps")).equal
-
-
 def test_given_samples_on_which_the_original_is_infinite_are_all_proven() -> None:
     def product(shift: float) -> Network:
         x = (s := Sketch()).input("x", [1, SIZE])
@@ -291,11 +284,10 @@ def test_given_samples_on_which_the_original_is_infinite_are_all_proven() -> Non
     rows = [{"x": f32(np.ones((1, SIZE)))} for _ in range(40)]
     rows[39]["x"][0, 0] = 89
     given = Samples(tuple(map(str, range(40))), lambda i: rows[i])
-    prover = Prover(product(0.0), given, samples(0), infinite=frozenset(("39",)))
-    proof = prover.prove(product(0.1))
+    infinite = frozenset(("39",))
+    proof = prove(product(0.0), product(0.1), given, samples(0), infinite=infinite)
     assert (proof.mended, proof.samples["calibration"]) == (0, 17)
-    before = Prover(product(-1.0), given, samples(0), infinite=frozenset(("39",)))
-    proof = before.prove(product(2.0))
+    proof = prove(product(-1.0), product(2.0), given, samples(0), infinite=infinite)
     assert proof.mended == 1
     assert not is_same(proof)
 
@@ -353,8 +345,7 @@ SAMPLES: list[dict[str, NDArray[Any]]] = [
 
 
 def test_every_kind_once_and_nothing_invented() -> None:
-    given = Samples(tuple("abcde"), lambda i: SAMPLES[i])
-    kinds, widened = zip(*widen(given, 16), strict=True)
+    kinds, widened = zip(*widen(SAMPLES, 16), strict=True)
     assert len(widened) == 16
     assert len(set(kinds)) == 10
     for sample in widened:
@@ -370,7 +361,7 @@ def test_every_kind_once_and_nothing_invented() -> None:
     untouched = {s["x"].tobytes() for s in SAMPLES}
     alone = [sample["x"].tobytes() in untouched for sample in widened[10:]]
     assert alone == [True, False] * 3
-    for sample, (_, again) in zip(widened, widen(given, 16), strict=True):
+    for sample, (_, again) in zip(widened, widen(SAMPLES, 16), strict=True):
         assert np.array_equal(sample["x"], again["x"])
 
 

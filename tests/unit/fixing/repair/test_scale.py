@@ -6,17 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise import api
+from halfwise.case import Samples
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair import exponents as exponent_program
 from halfwise.fixing.repair.exponents import ROOM
-from halfwise.fixing.repair.scale import Scale
+from halfwise.fixing.repair.making import repaired
+from halfwise.fixing.repair.scale import Scale, scaled
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.graph.scaling import completed, relations
+from halfwise.observing.reference import observe_network
 from halfwise.records import Detail, Histogram, Observation, Observations, Repair, TensorName
+from tests import models
+from tests.unit.fixing.repair import functions
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -167,3 +173,43 @@ def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
     (remark,) = evidence.remarks
     assert remark.kind == "scale-limited"
     assert remark.numbers["elements"] > 0
+
+
+BY_NAME = {make.__name__: make for make in models.CLASSES}
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "l2_norm_sums", "query_key", "magnitudes", "zeros"])
+def test_a_scaled_network_shows_what_the_original_does_times_powers_of_two(name) -> None:
+    network = network_from_proto((ill := BY_NAME[name]()).proto)
+    few, roles = Samples(("0", "1"), ill.sample), roles_of(network)
+    before, _ = observe_network(network, few, FP16, roles=roles)
+    evidence = Evidence(network, roles, before, FP16, headroom=2.0, accumulate="fp32")
+    repairs = tuple(Scale().propose(evidence))
+    assert repairs
+    made = repaired(network, repairs)
+    expected, _ = observe_network(made, few, FP16, roles=roles_of(made))
+    shown = scaled(before, network, made, repairs, roles_of(made), FP16)
+    assert shown is not None
+    shares = {"overflow", "flush", "subnormal"}
+    without = {"tensors": {"__all__": {"detail": shares}}}
+    assert shown.model_dump(exclude=without) == expected.model_dump(exclude=without)
+    for one, other in zip(shown.tensors, expected.tensors, strict=True):
+        assert one.detail
+        assert other.detail
+        assert [getattr(one.detail, share) for share in shares] == pytest.approx(
+            [getattr(other.detail, share) for share in shares], abs=1e-3
+        )
+
+
+def test_what_another_rule_changes_has_to_be_observed() -> None:
+    evidence = observed(norm(), {})
+    network, repair = evidence.network, Repair(rule="mask", nodes=())
+    assert scaled(evidence.observations, network, network, [repair], evidence.roles, FP16) is None
+
+
+def test_what_a_logarithm_makes_a_sum_has_to_be_observed() -> None:
+    evidence = functions.evidence(BY_NAME["logarithm"]())
+    repairs = tuple(Scale().propose(evidence))
+    made, before = repaired(evidence.network, repairs), evidence.observations
+    assert repairs
+    assert scaled(before, evidence.network, made, repairs, roles_of(made), FP16) is None
