@@ -14,25 +14,7 @@ from optimum.exporters.onnx import main_export
 from optimum.onnxruntime import ORTModelForSequenceClassification
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sees",
-    "runs",
-    "sleeps",
-    "fast",
-    "slow",
-    "red",
-    "blue",
-    "house",
-    "tree",
-    "in",
-    "on",
-    "under",
-    "and",
-]
+WORDS = ("the", "a", "cat", "dog", "sees", "runs", "fast", "slow", "red", "blue", "house", "tree")
 EXPORTED = Path("exported")
 
 
