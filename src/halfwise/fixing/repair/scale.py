@@ -198,7 +198,7 @@ class Scale:
                 name
                 for problem in _problems(evidence, [guard])
                 for name, readers in places.get(problem, ())
-                if name in better and not better.isdisjoint(readers)
+                if name in better and (guard.tensor is None or not better.isdisjoint(readers))
             }
             for guard in guards
         ]
