@@ -134,7 +134,8 @@ class _Move:
             settings.fmt,
             settings.headroom,
             settings.accumulate,
-            space.evidence.guards,
+            keeps=not settings.rules.only,
+            raised=space.evidence.guards,
         )
         proposed: list[Set] = []
         for rule in allowed_rules(space):
