@@ -163,7 +163,7 @@ def report(run: Run) -> Report:
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
         *baseline_parts(run),
-        lines_of(_failed(verdict), stated(verdict.failures)),
+        lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
         Lines("Next", steps_told(run.next_step), whole=True) if run.next_step else None,
     )
