@@ -185,14 +185,19 @@ def meant(word: str, words: Iterable[str], otherwise: str = "") -> str:
     return f"Did you mean {' or '.join(close)}?" if close else otherwise
 
 
+_MADE_UP = re.compile(r"unk__\d+")
+"""Names that ONNX's shape inference gives to sizes."""
+
+
 def dimensions(sizes: Sequence[int | str | None] | None) -> str:
     """Return a shape as `1×3×height×?`; no axes as `scalar`, None as `of any rank`.
 
-    A size of None or −1 is unknown.
+    A size of None or −1, or of a name that ONNX made up, is unknown.
     """
     if sizes is None:
         return "of any rank"
-    return "×".join("?" if n in (None, -1) else str(n) for n in sizes) or "scalar"
+    names = ("?" if n in (None, -1) or _MADE_UP.fullmatch(str(n)) else str(n) for n in sizes)
+    return "×".join(names) or "scalar"
 
 
 def verb(quantity: int, one: str, more: str) -> str:

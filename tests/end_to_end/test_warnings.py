@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 8] x) => (float[n, 8] y, float[n, 8] z)
-{ h = MatMul(x, w)  e = Exp(h)  l = Log(e)  y = Tanh(l)  a = Abs(h)  q = Sqrt(a)  z = Reciprocal(q) }"""
+{ h = MatMul(x, w)  e = Exp(h)  l = Log(e)  y = Tanh(l)
+  a = Abs(h)  q = Sqrt(a)  z = Reciprocal(q) }"""
 COMMANDS = (
     "lint model.onnx",
     "fix model.onnx --inputs x.npz -o run",

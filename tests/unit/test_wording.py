@@ -15,6 +15,7 @@ from halfwise.wording import (
     excerpt,
     fixed,
     listed,
+    meant,
     number,
     percent,
     ranges,
@@ -185,12 +186,19 @@ def test_clauses_become_sentences():
     assert stopped("why.") == stopped("why") == "why."
 
 
+def test_similar_words_are_asked_for() -> None:
+    assert meant("metrics", ("metric", "strict"), "None.") == "Did you mean metric?"
+    assert meant("top-1", ("top1", "cosine")) == "Did you mean top1?"
+    assert meant("x", ("metric",), "None.") == "None."
+
+
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
         ((), "scalar"),
         ((1, 3, None, "w", -1), "1×3×?×w×?"),
         ((7,), "7"),
+        (("unk__0", "unk", 8), "?×unk×8"),
         ((0, 2), "0×2"),
         (None, "of any rank"),
     ],

@@ -5,11 +5,11 @@ accept wrong results. The required value is FP32's own less the metric's default
 outputs must keep within the default tolerance.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.metrics import boxes, grids, keypoints
@@ -30,52 +30,43 @@ from halfwise.metrics.targets import (
 from halfwise.metrics.task import classes_in, metric_loss, resolve, worst_block, worst_place
 from halfwise.metrics.untested import (
     Support,
-    by_layout,
-    finds_nothing,
     support,
-    support_by_layout,
     untested_metric,
     untested_outputs,
 )
 from halfwise.records import Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
+from halfwise.records.judged import Unit
 from halfwise.wording import listed, number
 
 REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
 
 
-def _f1(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
-    assert one.boxes is not None
-    return boxes.f1(wanted, actual, one.outputs, one.boxes)
-
-
-def _map(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
-    assert one.boxes is not None
-    return boxes.mean_ap(wanted, actual, one.outputs, one.boxes)
-
-
-def _cells(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
-    assert one.cells is not None
-    return grids.agreement(wanted, actual, one.outputs, one.cells)
-
-
-def _keypoints(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
-    return keypoints.similarity(wanted, actual, one.outputs)
-
-
-class _Reading(NamedTuple):
-    kind: Kind
-    score: Callable[[Recognised, Sequence[Outputs], Sequence[Outputs]], float]
-
-
-_BY_LAYOUT: dict[str, _Reading] = {
-    "detection-f1": _Reading("boxes", _f1),
-    "map": _Reading("boxes", _map),
-    "cells": _Reading("cells", _cells),
-    "keypoints": _Reading("keypoints", _keypoints),
+_BY_LAYOUT: dict[str, Kind] = {
+    "detection-f1": "boxes",
+    "map": "boxes",
+    "cells": "cells",
+    "keypoints": "keypoints",
 }
 BY_LAYOUT = tuple(_BY_LAYOUT)
 """Built-in metrics that need the layout of outputs."""
+_UNITS: dict[Kind, Unit] = {"boxes": "boxes", "cells": "cells", "keypoints": "keypoints"}
+"""What FP32 detects in outputs that are read by their layout."""
+
+
+def _is_read(one: Recognised) -> bool:
+    """Return whether the metric of recognised outputs needs their layout."""
+    return one.kind in _UNITS
+
+
+def _count(one: Recognised, references: Sequence[Outputs]) -> int:
+    """Return how much FP32 detects in outputs that are read by their layout."""
+    if one.boxes is not None:
+        detected = (boxes.detect(outputs, one.outputs, one.boxes) for outputs in references)
+        return sum(len(each) for images in detected for each in images)
+    if one.cells is not None:
+        return sum(grids.visible_cells(references, one.outputs, one.cells))
+    return sum(keypoints.count_points(references, one.outputs))
 
 
 _BESIDE = {
@@ -133,7 +124,7 @@ def metric_of(one: Recognised) -> Metric:
     if one.metric.startswith(WORST):
         base = one.model_copy(update={"metric": one.metric.removeprefix(WORST)})
         return partial(_of_worst, metric_of(base), base)
-    if by_layout(one):
+    if _is_read(one):
         return partial(_of_layout, one)
     # An embedding may feed other layers, where its length counts.
     metric = cosine_and_length if one.metric == "cosine" else resolve(one.metric)
@@ -192,7 +183,12 @@ def _of_layout(
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
     wanted, actual = _only(one.outputs, reference), _only(one.outputs, candidate)
-    return _BY_LAYOUT[one.metric].score(one, wanted, actual)
+    if one.boxes is not None:
+        measure = boxes.mean_ap if one.metric == "map" else boxes.f1
+        return measure(wanted, actual, one.outputs, one.boxes)
+    if one.cells is not None:
+        return grids.agreement(wanted, actual, one.outputs, one.cells)
+    return keypoints.similarity(wanted, actual, one.outputs)
 
 
 def others_of(recognised: Sequence[Recognised], outputs: Outputs) -> tuple[str, ...]:
@@ -222,7 +218,7 @@ def untested_part(
         return ()  # the metric itself tells
     if _is_absent(one, references):
         return (Unjudged(kind="absent", name=one.metric),)
-    if by_layout(one):
+    if _is_read(one):
         return ()
     allowed = _drop(one, labels) if drop is None else drop
     criterion = Criterion(metric=one.metric, metric_drop=allowed)
@@ -238,7 +234,7 @@ def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
         return classes_in(_only(one.outputs, references)) < 2
     if one.metric == "token-agreement":
         return support(one.metric, _only(one.outputs, references)).evidence == 0
-    return finds_nothing(one, references)
+    return _is_read(one) and not _count(one, references)
 
 
 def task_scores(
@@ -376,8 +372,8 @@ def support_of(
 def _support(
     one: Recognised, references: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> Support:
-    if by_layout(one):
-        return support_by_layout(one, references)
+    if _is_read(one):
+        return Support(_count(one, references), _UNITS[one.kind])
     return support(one.metric, _only(one.outputs, references), labels)
 
 
@@ -460,7 +456,7 @@ def settle(
     """
     if criterion.metric != AUTO:
         name = str(criterion.metric)
-        kind = _BY_LAYOUT[name].kind
+        kind = _BY_LAYOUT[name]
         found = [one for one in recognise(references, inputs) if one.kind == kind]
         if not found:
             raise UsageError(
@@ -554,7 +550,7 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
             f"Several outputs are recognised ({kinds}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
-    if by_layout(recognised[0]):
+    if _is_read(recognised[0]):
         raise UsageError(
             f"The metric {recognised[0].metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.difference import dot, is_discrete
+from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import sums_to_one
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.peaks import peaks
@@ -460,16 +460,11 @@ def psnr(
     found_of: dict[str, list[float]] = {}
     peaks = target_peaks(reference, labels)
     for name, target, actual in by_target(reference, candidate, labels, map_outputs):
-        fits = actual.shape == target.shape
-        for index, wanted in enumerate(images(target)):
-            valid = np.isfinite(wanted)
-            if not valid.any():
-                continue
-            values = wanted[valid]
-            image = images(actual)[index] if fits else np.zeros(0)
-            error = _squared_error(values, image, valid)
-            peak = _peak(values, peaks[name])
-            found_of.setdefault(name, []).append(_psnr(peak, error / values.size))
+        squares = images(_squares(target, actual))
+        for image, square in zip(images(target), squares, strict=True):
+            if values := image[np.isfinite(image)].size:
+                peak = _peak(image, peaks[name])
+                found_of.setdefault(name, []).append(_psnr(peak, float(square.sum()) / values))
     at_least_one("psnr", len(found_of))
     return min(min(each) if labels is None else fmean(each) for each in found_of.values())
 
@@ -512,9 +507,9 @@ def epe(
     distance: dict[str, float] = {}
     pixels: dict[str, int] = {}
     for name, target, actual in by_target(reference, candidate, labels, flow_outputs):
-        valid = np.asarray(np.isfinite(target).all(axis=-3))
+        valid = np.isfinite(target).all(axis=-3)
         pixels[name] = pixels.get(name, 0) + int(valid.sum())
-        distance[name] = distance.get(name, 0.0) + _distance(target, actual, valid)
+        distance[name] = distance.get(name, 0.0) + float(_shifts(target, actual).sum())
     at_least_one("epe", sum(pixels.values()))
     return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
 
@@ -573,13 +568,8 @@ def worst_place(
     """Return minus the largest mean end-point error in a place of 5 × 5 pixels; see `epe`."""
     worst = 0.0
     for _, target, actual in by_target(reference, candidate, labels, flow_outputs):
-        if actual.shape != target.shape:
-            return -np.inf
-        off = np.hypot(*np.moveaxis(actual.astype(np.float64) - target, -3, 0))
-        off = np.where(np.isfinite(target).all(axis=-3), off, 0)
-        if not np.isfinite(off).all():
-            return -np.inf
-        worst = max(worst, float(local_means(off.reshape(-1, *off.shape[-2:])).max(initial=0)))
+        off = _shifts(target, actual).reshape(-1, *target.shape[-2:])
+        worst = max(worst, _most_local(off, _PLACE))
     return -worst
 
 
@@ -591,43 +581,48 @@ def worst_block(
     """Return `psnr` of the worst block of 8 × 8 pixels, of outputs with four axes."""
     peaks, worst = target_peaks(reference, labels), CAP_DB
     for name, target, actual in by_target(reference, candidate, labels, map_outputs):
-        if target.ndim != 4 or not target.size:
-            continue
-        if actual.shape != target.shape:
-            return -np.inf
-        off = np.where(np.isfinite(target), actual - target, 0)
-        if not np.isfinite(off).all():
-            return -np.inf
-        errors = local_means((off**2).mean(axis=class_axis(target.shape)), _BLOCK)
-        for image, error in zip(target, errors, strict=True):
-            peak = _peak(image[np.isfinite(image)], peaks.get(name, 0.0))
-            worst = min(worst, _psnr(peak, float(error.max())))
+        if target.ndim == 4 and target.size:
+            squares = _squares(target, actual).mean(axis=class_axis(target.shape))
+            for image, square in zip(target, squares, strict=True):
+                peak = _peak(image, peaks.get(name, 0.0))
+                worst = min(worst, _psnr(peak, _most_local(square[None], _BLOCK)))
     return worst
 
 
-def _squared_error(
-    target: NDArray[np.float64], actual: NDArray[Any], valid: NDArray[np.bool_]
-) -> float:
-    """Return Σ (actual - target)² where `valid`; inf if `actual` is not finite or misshapen."""
-    if actual.shape != valid.shape:
-        return float("inf")
-    error = actual.astype(np.float64)[valid] - target
-    return dot(error, error) if np.isfinite(error).all() else float("inf")
+def _apart(target: NDArray[np.float64], actual: NDArray[Any]) -> NDArray[np.float64]:
+    """Return |actual - target|: 0 where the target is not finite, inf where only `actual` is not.
 
-
-def _distance(target: NDArray[np.float64], actual: NDArray[Any], valid: NDArray[np.bool_]) -> float:
-    """Return Σ of end-point errors where `valid`; inf if `actual` is not finite or misshapen."""
+    inf everywhere if the shapes differ.
+    """
     if actual.shape != target.shape:
-        return float("inf")
+        return np.full(target.shape, np.inf)
     with np.errstate(invalid="ignore"):
-        error = actual.astype(np.float64) - target
-        length = np.hypot(error[..., 0, :, :], error[..., 1, :, :])[valid]
-    return float(length.sum()) if np.isfinite(length).all() else float("inf")
+        apart = np.abs(actual.astype(np.float64) - target)
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    return np.where(np.isfinite(target), apart, 0)
+
+
+def _squares(target: NDArray[np.float64], actual: NDArray[Any]) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        return np.square(_apart(target, actual))
+
+
+def _shifts(target: NDArray[np.float64], actual: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the end-point error of each pixel of a flow [*, 2, height, width]; 0 if unknown."""
+    off = np.hypot(*np.moveaxis(_apart(target, actual), -3, 0))
+    return np.where(np.isfinite(target).all(axis=-3), off, 0)
+
+
+def _most_local(errors: NDArray[np.float64], side: int) -> float:
+    """Return the largest mean of a place of f64[N, height, width]; inf if one is not finite."""
+    finite = np.isfinite(errors).all()
+    return float(local_means(errors, side).max(initial=0)) if finite else np.inf
 
 
 def _peak(image: NDArray[np.float64], whole: float) -> float:
     """Return what an image's error is relative to; see `psnr`."""
-    span = float(np.ptp(image)) if image.size else 0.0
+    values = image[np.isfinite(image)]
+    span = float(np.ptp(values)) if values.size else 0.0
     return span if span >= whole * _STEP else whole
 
 

@@ -4,7 +4,7 @@ Samples test nothing if meaningless outputs would be accepted too.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.formats import FP16, ROUNDINGS
-from halfwise.metrics.boxes import detect
 from halfwise.metrics.difference import Spread, is_discrete
-from halfwise.metrics.grids import visible_cells
-from halfwise.metrics.keypoints import count_points
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
 from halfwise.metrics.peaks import peaks_in
 from halfwise.metrics.slices import FEWEST
@@ -32,7 +29,7 @@ from halfwise.metrics.targets import (
     vectors_in,
 )
 from halfwise.metrics.task import guessing, pixels_in, target_peaks, tokens_in
-from halfwise.records import Criterion, FailureBound, Kind, Recognised, Unjudged
+from halfwise.records import Criterion, FailureBound, Unjudged
 from halfwise.records.judged import Unit
 from halfwise.wording import number
 
@@ -61,41 +58,6 @@ def support(metric: str, references: Sequence[Outputs], labels: Labels = None) -
         return Support(count(references, labels), unit)
     except CaseError:
         return Support()  # outputs that the metric is not meant for
-
-
-def _boxes(one: Recognised, references: Sequence[Outputs]) -> Iterator[int]:
-    assert one.boxes is not None
-    for outputs in references:
-        yield from map(len, detect(outputs, one.outputs, one.boxes))
-
-
-def _cells(one: Recognised, references: Sequence[Outputs]) -> Iterator[int]:
-    assert one.cells is not None
-    return visible_cells(references, one.outputs, one.cells)
-
-
-_DETECTED: dict[Kind, tuple[Unit, Callable[[Recognised, Sequence[Outputs]], Iterator[int]]]] = {
-    "boxes": ("boxes", _boxes),
-    "cells": ("cells", _cells),
-    "keypoints": ("keypoints", lambda one, references: count_points(references, one.outputs)),
-}
-"""Unit and counts of what FP32 detects, for kinds whose outputs are read by their layout."""
-
-
-def by_layout(one: Recognised) -> bool:
-    """Return whether the metric of recognised outputs needs their layout."""
-    return one.kind in _DETECTED
-
-
-def support_by_layout(one: Recognised, references: Sequence[Outputs]) -> Support:
-    """Return how much FP32 detects in recognised outputs of known layout."""
-    unit, counts = _DETECTED[one.kind]
-    return Support(sum(counts(one, references)), unit)
-
-
-def finds_nothing(one: Recognised, references: Sequence[Outputs]) -> bool:
-    """Return whether FP32 detects nothing in outputs of known layout; False for others."""
-    return by_layout(one) and not any(_DETECTED[one.kind][1](one, references))
 
 
 def _rows(references: Sequence[Outputs], _labels: Labels) -> int:

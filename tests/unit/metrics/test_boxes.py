@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import cells, detect, f1, mean_ap, overlaps
+from halfwise.metrics.boxes import cells, detect, f1, mean_ap, overlaps, shares
 from halfwise.records import Boxes
 from tests.unit.metrics import scenes
 
@@ -255,6 +255,25 @@ def test_a_score_just_below_the_threshold_loses_no_average_precision() -> None:
     truth, guess = sample([(0, 0, 5, 5, 0.3, 0)]), sample([(0, 0, 5, 5, 0.299, 0)])
     assert mean_ap([truth], [guess], NAMES, HOW) == 1
     assert f1([truth], [guess], NAMES, HOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "worst"),
+    [
+        (10, 9, 1),  # one is chance
+        (10, 5, 0.6),
+        (10, 16, 11 / 16),  # more than there are
+        (2, 0, 0.5),
+        (1, 0, 0),
+        (1, 2, 1),
+    ],
+)
+def test_of_each_image_sure_boxes_count(ours: int, theirs: int, worst: float) -> None:
+    boxes = [(9 * i, 9 * i, 9 * i + 6, 9 * i + 6, 0.5, i) for i in range(16)]
+    unsure = (200, 200, 209, 209, 0.35, 0)
+    truth, guess = sample([*boxes[:ours], unsure]), sample(boxes[:theirs])
+    assert min(shares([truth], [guess], NAMES, HOW)) == pytest.approx(worst)
+    assert shares([sample([unsure])], [sample([])], NAMES, HOW) == []
 
 
 def test_images_that_a_candidate_lacks_show_nothing() -> None:

@@ -10,7 +10,7 @@ from halfwise.errors import CaseError
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.recognised import settle, settled_metric, untested_task
 from halfwise.metrics.targets import class_axis
-from halfwise.metrics.task import classes_in, mean_iou, pixels_in, psnr
+from halfwise.metrics.task import classes_in, mean_iou, pixels_in, places, psnr, worst_block
 from halfwise.metrics.untested import support
 from halfwise.records import Criterion
 from tests.unit.metrics.looked import (
@@ -123,6 +123,27 @@ def test_a_spectrum_is_no_grey_image() -> None:
     other = spectrum[:, :, :128]
     assert shown("y", other, inputs={"x": other.shape}) == "image"
     assert shown("y", spectrum, inputs={"x": spectrum.shape}) is None
+
+
+def test_no_block_of_an_image_may_be_lost() -> None:
+    truth = {"y": PICTURE.astype(np.float32)}
+    criterion = settle(Criterion(metric="auto"), [truth], IMAGE, labelled=False)
+    metric = settled_metric(criterion)
+    assert metric is not None
+    assert metric([truth], [truth], None) == pytest.approx(1)
+    wrong = {"y": truth["y"].copy()}
+    wrong["y"][..., 16:19, 20:22] += 0.11 * np.ptp(PICTURE)
+    assert psnr([truth], [wrong], None) > 40
+    assert worst_block([truth], [wrong], None) == pytest.approx(29.45, abs=0.01)
+    assert metric([truth], [wrong], None) < 0
+
+
+def test_half_of_a_place_of_whole_numbers_may_change() -> None:
+    truth, moved, lost = np.zeros((3, 1, 32, 32), np.int64)
+    truth[..., 10:20], moved[..., 11:21] = 1, 1
+    assert places([{"y": truth}], [{"y": moved}], None) == pytest.approx(1 - 0.3 / 5)
+    assert places([{"y": truth}], [{"y": lost}], None) == pytest.approx(0.7)
+    assert places([{"y": truth}], [{"y": lost[..., 1:]}], None) == 0
 
 
 def test_images_of_8_bits_have_a_ratio() -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.metrics import criterion_hints, is_tested
 from halfwise.metrics.kinds import recognise
-from halfwise.metrics.untested import finds_nothing
+from halfwise.metrics.recognised import untested_part
 from halfwise.records import Criterion
 from tests.unit.metrics.looked import DISC, IMAGE, PICTURE, RNG, normal, softmax, unit_rows
 from tests.unit.metrics.test_evidence import FALLING, ranked
@@ -19,8 +19,10 @@ def fitting(**outputs: NDArray[Any]) -> str | None:
 
 
 def metric_of(references: list[Any], inputs: Any) -> str | None:
-    shown = (one for one in recognise(references, inputs) if not finds_nothing(one, references))
-    return next((one.metric for one in shown), None)
+    for one in recognise(references, inputs):
+        if "absent" not in [unjudged.kind for unjudged in untested_part(one, references, None)]:
+            return one.metric
+    return None
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,50 @@ def quantities(count: int, faint: float, *, of: int = 3, filled: float = 1.0) ->
     return [array.astype(np.float32) for array in arrays]
 
 
+def decades(*shape: int) -> Arrays:
+    """Return 40 samples over four decades, all above 0."""
+    draw = rng(4)
+    scales = np.logspace(2, -2, 40)
+    return [(x * draw.uniform(0.5, 1, shape)).astype(np.float32) for x in scales]
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 2), (1, 24)])
+@pytest.mark.parametrize("unit", [False, True])
+def test_quiet_samples_have_a_scale_of_their_own(shape: tuple[int, ...], unit: bool) -> None:
+    truth = [x / 100 if unit else x for x in decades(*shape)]
+    top = max(float(x.max()) for x in truth)
+    assert judged(truth, rounded(truth)).passed
+    for change in (0.0, 2.0):
+        lie = [change * x if x.max() < 0.004 * top else x for x in truth]
+        assert not judged(truth, lie).passed
+
+
+def test_a_few_numbers_near_0_are_small_by_chance() -> None:
+    truth = [np.array([x], np.float32) for x in rng(2).uniform(-1, 1, 40)]
+    assert judged(truth, [x + np.float32(0.004) for x in truth]).passed
+
+
+@pytest.mark.parametrize("level", [1e-3, 1e-5])
+def test_a_band_within_0_and_1_counts_down_to_80_db(level: float) -> None:
+    draw = rng(5)
+    bands = np.logspace(0, -2, 20)[:, None] * np.ones(9)
+    bands[-1] = level
+    truth = [(draw.uniform(0.5, 1, bands.shape) * bands).astype(np.float32) for _ in range(9)]
+    lie = [x * (np.arange(20) < 19)[:, None] for x in truth]
+    assert judged(truth, lie).passed == (level < FLOOR)
+
+
+def test_no_sample_of_whole_numbers_may_be_lost() -> None:
+    set_ = np.arange(100) % 9 == 0
+    truth, labels = [set_] * 200, [np.arange(60) % 5] * 200
+    for arrays, wrong in ((truth, set_ & False), (labels, (labels[0] + 1) % 5)):
+        lie = [wrong, *arrays[1:]]
+        assert not judged(arrays, lie).passed
+        assert judged(arrays, lie, Criterion(agreement=0.4)).passed
+        few = np.where(np.arange(wrong.size) < 9, wrong, arrays[0])
+        assert judged(arrays, [few, *arrays[1:]]).passed
+
+
 @pytest.mark.parametrize("faint", [1e-3, 1e-5, 1e-6])
 def test_a_quantity_beside_others_has_its_scale_however_small(faint: float) -> None:
     arrays = quantities(6, faint)
