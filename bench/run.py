@@ -46,6 +46,7 @@ from bench import (
     page,
     peak,
     peers,
+    pipelines,
     plans,
     planted_faults,
     preprocessing,
@@ -124,6 +125,7 @@ BENCHES: Mapping[str, Measure] = {
     "cuda": cuda.measure,
     "peers": peers.measure,
     "drop_in": drop_in.measure,
+    "pipelines": pipelines.measure,
 }
 
 

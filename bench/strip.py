@@ -146,7 +146,7 @@ def read(fault: Fault, **options: bool) -> Read:
     return Read(fault.name, fault.nodes, text, picture, harmed)
 
 
-def measure(_: Workbench) -> tuple[list[Figure], str | None]:
+def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
     """Return how many faults are named, and how large strips are."""
     faults = [*planted()]
     others = [read(fault, no_repair=True) for fault in classes()]

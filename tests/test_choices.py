@@ -88,7 +88,7 @@ def test_a_nudge_is_a_twentieth_of_how_far_inputs_spread():
 
 
 def test_a_tenth_of_the_budget_is_for_what_is_not_needed():
-    network = SimpleNamespace(nodes=lambda: ())
+    network = SimpleNamespace(all_nodes=lambda: ())
     variant = SimpleNamespace(case=SimpleNamespace(network=network))
     space = SimpleNamespace(
         bench=None, budget=Budget(work=1000.0), variant=variant, choices=frozenset()

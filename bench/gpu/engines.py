@@ -15,8 +15,7 @@ from bench.figures import Figure, at_least, at_most, equal, reported
 from bench.gpu.jobs import Host, Job
 from bench.gpu.pipe import Pipe
 from bench.gpu.polygraphy_bisect import Bisected
-from halfwise.records import EngineResult, EngineRound, Engines, Latency, Run
-from halfwise.reporting.rungs import move_line
+from halfwise.records import EngineResult, Engines, Latency, Run
 
 MOST_BUILDS = 3
 FASTER = 4.5
@@ -218,12 +217,8 @@ def predictions(name: str, engines: Engines) -> list[Figure]:
             if value is not None
         ]
         measured = "no engine" if step.measured is None else step.measured
-        found.append(reported(what, measured, "; ".join([_words(step), *predicted])))
+        found.append(reported(what, measured, "; ".join([step.step, *predicted])))
     return found
-
-
-def _words(tried: EngineRound) -> str:
-    return tried.step if tried.move is None else move_line(tried.move)
 
 
 def rounds(engines: Engines) -> list[dict[str, Any]]:
@@ -231,7 +226,7 @@ def rounds(engines: Engines) -> list[dict[str, Any]]:
     return [
         {
             "build": r.build,
-            "step": _words(r),
+            "step": r.step,
             "kept": len(r.keep),
             "predicted": _text(r.predicted),
             "predicted_fused": _text(r.predicted_fused),

@@ -217,7 +217,9 @@ class RawInputs:
                 value.name = output.name
         for old, new in self._moved.values():
             if old.graph is None and new.graph is graph:
-                new.name, new.outputs[0].name = old.name, old.outputs[0].name
+                new.name = old.name
+                if not new.outputs[0].is_graph_output():
+                    new.outputs[0].name = old.outputs[0].name
 
     def _weight(self, pair: Pair) -> ir.Value:
         if pair not in self._weights:

@@ -1,7 +1,7 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -33,7 +33,7 @@ from halfwise.graph.model import Network, add_constant, node_name, small_constan
 from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.judging.reference import check, frozen_named
-from halfwise.observing.inner import InnerNumbers, squares, views, with_smallest, with_sums
+from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
 from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
@@ -370,11 +370,16 @@ class Observer:
         new = self._choose(unseen, min(count - len(self._looked), len(unseen)))
         summed = self._choose(self._chosen, 1) if self._few_sums else self._chosen
         is_last = len(new) == len(unseen)
-        self._steps = self._done + len(summed) * is_last + len(new)
+        measured: list[tuple[Kind, tuple[ir.Model, dict[TensorName, NodeName]], list[int]]] = []
         if is_last:
-            self._sums(summed)
+            measured.append(("sum", with_sums(self._network, self._roles), summed))
         if first:
-            self._roundoff(few)
+            made = with_roundoff(self._network, self._roles, self._fmt)
+            measured.append(("roundoff", made, few))
+        measured = [(kind, made, where) for kind, made, where in measured if made[1]]
+        self._steps = self._done + sum(len(where) for *_, where in measured) + len(new)
+        for kind, made, where in measured:
+            self._measure(kind, *made, where)
         self._elements(new)
         self._looked += new
         self._is_cut = False
@@ -418,25 +423,19 @@ class Observer:
         for node, value, sample in squares(self._network, self._roles, absmax):
             self._inner.add(node, "square", value, sample)
 
-    def _sums(self, chosen: Sequence[int]) -> None:
-        """Find bounds of running sums on the chosen samples."""
-        model, sums = with_sums(self._network, self._roles)
-        probe = self._measuring(model, sums) if sums else None
-        for index in chosen:
-            if probe:
-                for name, extremum in probe.run(self._samples[index])[1].items():
-                    self._inner.add(sums[name], "sum", extremum.absmax, index)
-            self._tick()
-
-    def _roundoff(self, chosen: Sequence[int]) -> None:
-        """Find the relative errors that rounding causes in values read on their own scale."""
-        model, errors = with_roundoff(self._network, self._roles, self._fmt)
-        if not errors:
-            return
-        probe = self._measuring(model, errors)
+    def _measure(
+        self,
+        kind: Kind,
+        model: ir.Model,
+        nodes: Mapping[TensorName, NodeName],
+        chosen: Sequence[int],
+    ) -> None:
+        """Take the extrema of tensors added to a model as numbers of the nodes they belong to."""
+        probe = self._measuring(model, nodes)
         for index in chosen:
             for name, extremum in probe.run(self._samples[index])[1].items():
-                self._inner.add(errors[name], "roundoff", extremum.absmax, index)
+                self._inner.add(nodes[name], kind, extremum.absmax, index)
+            self._tick()
 
     def _measuring(self, model: ir.Model, tensors: Iterable[TensorName]) -> ExtremaProbe:
         """Load a model with added nodes, which are at fault if that fails: the plain one loads."""

@@ -1,6 +1,5 @@
 """Element statistics of a tensor: the effect of a format, and how close choices are."""
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -8,30 +7,16 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.formats import CHUNK, Format
+from halfwise.formats import Format
 from halfwise.graph.model import constant_array, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import Detail, Histogram
 
-# Small enough that all temporaries of one block stay in a core's cache.
+_BLOCK = 1 << 14
+"""Elements counted at a time: the allocator keeps arrays of this size, and page faults on larger
+ones would take three times as long as the counting itself."""
 _INFINITY = 0x7F800000
 _FIRST_EXPONENT = -149
-
-
-class _Scratch(threading.local):
-    """Work arrays for blocks, one set per thread.
-
-    The allocator returns arrays of this size to the system, and page faults on new ones for every
-    block take three times as long as the counting itself.
-    """
-
-    def __init__(self) -> None:
-        self.magnitudes = np.empty(CHUNK, np.uint32)
-        self.less_one = np.empty(CHUNK, np.uint32)
-        self.exponents = np.empty(CHUNK, np.intp)
-
-
-_scratch = _Scratch()
 
 
 class DetailCounter:
@@ -64,10 +49,8 @@ class DetailCounter:
     def add(self, array: NDArray[np.float32]) -> None:
         """Count the elements of f32[*shape]; NaN and infinities only count as elements."""
         bits = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint32)
-        for start in range(0, bits.size, CHUNK):
-            block = bits[start : start + CHUNK]
-            magnitudes = _scratch.magnitudes[: block.size]
-            self._add_block(np.bitwise_and(block, np.uint32(0x7FFFFFFF), out=magnitudes))
+        for start in range(0, bits.size, _BLOCK):
+            self._add_block(bits[start : start + _BLOCK] & np.uint32(0x7FFFFFFF))
 
     def detail(self, samples: int) -> Detail:
         """Return the statistics; `samples` is how many samples were added.
@@ -94,14 +77,11 @@ class DetailCounter:
         )
 
     def _add_block(self, magnitudes: NDArray[np.uint32]) -> None:
-        shifted = _scratch.exponents[: magnitudes.size]
-        shifted[:] = np.right_shift(magnitudes, 23, out=_scratch.less_one[: magnitudes.size])
-        exponents = np.bincount(shifted, minlength=256)
+        exponents = np.bincount(magnitudes >> 23, minlength=256)
         self._exponents += exponents
         self._elements += magnitudes.size
         # Zero wraps around to the largest integer, so the minimum skips zeros.
-        less_one = np.subtract(magnitudes, 1, out=_scratch.less_one[: magnitudes.size])
-        self._smallest = min(self._smallest, int(less_one.min()) + 1)
+        self._smallest = min(self._smallest, int((magnitudes - np.uint32(1)).min()) + 1)
         if exponents[self._overflow_from >> 23 : 255].any():
             beyond = (magnitudes >= self._overflow_from) & (magnitudes < _INFINITY)
             self._overflow += int(np.count_nonzero(beyond))

@@ -325,12 +325,12 @@ class Counted:
 
 ENDED = [
     (0, ["observe", "emulate", "search", "growth", "curve"]),
-    (10, ["observe", "emulate", "search", "growth", "curve"]),
+    (6, ["observe", "emulate", "search", "growth", "curve"]),
     (14, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth", "curve"]),
     (40, ["search", "growth", "curve"]),
     (58, ["search", "sums", "growth", "curve"]),
-    (62, ["sums", "growth", "curve"]),
+    (60, ["sums", "growth", "curve"]),
     (70, ["growth", "curve"]),
     (77, ["curve"]),
 ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halfwise.emulation.ort import Session
 from halfwise.graph.excluding import excluding, with_activations
 from halfwise.graph.model import Network, constant_array, node_name
-from halfwise.graph.quantised import half_quantised, quantised_nodes
+from halfwise.graph.quantised import half_quantised, pairs_read, quantised_nodes
 from halfwise.records import NodeName
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
@@ -90,6 +90,23 @@ def test_what_is_given_out_may_come_from_before_its_pair_under_its_name():
     assert [v.name for v in made.graph.outputs] == ["end_out", "twice_out"]
     nothing = excluding(file, [first, second], plain, ends=True)
     assert "DequantizeLinear" not in {n.op_type for n in nothing.nodes()}
+
+
+def test_an_output_behind_a_move_between_two_pairs_keeps_its_name():
+    """As ONNX Runtime quantises a Transpose at the end: pair, Transpose, pair."""
+    s = Sketch(13)
+    parameters = s.constant(0.1), s.constant(np.zeros((), np.int8))
+
+    def pair(value, name):
+        low = s.op("QuantizeLinear", value, *parameters, name=f"{name}_q")
+        return s.op("DequantizeLinear", low, *parameters, name=f"{name}_dq")
+
+    x = s.op("Relu", s.input("x", [2, SIZE]), name="relu")
+    turned = s.op("Transpose", pair(x, "before"), name="turn", perm=[1, 0])
+    file = s.network(pair(turned, "after"))
+    made = excluding(file, pairs_read(file), ends=True)
+    assert [v.name for v in made.graph.outputs] == [v.name for v in file.graph.outputs]
+    assert called(made) == Counter(["relu", "turn"])
 
 
 def test_pairs_one_after_another_with_a_move_between_are_left_out_together():
