@@ -10,7 +10,6 @@ from halfwise.graph.dataflow import LONGEST_WAY
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import graphs_of
 from halfwise.graph.norms import normalisations
-from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.graph.reading import (
     Nodes,
     activations,
@@ -25,7 +24,7 @@ from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.records import Severity
-from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
+from halfwise.tensorrt.versions import SINCE, has, since, text_of
 from halfwise.wording import number, verb
 
 _ONNX = "https://onnx.ai/onnx/operators/onnx__"
@@ -49,17 +48,16 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
         yield _written_out(subject, nodes, "LayerNormalization", 17, fix, what)
 
 
-@rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
-def group_norm(subject: Subject) -> Iterator[Found]:
-    """A GroupNorm between two Reshapes becomes many layers in TensorRT, with squares in FP16.
+@rule("instancenorm-written-out", "warning", _ONNX + "InstanceNormalization.html")
+def instance_norm(subject: Subject) -> Iterator[Found]:
+    """The squares in an InstanceNorm or GroupNorm leave FP16's range for inputs of 256 and more.
 
-    TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
+    Between two Reshapes, as in a GroupNorm, InstanceNormalization computes the same. It is in every
+    opset, and one layer in TensorRT.
     """
-    version = first_reading(FIRST_OPSET["GroupNormalization"])
-    option = "" if version is None else f" --trt-version {text_of(version)}"
-    fix = f"Export with opset 18 or later, or run halfwise modernize{option}."
-    for nodes in _normalisations(subject, "GroupNormalization"):
-        yield _written_out(subject, nodes, "GroupNormalization", 18, fix)
+    fix = "Run halfwise modernize, or keep these nodes in FP32 (halfwise fix)."
+    for nodes in _normalisations(subject, "InstanceNormalization"):
+        yield _written_out(subject, nodes, "InstanceNormalization", 1, fix)
 
 
 @rule("rmsnorm-written-out", "warning", _ONNX + "RMSNormalization.html")
