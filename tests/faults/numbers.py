@@ -173,28 +173,6 @@ def integer_index(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("Gather", x, places, name="gather"))
 
 
-def _casts(first: int, *to: int) -> onnx.ModelProto:
-    s = Sketch()
-    value = s.input("x", [4], first)
-    for number, kind in enumerate(to):
-        value = s.op("Cast", value, to=kind, name=f"cast_{number}")
-    return s.proto(value)
-
-
-@fault("cast-loses", "warning", "cast_1")
-def cast_to_half_and_back(ill: bool) -> onnx.ModelProto:
-    middle = TensorProto.FLOAT16 if ill else TensorProto.FLOAT
-    return _casts(TensorProto.FLOAT, middle, TensorProto.FLOAT)
-
-
-@fault("cast-loses", "info", "cast_1")
-def integers_through_floats(ill: bool) -> onnx.ModelProto:
-    """Without the fault, a truncation, which is meant."""
-    if ill:
-        return _casts(TensorProto.INT64, TensorProto.FLOAT, TensorProto.INT64)
-    return _casts(TensorProto.FLOAT, TensorProto.INT32, TensorProto.FLOAT)
-
-
 @fault("fp64", "warning", "double")
 def double(ill: bool) -> onnx.ModelProto:
     s = Sketch()

@@ -1,4 +1,4 @@
-"""Numbers that low types cannot hold: eps, masks, weights, integers, sums; Casts that lose some."""
+"""Numbers that low types cannot hold: eps, masks, weights, integers, sums."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -430,49 +430,6 @@ def _is_cast(node: ir.Node) -> bool:
 
 def _is_floating(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_floating_point()
-
-
-_BITS = {
-    ir.DataType.DOUBLE: 53,
-    ir.DataType.FLOAT: 24,
-    ir.DataType.FLOAT16: 11,
-    ir.DataType.BFLOAT16: 8,
-    ir.DataType.INT64: 63,
-    ir.DataType.UINT64: 64,
-    ir.DataType.INT32: 31,
-    ir.DataType.UINT32: 32,
-    ir.DataType.INT16: 15,
-    ir.DataType.UINT16: 16,
-    ir.DataType.INT8: 7,
-    ir.DataType.UINT8: 8,
-}
-"""Bits of precision of a type, without the sign."""
-
-
-@rule("cast-loses", "warning", "https://onnx.ai/onnx/operators/onnx__Cast.html")
-def casts(subject: Subject) -> Iterator[Found]:
-    """A Cast to fewer bits and back loses the difference, whatever precision is chosen.
-
-    Casts of floats to integers and back do not count: they truncate on purpose.
-    """
-    for node in subject.nodes():
-        between = node.inputs[0] if _is_cast(node) else None
-        first = None if between is None else between.producer()
-        start = first.inputs[0] if first is not None and _is_cast(first) else None
-        if between is None or start is None:
-            continue
-        kinds = [value.dtype for value in (start, between, node.outputs[0])]
-        before, less, after = (0 if kind is None else _BITS.get(kind, 0) for kind in kinds)
-        if _is_floating(between) and 0 < less < min(before, after):
-            yield Found(
-                f"{name_of(start)} goes from {kinds[0]} to {kinds[1]} and then to {kinds[2]}: "
-                f"{less} bits are left",
-                "Cast it directly to the last type.",
-                node,
-                name_of(start),
-                # FP32 holds all integers up to 16.7 million.
-                "info" if less == _BITS[ir.DataType.FLOAT] and not _is_floating(start) else None,
-            )
 
 
 @rule("fp64", "warning", "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md")

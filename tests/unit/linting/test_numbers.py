@@ -109,8 +109,5 @@ def test_channels_have_a_fix_of_their_own(tmp_path):
     assert "put a Transpose before and after it" in finding.fix
 
 
-def test_casts_and_types(tmp_path):
-    assert said("cast_to_half_and_back", tmp_path) == (
-        "x goes from FLOAT to FLOAT16 and then to FLOAT: 11 bits are left"
-    )
+def test_types(tmp_path):
     assert said("double", tmp_path) == "it writes double_out in FP64, which becomes FP32"
