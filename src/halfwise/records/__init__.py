@@ -35,7 +35,6 @@ from halfwise.records.diagnosis import (
     EngineDiagnosis,
     InputComparison,
     InputDifference,
-    InputTrials,
     LeftAlone,
     Modernized,
     PreprocessingReport,
@@ -44,7 +43,6 @@ from halfwise.records.diagnosis import (
     RungName,
     Sign,
     SymptomKind,
-    TriedInputs,
 )
 from halfwise.records.engine import (
     ALIKE,
@@ -189,7 +187,7 @@ __all__ = [
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flip", "Followed", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
     "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
-    "InputTrials", "Inspection", "IntermediateNonfinite", "JudgedBatch", "KeptBy", "KeptNode",
+    "Inspection", "IntermediateNonfinite", "JudgedBatch", "KeptBy", "KeptNode",
     "Kind", "LadderRung", "Latency", "LeftAlone", "Level", "LintReport", "LogFinding", "LogNode",
     "LogReport", "MadeUp", "MetricResult", "Modernized",
     "NetworkLayer", "NodeComparison", "NodeName", "NodePrecision", "NotBatched", "Note",
@@ -202,6 +200,6 @@ __all__ = [
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
-    "TimeRatio", "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
+    "TimeRatio", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
     "WorkerInfo", "Worth", "said",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from halfwise.records.judged import FrozenSize, Verdict
+from halfwise.records.judged import FrozenSize
 from halfwise.records.planned import Decided
 from halfwise.records.record import MadeUp, NodeName, Record, Severity, Step, TensorName
 
@@ -54,7 +54,6 @@ DifferenceKind = Literal[
     "scale",
     "mean",
     "deviation",
-    "normalisation",
     "fit",
     "crop",
     "kernel",
@@ -73,7 +72,6 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     "scale": ("error", "B's values have the scale {b}, A's {a}."),
     "mean": ("error", "B's values have the mean {b} taken off, A's {a}."),
     "deviation": ("error", "B's values are divided by the deviation {b}, A's by {a}."),
-    "normalisation": ("error", "B is normalised {b}, A {a}."),
     "kernel": ("warning", "Images are resized with different kernels: {b} in B, {a} in A."),
     "resampling": (
         "warning",
@@ -101,7 +99,6 @@ class InputDifference(Record):
     Attributes:
         kind: Its kind. "resampling": fine detail, where no raw images name the kernel; "fit": how
             the image is fitted to its frame (stretched, letterboxed, sized), or another image;
-            "normalisation": by each image's own mean and deviation, which only `diagnose` tries;
             "values": anything not explained by the others.
         severity: "error" changes what the model sees, "warning" changes it only slightly, "info" is
             only how arrays are stored.
@@ -182,48 +179,6 @@ class PreprocessingReport(Record):
         return all(d.severity == "info" for each in self.inputs for d in each.differences)
 
 
-class TriedInputs(Record):
-    """A change of the inputs that was tried, in case the framework applied it.
-
-    Attributes:
-        differences: What the framework's inputs (B) would do differently from the samples (A).
-        error: Largest RMS error of an output on a sample, relative to the RMS of that output over
-            all samples.
-    """
-
-    differences: tuple[InputDifference, ...]
-    error: float
-
-
-class InputTrials(Record):
-    """Changes of the inputs that were tried because the outputs differ from the framework's.
-
-    Attributes:
-        planned: Number of changes planned.
-        tried: Number of changes run: fewer if time ran out.
-        kinds: Kinds of differences among those run.
-        limit: The error up to which outputs match.
-        before: The error without a change, as in `TriedInputs`.
-        best: The change with which all outputs of all samples match; if there is none, the one that
-            came closest on the single sample on which all were tried. None if none came close.
-        matches: Whether everything matches with `best`, on enough numbers to rule out chance.
-        also: Number of other changes that match.
-        shown_by: Samples whose outputs were beyond the limit before and match now.
-        numbers: Number of independent output values that became right.
-    """
-
-    planned: int
-    tried: int
-    kinds: tuple[DifferenceKind, ...]
-    limit: float
-    before: float
-    best: TriedInputs | None
-    matches: bool
-    also: int = 0
-    shown_by: int = 0
-    numbers: int = 0
-
-
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]
 
 
@@ -254,7 +209,6 @@ class Rung(Record):
         evidence: The evidence for it.
         advice: What to do.
         overflows: Whether nodes at fault are certain to exceed the low format's range.
-        inputs: What was tried on the inputs, if the outputs differ from the framework's.
         frozen: The size from the export that the model insists on; None if that is not the cause.
         engine: Where an engine is wrong; None if that is not the cause.
         decided: Decisions that cause most of the error; None if that was not checked or shown.
@@ -270,7 +224,6 @@ class Rung(Record):
     advice: tuple[Step, ...] = ()
     overflows: bool = False
     frozen: FrozenSize | None = None
-    inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
     decided: Decided | None = None
 
@@ -283,23 +236,20 @@ class Rewriting(Record):
         output: The tensor that it computes.
         removed: Nodes removed.
         added: Nodes added.
-        error: Largest error relative to the largest magnitude, of this tensor alone: on the inputs,
-            and on random numbers at two sizes of every dynamic axis if these nodes can run alone.
     """
 
     op: str
     output: TensorName
     removed: tuple[NodeName, ...]
     added: tuple[NodeName, ...]
-    error: float
 
 
 class LeftAlone(Record):
     """Nodes that resemble one operator but were left as they are.
 
     Attributes:
-        op: The operator; "normalisation" if it is unknown which.
-        nodes: The nodes, or the node by which they were found.
+        op: The operator.
+        nodes: The nodes.
         reason: Why.
     """
 
@@ -315,10 +265,9 @@ class Modernized(Record):
         model: Source of the model.
         opset: Version of its default operator set.
         new_opset: That of the new model.
-        target: What must be able to read the new model, and how that was determined.
+        target: What must be able to read the new model.
         rewritings: Rewritings that were kept.
         left: What was left as it was, or undone.
-        folded: Nodes that computed constants and were removed.
         names: New node names by old name, for nodes removed or renamed; empty if nothing replaces
             them.
         nodes: Number of nodes before.
@@ -328,9 +277,6 @@ class Modernized(Record):
         made_up: Inputs that look generated; empty for random ones.
         error: Largest error of an output relative to its largest magnitude, on these samples, in
             FP32.
-        fp16_before: Verdict on the model with everything in FP16, by emulation; None on inputs that
-            are not real, unless they are accepted.
-        fp16_after: Verdict on the new model, likewise.
         notes: Remarks.
     """
 
@@ -340,7 +286,6 @@ class Modernized(Record):
     target: str
     rewritings: tuple[Rewriting, ...]
     left: tuple[LeftAlone, ...]
-    folded: tuple[NodeName, ...]
     names: dict[NodeName, tuple[NodeName, ...]]
     nodes: int
     new_nodes: int
@@ -348,6 +293,4 @@ class Modernized(Record):
     real: bool
     made_up: tuple[MadeUp, ...] = ()
     error: float
-    fp16_before: Verdict | None = None
-    fp16_after: Verdict | None = None
     notes: tuple[str, ...] = ()
