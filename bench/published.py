@@ -20,6 +20,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from bench.expected import photos
 from bench.peers.environments import cache_folder
 from bench.runs import ROOT
 
@@ -49,17 +50,6 @@ class Published:
     wheel: str
     member: str
     samples: Callable[[Path], list[dict[str, Array]]]
-
-
-def photos() -> list[Any]:
-    """Return scikit-learn's two photos, u8[427, 640, 3].
-
-    Raises:
-        ImportError: scikit-learn or Pillow is missing.
-    """
-    from sklearn.datasets import load_sample_images  # noqa: PLC0415 - may be missing
-
-    return list(load_sample_images().images)
 
 
 def fetched() -> Path:

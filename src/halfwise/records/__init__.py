@@ -35,6 +35,7 @@ from halfwise.records.diagnosis import (
     EngineDiagnosis,
     InputComparison,
     InputDifference,
+    InputTrials,
     LeftAlone,
     Modernized,
     PreprocessingReport,
@@ -43,6 +44,7 @@ from halfwise.records.diagnosis import (
     RungName,
     Sign,
     SymptomKind,
+    TriedInputs,
 )
 from halfwise.records.engine import (
     ALIKE,
@@ -187,7 +189,7 @@ __all__ = [
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flip", "Followed", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
     "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
-    "Inspection", "IntermediateNonfinite", "JudgedBatch", "KeptBy", "KeptNode",
+    "InputTrials", "Inspection", "IntermediateNonfinite", "JudgedBatch", "KeptBy", "KeptNode",
     "Kind", "LadderRung", "Latency", "LeftAlone", "Level", "LintReport", "LogFinding", "LogNode",
     "LogReport", "MadeUp", "MetricResult", "Modernized",
     "NetworkLayer", "NodeComparison", "NodeName", "NodePrecision", "NotBatched", "Note",
@@ -200,6 +202,6 @@ __all__ = [
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
-    "TimeRatio", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
+    "TimeRatio", "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
     "WorkerInfo", "Worth", "said",
 ]  # fmt: skip
