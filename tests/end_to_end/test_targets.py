@@ -156,6 +156,7 @@ def test_nothing_is_kept_where_fp16_alone_is_asked_for(fix, make):
     ended = fix(make(), "--only", "fp16")
     assert ended.code == 0, ended.out
     assert ended.kept == set()
+    assert ended.record["accumulate"] == "fp16"
     assert ended.record["plan"]["repairs"]
 
 
