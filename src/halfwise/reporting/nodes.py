@@ -2,21 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from halfwise.records import (
-    EngineLayer,
     Followed,
-    Growth,
-    Guard,
-    KeptNode,
     NodeName,
-    NodePrecision,
-    Observation,
     Observations,
     Plan,
     PrecisionProof,
-    Repair,
     Run,
 )
 from halfwise.reporting.causes import DONE, faults
@@ -35,7 +28,7 @@ from halfwise.reporting.remarks import in_words, stated
 from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.reporting.words import WORDS as ALL_WORDS
 from halfwise.reporting.words import say
-from halfwise.wording import everything_low, filled, listed, number, ratio, sentence, shorten
+from halfwise.wording import everything_low, filled, listed, number, sentence, shorten
 
 _LAST = ("spare", "effect", "unknown")
 """Reasons that come last, as they say least."""
@@ -137,9 +130,7 @@ def _within(run: Run, plan: Plan) -> dict[str, object]:
 
 def low_name(run: Run) -> str:
     """Return what is low in the model that everything is compared with."""
-    plan = run.plan or run.worth
-    low = plan.low if plan is not None else None
-    return f"everything in {low.upper()}" if low else "everything low"
+    return f"everything in {run.low.upper()}" if run.low else "everything low"
 
 
 def mended(plan: Plan) -> str:
@@ -199,71 +190,43 @@ def _origin(followed: Followed, run: Run) -> str:
     return say("trouble", "unknown", {**dict(followed), "several": several})
 
 
-@dataclass
-class NodeFacts:
-    """What is known of a node.
+def told_of_nodes(
+    run: Run, observations: Observations | None
+) -> Mapping[NodeName, Sequence[tuple[str, str]]]:
+    """Return what is planned, suspected and found of each node, as pairs of a kind and words.
 
-    Attributes:
-        kept: Why it is kept; None if it is not.
-        carried: Whether it only moves data between kept nodes.
-        pinned: Why it must be FP32; "" if it need not be.
-        lowered: The rule that lowers it; "" for none.
-        int8: Whether it reads its inputs through Q and DQ.
-        growth: The error after it.
-        seen: The largest of its tensors.
-        nonfinite: Its values that are not finite.
-        guards: What is suspected of it.
-        faults: What was found at it, as sentences.
-        repairs: Repairs of it.
-        engine: Its precision in the engine.
-        layers: Its layers in the engine.
+    The kinds are "kept", "reason", "suspected", "found" and "repaired".
     """
-
-    kept: KeptNode | None = None
-    carried: bool = False
-    pinned: str = ""
-    lowered: str = ""
-    int8: bool = False
-    growth: Growth | None = None
-    seen: Observation | None = None
-    nonfinite: int = 0
-    guards: list[Guard] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    repairs: list[Repair] = field(default_factory=list)
-    engine: NodePrecision | None = None
-    layers: list[EngineLayer] = field(default_factory=list)
+    told: defaultdict[NodeName, list[tuple[str, str]]] = defaultdict(list)
+    for node, kind, text in _told(in_words(run), observations):
+        told[node].append((kind, sentence(text)))
+    return told
 
 
-def node_facts(run: Run, observations: Observations | None) -> Mapping[NodeName, NodeFacts]:
-    """Return what is known of each node by name; of others, nothing is."""
-    run = in_words(run)
-    facts: defaultdict[NodeName, NodeFacts] = defaultdict(NodeFacts)
-    _plan_facts(run.plan, facts)
-    for growth in run.growth:
-        facts[growth.node].growth = growth
+def _told(run: Run, observations: Observations | None) -> Iterator[tuple[NodeName, str, str]]:
+    because = set[tuple[NodeName, str | None]]()
+    if (plan := run.plan) is not None:
+        for kept in (*plan.left_out, *plan.keep):
+            because.add((kept.node, kept.guard))
+            yield kept.node, "kept", WORDS[kept.precision]
+            yield kept.node, "reason", kept.reason
+        yield from ((n, "reason", say("of a node", "carried")) for n in plan.data_movement)
+        yield from ((n, "reason", say("of a node", "int8")) for n in plan.int8)
+        for pinned in plan.unsupported:
+            yield pinned.node, "reason", say("of a node", "pinned", pinned)
+        for node, rule in plan.lowered.items():
+            yield node, "reason", say("of a node", "lowered", {"rule": rule})
+    # The suspicion for which a node is kept is its reason.
     for guard in run.guards:
-        facts[guard.node].guards.append(guard)
+        if (guard.node, guard.kind) not in because:
+            yield guard.node, "suspected", guard.message
     for group in faults(run, observations):
-        for one in group.found:
-            if one.node is not None:
-                facts[one.node].faults.append(one.text or group.title)
-    _seen_facts(observations, facts)
-    proof = engine_proof(run)
-    for precision in proof.nodes if proof is not None else ():
-        facts[precision.node].engine = precision
-    for made in proof.layers if proof is not None else ():
-        for name in made.nodes:
-            facts[name].layers.append(made)
-    return facts
-
-
-def _seen_facts(observations: Observations | None, facts: Mapping[NodeName, NodeFacts]) -> None:
-    for seen in observations.tensors if observations is not None else ():
-        if seen.producer is not None:
-            node = facts[seen.producer]
-            node.nonfinite += seen.nonfinite
-            if node.seen is None or node.seen.absmax < seen.absmax:
-                node.seen = seen
+        at = ((one.node, one.text) for one in group.found)
+        yield from ((node, "found", text or group.title) for node, text in at if node is not None)
+    for repair in () if plan is None else plan.repairs:
+        formula = f": {repair.identity}" if repair.identity else ""
+        words = f"{repair.rule}, {DONE[repair.rule]}{formula}"
+        yield from ((node, "repaired", words) for node in repair.nodes)
 
 
 def grown_with(run: Run) -> str:
@@ -274,24 +237,6 @@ def grown_with(run: Run) -> str:
         "unrepaired": run.followed is None and run.plan is not None and bool(run.plan.repairs),
     }
     return say("trouble", "grown", facts)
-
-
-def _plan_facts(plan: Plan | None, facts: Mapping[NodeName, NodeFacts]) -> None:
-    if plan is None:
-        return
-    for kept in (*plan.left_out, *plan.keep):
-        facts[kept.node].kept = kept
-    for name in plan.data_movement:
-        facts[name].carried = True
-    for unsupported in plan.unsupported:
-        facts[unsupported.node].pinned = unsupported.reason
-    for name, rule in plan.lowered.items():
-        facts[name].lowered = rule
-    for name in plan.int8:
-        facts[name].int8 = True
-    for repair in plan.repairs:
-        for name in repair.nodes:
-            facts[name].repairs.append(repair)
 
 
 def engine_proof(run: Run) -> PrecisionProof | None:
@@ -315,27 +260,3 @@ def type_words(op: str, read: Sequence[str], written: Sequence[str]) -> str:
         if op == "Cast" and read and results
         else results
     )
-
-
-def planned_words(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Yield what is planned and suspected for a node, each under a key that occurs once."""
-    seen = Counter[str]()
-    for key, text in _planned(facts):
-        seen[key] += 1
-        yield key if seen[key] == 1 else f"{key}-{seen[key]}", sentence(text)
-
-
-def _planned(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    if (kept := facts.kept) is not None:
-        yield "kept", WORDS[kept.precision]
-        yield "reason", kept.reason
-        if kept.error_without is not None:
-            yield "error-if-lowered", f"{ratio(kept.error_without)} what the search allows"
-    for fact in ("carried", "pinned", "lowered", "int8"):
-        if getattr(facts, fact):
-            yield "reason", say("of a node", fact, {fact: getattr(facts, fact)})
-    yield from (("suspected", guard.message) for guard in facts.guards)
-    yield from (("found", fault) for fault in facts.faults)
-    for repair in facts.repairs:
-        formula = f": {repair.identity}" if repair.identity else ""
-        yield "repaired", f"{repair.rule}, {DONE[repair.rule]}{formula}"

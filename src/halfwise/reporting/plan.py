@@ -198,9 +198,9 @@ def int8_lines(run: Run) -> Iterator[str]:
 
 
 def curve_table(run: Run) -> Table | None:
-    """Return the plans to choose from; None if none has scores."""
+    """Return the plans to choose from; None without any."""
     curve = run.curve
-    if curve is None or not any(curve.points[place].scores for place in curve.front):
+    if curve is None or not curve.front:
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
     rows = [

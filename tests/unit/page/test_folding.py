@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.graph import MOST_INSIDE, Folding, fold, passing
+from halfwise.page.graph import MOST_INSIDE, Folding, fold
 from halfwise.records import Graph
 from tests.unit.page.graphs import Line, block, sketched, stacked
 
@@ -73,25 +73,12 @@ def test_the_first_scopes_of_a_name_are_boxes(count: int, inmost: str) -> None:
     assert fold(sketched(lines)).boxes[-1].label == inmost
 
 
-def test_passing_tensors_are_counted() -> None:
-    lines = [("a", "Relu", ["x"]), ("b", "Relu", ["a"]), ("c", "Add", ["a", "b"])]
-    assert passing(sketched([*lines, ("d", "Relu", ["c"])]))[:4] == [0, 1, 2, 1]
-
-
-def test_what_is_flat_is_cut_where_few_tensors_pass() -> None:
-    lines: list[Line] = []
-    before = "x"
-    for i in range(3000):
-        # Ten nodes that all read the first of them, then a single tensor.
-        reads = [before] if i % 10 == 0 else [lines[i - i % 10][0], lines[-1][0]]
-        lines.append((f"n{i}", f"Op{i}", reads))
-        before = lines[-1][0]
-    graph = sketched(lines)
-    folding, counts = fold(graph), passing(graph)
-    assert max(inside(folding).values()) <= MOST_INSIDE
-    firsts = {place: i for i, place in reversed(list(enumerate(folding.places)))}
-    assert max(counts) == 2
-    assert all(counts[first] <= 1 for first in firsts.values())
+def test_what_is_flat_is_cut_into_stretches() -> None:
+    folding = fold(sketched([(f"n{i}", f"Op{i}", ["x"]) for i in range(3000)]))
+    counts = inside(folding)
+    assert max(counts.values()) <= MOST_INSIDE
+    assert min(counts.values()) >= 2
+    assert list(folding.places) == sorted(folding.places)
 
 
 def test_a_body_is_with_the_node_that_has_it() -> None:

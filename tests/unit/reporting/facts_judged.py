@@ -558,8 +558,8 @@ def of_node() -> Iterator[str]:
         ),
         guards=(runs.guard("/a"),),
     )
-    for node, facts in nodes.node_facts(made, None).items():
-        yield from (f"{node} {key}: {words}" for key, words in nodes.planned_words(facts))
+    for node, told in nodes.told_of_nodes(made, None).items():
+        yield from (f"{node} {key}: {words}" for key, words in told)
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=A, elements=2)
     for elements in (1, 2):
         each = inside.model_copy(update={"elements": elements})
@@ -568,8 +568,8 @@ def of_node() -> Iterator[str]:
             failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,
         )
         yield from _causes(runs.verification(verdict=verdict))
-    for facts in nodes.node_facts(runs.verification(verdict=verdict), None).values():
-        yield from (f"a {key}: {words}" for key, words in nodes.planned_words(facts))
+    for told in nodes.told_of_nodes(runs.verification(verdict=verdict), None).values():
+        yield from (f"a {key}: {words}" for key, words in told)
     bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)
     kernel = Cause(kind="kernel", builds=(3,), nodes=(A,))
     fixed = runs.run(plan=runs.plan((bare,)), engines=engines(causes=(kernel,)))
