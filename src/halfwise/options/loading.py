@@ -220,7 +220,6 @@ def load_case(
         real=real,
         made_up=made_up,
         stored=stored,
-        previews=not data.no_previews,
         aside=aside,
     )
     return case if whole else with_settled_metric(case, runtime)

@@ -37,8 +37,6 @@ def test_every_fourth_sample_is_held_out(ill):
     np.testing.assert_array_equal(case.heldout[1]["x"], ill.inputs["x"][7])
     assert "6 samples to search on, 2 held out" in notes_of(case)
     assert case.real
-    assert case.previews
-    assert not load(ill, no_previews=True).previews
 
 
 def test_without_a_split_all_are_for_calibration(ill):

@@ -81,6 +81,6 @@ def test_a_plan_that_passes_although_it_overflows_within_the_headroom_is_told():
     assert overflowing(run()) == ""
 
 
-def test_without_scores_there_is_no_table():
+def test_without_plans_there_is_no_table():
     assert curve_table(run()) is None
-    assert curve_table(run(curve=curve(point("", 1.0, 0.5)))) is None
+    assert curve_table(run(curve=curve(point("", 1.0, 0.5), front=()))) is None
