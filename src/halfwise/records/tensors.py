@@ -165,13 +165,11 @@ class Growth(Record):
 
     Attributes:
         node: The node that produces the tensor.
-        depth: Longest path from an input, in nodes.
         error: RMS(error) / RMS(reference) on one sample; inf if non-finite values appear.
         inherited: Largest `error` among the node's inputs.
     """
 
     node: NodeName
-    depth: int
     error: float
     inherited: float
 

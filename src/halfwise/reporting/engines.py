@@ -48,7 +48,6 @@ from halfwise.wording import (
     clean,
     count,
     dimensions,
-    fixed,
     listed,
     mebibytes,
     number,
@@ -166,10 +165,6 @@ def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
 
 def _total(layers: Sequence[EngineLayer]) -> float:
     return sum(layer.milliseconds or 0.0 for layer in layers)
-
-
-_LOW = ("FP16", "BF16")
-"""Names of engines with nothing kept, which others are timed against."""
 
 
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
@@ -347,28 +342,21 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
         what: Title of the first column.
         rows: Name, whether it passed, and the engine if there is one.
     """
-    results = [result for _, _, result in rows if result is not None]
-    plain = next((r for r in results if r.name in _LOW and r.latency is not None), None)
-    base = plain.latency.median_ms if plain is not None and plain.latency is not None else 0.0
-    metrics = (heading_of(r.verdict.metric) for r in results if r.verdict and r.verdict.metric)
+    verdicts = (row.verdict for _, _, row in rows if row is not None)
+    heading = next((heading_of(v.metric) for v in verdicts if v and v.metric), "")
 
-    def error(measure: str) -> Callable[[ResultRow], str]:
-        return lambda row: (
-            number(largest(row[2].verdict, measure)) if row[2] and row[2].verdict else ""
-        )
-
-    def time(field: str) -> Callable[[ResultRow], str]:
-        return lambda row: (
-            number(getattr(row[2].latency, field)) if row[2] and row[2].latency else ""
-        )
+    def error(row: ResultRow) -> str:
+        verdict = None if row[2] is None else row[2].verdict
+        return "" if verdict is None else number(largest(verdict, "max_abs"))
 
     def metric(row: ResultRow) -> str:
         verdict = None if row[2] is None else row[2].verdict
         return "; ".join(values_of(verdict.metric)) if verdict and verdict.metric else ""
 
-    def over(row: ResultRow) -> str:
-        latency = None if row[2] is None else row[2].latency
-        return fixed(latency.median_ms / base, 2) if latency is not None and base else ""
+    def time(field: str) -> Callable[[ResultRow], str]:
+        return lambda row: (
+            number(getattr(row[2].latency, field)) if row[2] and row[2].latency else ""
+        )
 
     def size(row: ResultRow) -> str:
         return mebibytes(row[2].build.engine.bytes) if row[2] and row[2].build.engine else ""
@@ -379,12 +367,10 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
         [
             (Column(what), lambda row: row[0]),
             (Column("passed"), lambda row: row[1]),
-            (Column("max error", "right"), error("max_abs")),
-            (Column("mean", "right", minor=True), error("mean_abs")),
-            (Column(next(metrics, ""), "right"), metric),
+            (Column("max error", "right"), error),
+            (Column(heading, "right"), metric),
             (Column("ms", "right"), time("median_ms")),
             (Column("p99 ms", "right", minor=True), time("p99_ms")),
-            (Column(f"ms ÷ {plain.name if plain else ''}", "right"), over),
             (Column("MiB", "right", minor=True), size),
         ],
     )

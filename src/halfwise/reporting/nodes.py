@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from halfwise.records import (
     Followed,
@@ -34,56 +33,37 @@ _LAST = ("spare", "effect", "unknown")
 """Reasons that come last, as they say least."""
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Nodes that are kept for one reason.
-
-    Attributes:
-        why: The reason, as a clause.
-        sure: Whether numbers make it certain, or it is no suspicion.
-        ops: How many nodes there are, by operator.
-    """
-
-    why: str
-    sure: bool
-    ops: Counter[str]
-
-
-def kept_for(run: Run) -> tuple[Kept, ...]:
-    """Return the reasons for which nodes are kept, most nodes first; what says least comes last."""
-    keep, certain = (
-        run.plan.keep if run.plan else (),
-        {g.kind for g in run.guards if g.severity >= 1},
-    )
-    kinds: dict[Reason, Counter[str]] = {}
-    for kept in keep:
-        kinds.setdefault(reason_of(kept, run.followed), Counter())[shorten(kept.op, 20)] += 1
-    chosen = run.search is not None and any(s.kind == "chosen" for s in run.search.remarks)
-    own, names = ALL_WORDS["cause"], followed_names(run.followed)
-
-    def told(reason: Reason) -> Kept:
-        key = "rule-chosen" if reason == "rule" and chosen else reason
-        why = filled(own[key], names) if key in own else CAUSES[reason]
-        return Kept(why, key in own or reason in certain, kinds[reason])
-
-    return tuple(map(told, sorted(kinds, key=lambda r: (r in _LAST, -kinds[r].total()))))
-
-
 def reason_line(run: Run) -> str:
-    """Return why nodes are kept, in one sentence; "" if none is."""
-    causes, keep, low = kept_for(run), run.plan.keep if run.plan else (), run.baseline
+    """Return why nodes are kept, most first, in one sentence; "" if none is."""
+    keep, low = run.plan.keep if run.plan else (), run.baseline
     if keep and low is not None and low.within and all(k.kept_by == "rule" for k in keep):
         return say("trouble", "rules", {"nodes": len(keep)})
-    some = (f"{'' if one.sure else 'perhaps '}{one.why} ({one.ops.total()})" for one in causes)
-    nodes = sum(one.ops.total() for one in causes)
-    facts = {"nodes": nodes, "why": "; ".join(some)}
-    return sentence(say("trouble", "kept", facts)) if causes else ""
+    reasons = Counter(reason_of(kept, run.followed) for kept in keep)
+    chosen = run.search is not None and any(s.kind == "chosen" for s in run.search.remarks)
+    certain = {guard.kind for guard in run.guards if guard.severity >= 1}
+    own, names = ALL_WORDS["cause"], followed_names(run.followed)
+
+    def told(reason: Reason) -> str:
+        key = "rule-chosen" if reason == "rule" and chosen else reason
+        if key in own:
+            return filled(own[key], names)
+        return f"{'' if reason in certain else 'perhaps '}{CAUSES[reason]}"
+
+    some = (
+        f"{told(one)} ({reasons[one]})"
+        for one in sorted(reasons, key=lambda r: (r in _LAST, -reasons[r]))
+    )
+    return (
+        sentence(say("trouble", "kept", {"nodes": len(keep), "why": "; ".join(some)}))
+        if keep
+        else ""
+    )
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
-    """Return what is wrong with everything low, and why nodes are kept; None if unknown.
+    """Return what is wrong with everything low, and usual fixes; None if unknown.
 
-    `brief`: without causes, usual fixes and what is not finite inside.
+    `brief`: without fixes and what is not finite inside.
     """
     plan, low = run.plan, run.baseline
     if low is None or plan is None:
@@ -93,39 +73,25 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     }
     facts |= {"candidates": plan.candidates} if plan.unsupported else {}
     title = say("trouble", "title", facts)
-    more = () if brief else (*map(_cause, kept_for(run)), *_usual_fixes(run))
+    more = () if brief else tuple(_usual_fixes(run))
     if low.within:
         return Lines(title, (say("trouble", "within", _within(run, plan)), *more))
     inside = () if brief else tuple(non_finite(low))
     return Lines(title, (*first_of(stated(low.failures)), *inside, *more))
 
 
-def _cause(kept: Kept) -> str:
-    most = ", ".join(f"{quantity} {op}" for op, quantity in kept.ops.most_common(4))
-    facts = {"sure": kept.sure, "why": kept.why, "nodes": kept.ops.total(), "most": most}
-    return say("trouble", "cause", {**facts, "others": len(kept.ops) > 4})
-
-
 def _within(run: Run, plan: Plan) -> dict[str, object]:
     """Return what is known of a model with everything low whose outputs are within tolerance."""
     guards = {kept.guard for kept in plan.keep}
-    facts: dict[str, object] = {
+    if seen := next((r for r in plan.remarks if r.kind == "seen-only"), None):
+        return {"only": True, **seen.numbers}
+    return {
+        "infinite": "infinite" in guards,
+        "beyond": run.headroom if "headroom" in guards else None,
+        "repaired": bool(plan.repairs),
         "searched": any(kept.kept_by == "search" for kept in plan.keep),
         "sums": sums_wide(run.verdict),
-        "heldout": len(run.verdict.samples),
-        "joined": bool(run.search and run.search.joined),
     }
-    if seen := next((r for r in plan.remarks if r.kind == "seen-only"), None):
-        return facts | {"only": True, **seen.numbers}
-    if "infinite" in guards:
-        return facts | {"infinite": True}
-    if "headroom" in guards:
-        return facts | {"beyond": run.headroom}
-    if plan.repairs and not facts["searched"]:
-        facts |= {"repaired": True}
-        if run.search is not None and any((r.before or 0.0) > 1 for r in plan.repairs):
-            facts |= {"only": True, "margin": run.search.tolerance_factor, "headroom": run.headroom}
-    return facts
 
 
 def low_name(run: Run) -> str:

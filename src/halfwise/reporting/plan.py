@@ -50,9 +50,7 @@ def kept_table(run: Run) -> Table | None:
     shown = sorted(groups.values(), key=lambda g: (g[0].guard is None, not g[0].unknown))
     rows = tuple(_kept_row(group, run.guards) for group in shown)
     columns = (Column("node"), Column("why"), Column("without it", "right", minor=True))
-    hidden = sum(len(group) for group in shown[MOST_ROWS:])
-    rest = (f"and {hidden} more", "see run.json", "")
-    return Table(title, columns, rows, most=MOST_ROWS, rest=rest)
+    return Table(title, columns, rows, most=MOST_ROWS)
 
 
 def _types(keep: Sequence[KeptNode]) -> str:

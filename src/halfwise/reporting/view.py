@@ -298,7 +298,7 @@ def error_table(run: Run) -> Table | None:
     minor = ("SNR dB", "cosine", "non-finite")
     right = (Column(figure, "right", minor=figure in minor) for figure in figures)
     columns = (Column("output", width=28), Column("model"), *right)
-    table = Table("Error against FP32", columns, rows, most=MOST_ROWS, grouped=True)
+    table = Table("Error against FP32", columns, rows, most=2 * MOST_ROWS)
     return table.without_empty_columns() if rows else None
 
 

@@ -95,8 +95,7 @@ FOLLOWED: tuple[dict[str, Any], ...] = (
 
 def errors() -> Iterator[str]:
     growth = tuple(
-        records.Growth(node=NodeName(f"/{i}"), depth=i, error=i / 100, inherited=0.0)
-        for i in range(7)
+        records.Growth(node=NodeName(f"/{i}"), error=i / 100, inherited=0.0) for i in range(7)
     )
     for found in FOLLOWED:
         made = runs.run(followed=followed_by(**found), growth=growth)
@@ -263,9 +262,7 @@ def within() -> Iterator[str]:
         {"plan": ruled, "search": chosen},
         {"plan": runs.plan((runs.kept("/a", guard="mask"),)), "guards": (mild,)},
     ):
-        found = nodes.trouble(runs.run(**changed))
-        assert found is not None
-        yield found.lines[2]
+        yield nodes.reason_line(runs.run(**changed))
 
 
 def _remarks(run: Run) -> Iterable[str]:

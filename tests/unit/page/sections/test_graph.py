@@ -49,7 +49,7 @@ def test_what_is_known_of_nodes_stands_at_their_places() -> None:
         RunEvidence(graph=SHOWN),
         plan=found,
         guards=(guard(ACT),),
-        growth=(Growth(node=ACT, depth=2, error=float("inf"), inherited=0.5),),
+        growth=(Growth(node=ACT, error=float("inf"), inherited=0.5),),
     )
     up, act = (data["facts"][str(data["names"].index(name))] for name in (UP, ACT))
     assert up == {"told": [["kept", "FP32"], ["reason", "Why."]]}
