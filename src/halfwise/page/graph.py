@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from halfwise.page.data import Data, Section, Stored
 from halfwise.records import Graph, NodeName, PrecisionProof
-from halfwise.reporting.nodes import TYPES, engine_proof, grown_with, told_of_nodes, type_words
+from halfwise.reporting.causes import TYPES, engine_proof, grown_with, told_of_nodes, type_words
 from halfwise.wording import WIDEST_NAME
 
 MOST_INSIDE = 36

@@ -1,20 +1,17 @@
 """The sections of the page, in its order."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from halfwise.page.data import Data, Section, Stored
 from halfwise.page.graph import graph
 from halfwise.records import NodeName, Observation, Run, RunEvidence, Source, TensorName
-from halfwise.reporting.causes import LABELS, Causes
+from halfwise.reporting.causes import LABELS, Causes, engine_proof
 from halfwise.reporting.causes import causes as groups_of
-from halfwise.reporting.engines import WORDS, proof_parts
-from halfwise.reporting.guards import CAUSES
-from halfwise.reporting.inspection import given_parts
-from halfwise.reporting.nodes import engine_proof
+from halfwise.reporting.engines import PRECISIONS, given_parts, proof_parts
 from halfwise.reporting.parts import Column, Lines, Table, known, present, table_of
 from halfwise.reporting.plan import curve_table
-from halfwise.reporting.remarks import in_words
+from halfwise.reporting.remarks import CAUSES, in_words
 from halfwise.reporting.rungs import ladder_table
 from halfwise.reporting.steps import note_text, step_text
 from halfwise.reporting.strip import as_svg, strip
@@ -144,7 +141,7 @@ def kept(stored: Stored) -> Section | None:
         [
             (Column("node"), lambda node: clean(node.node)),
             (Column("operator", minor=True), lambda node: clean(node.op)),
-            (Column("in"), lambda node: WORDS[node.precision]),
+            (Column("in"), lambda node: PRECISIONS[node.precision]),
             (Column("why"), lambda n: capital(CAUSES[n.guard]) if n.guard else clean(n.reason)),
             (
                 Column("error without it, × limit", "right"),
@@ -193,26 +190,28 @@ def engine(stored: Stored) -> Section | None:
 
 def provenance(stored: Stored) -> Section:
     """Return the section of versions, hashes, options and inputs."""
-    named = ((name, [*map(clean, filter(None, values))]) for name, values in facts(stored.run))
-    shown = [(name, values) for name, values in named if values]
+    named = {n: [*map(clean, filter(None, values))] for n, values in facts(stored.run).items()}
+    shown = [(name, values) for name, values in named.items() if values]
     return Section("provenance", "Provenance", template="provenance.html", facts=shown)
 
 
-def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield names and their facts."""
+def facts(run: Run) -> Mapping[str, Sequence[str]]:
+    """Return what is needed to repeat a run, by name."""
     origin = run.provenance
-    yield "command", (origin.command or run.kind,)
-    yield "date", (origin.date,)
-    yield "model", (origin.model,)
-    yield "candidate", (origin.candidate,)
-    yield "SHA-256 of the model", (origin.model_sha256,)
-    yield "folder", (origin.folder,)
-    yield "inputs", (origin.data or "",)
-    yield "SHA-256 of the inputs", (origin.inputs_sha256,)
-    yield "read as", tuple(map(note_text, origin.notes))
-    yield "options", tuple(f"{name} = {value}" for name, value in origin.options.items())
-    yield "device", (f"{origin.device}, {origin.platform}",)
-    yield "versions", (" · ".join(f"{name} {number}" for name, number in origin.versions.items()),)
+    return {
+        "command": [origin.command or run.kind],
+        "date": [origin.date],
+        "model": [origin.model],
+        "candidate": [origin.candidate],
+        "SHA-256 of the model": [origin.model_sha256],
+        "folder": [origin.folder],
+        "inputs": [origin.data or ""],
+        "SHA-256 of the inputs": [origin.inputs_sha256],
+        "read as": [*map(note_text, origin.notes)],
+        "options": [f"{name} = {value}" for name, value in origin.options.items()],
+        "device": [f"{origin.device}, {origin.platform}"],
+        "versions": [" · ".join(f"{name} {number}" for name, number in origin.versions.items())],
+    }
 
 
 SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (

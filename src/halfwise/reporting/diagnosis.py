@@ -16,7 +16,6 @@ from halfwise.records import (
     Rung,
     Sign,
 )
-from halfwise.reporting.guards import flipped
 from halfwise.reporting.parts import (
     Column,
     Columns,
@@ -30,7 +29,7 @@ from halfwise.reporting.parts import (
     present,
     table_of,
 )
-from halfwise.reporting.remarks import stated
+from halfwise.reporting.remarks import flipped, stated
 from halfwise.reporting.steps import steps_told
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import MOST_ROWS, clean, count, listed, number, sentence, shorten, stopped

@@ -1,12 +1,174 @@
-"""Words for what was decided: why verdicts fail, and remarks on a plan and its search."""
+"""Words for what was decided: failures, suspicions, why nodes are kept, remarks on a plan."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, isfinite
 from typing import Literal, TypeVar
 
-from halfwise.records import Failure, JudgedBatch, KeptNode, Remark, Run, Search, Verdict
-from halfwise.reporting.guards import explained, worded
-from halfwise.reporting.words import say
-from halfwise.wording import capital, everything_low, sentence, stopped
+from halfwise.records import (
+    Decided,
+    Failure,
+    Followed,
+    Guard,
+    GuardKind,
+    JudgedBatch,
+    KeptNode,
+    NodeName,
+    Origin,
+    Remark,
+    Run,
+    Search,
+    Verdict,
+)
+from halfwise.records.planned import Because
+from halfwise.reporting.words import WORDS, say
+from halfwise.wording import capital, everything_low, listed, number, sentence, shorten, stopped
+
+
+def flipped(decided: Decided, allowed: str) -> str:
+    """Return which decisions change, and the effect of the reference's; `allowed`: of the error."""
+    read = decided.read if decided.read and isfinite(decided.read) else None
+    nodes = tuple(flip.node for flip in decided.flips)
+    flips = {
+        "elements": sum(flip.elements for flip in decided.flips),
+        "of": sum(flip.of for flip in decided.flips),
+    }
+    return say(
+        "kept",
+        "flipped",
+        {**dict(decided), **flips, "nodes": nodes, "read": read, "allowed": allowed},
+    )
+
+
+def followed_over(metric: str | None) -> str:
+    """Return the unit of errors that a run follows; `metric` is its metric, or None."""
+    return "what the search allows" if metric is None else "the default tolerance"
+
+
+def appears(origin: Origin) -> str:
+    """Return the verb for the error at an origin: it starts there, or grows there."""
+    return "starts" if origin.read is None else "grows"
+
+
+_SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
+"""Guards that rest on what was seen in the plan, not on what happens when a node is low."""
+Reason = (
+    GuardKind
+    | Literal["rule", "model", "engine", "flip", "origin"]
+    | Literal["accumulated error", "effect", "spare", "unknown"]
+)
+CAUSES: Mapping[str, str] = WORDS["suspicion"]
+
+
+def followed_names(followed: Followed | None) -> dict[str, str]:
+    """Return what `kept` and `cause` name in `words.toml`: the decisions, and the origin."""
+    names: dict[str, str] = {}
+    if followed is not None and followed.decided is not None:
+        names["decision"] = listed([flip.node for flip in followed.decided.flips])
+    if followed is not None and followed.origin is not None:
+        names["origin"] = shorten(followed.origin.node)
+        names["verb"] = appears(followed.origin)
+    return names
+
+
+def message(guard: Guard) -> str:
+    """Return a suspicion as a clause with its numbers; the stored one if a record has no facts."""
+    if not guard.names:
+        return guard.message
+    facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.facts}
+    if guard.kind == "headroom":
+        facts["times"] = guard.numbers["limit"] / guard.numbers["value"]
+    return say("guard", guard.kind, facts)
+
+
+def guard_sentence(guard: Guard, node: NodeName) -> str:
+    """Return a guard's message worded as the reason why `node` is kept."""
+    if node == guard.node:
+        return guard.message
+    why = "it reads what may overflow" if guard.is_read_by(node) else f"needed by {guard.node}"
+    return f"{why}: {guard.message}"
+
+
+def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
+    """Return guards with their messages."""
+    return tuple(guard.model_copy(update={"message": message(guard)}) for guard in guards)
+
+
+def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
+    """Return why a node is kept, by what was measured; `followed` is that of the run."""
+    if kept.kept_by != "search":
+        return kept.kept_by
+    if kept.guard is not None:
+        return kept.guard
+    facts = kept.because or Because()
+    if kept.spare:
+        return "spare"
+    if not facts.nonfinite and (kept.error_without, facts.contribution) == (None, None):
+        return "unknown"
+    reason = "effect" if followed is None else _reason_of_error(kept.node, followed)
+    # What only adds to an error is no cause of NaN or infinities.
+    return reason if reason == "origin" or not facts.nonfinite else "effect"
+
+
+def _reason_of_error(node: NodeName, followed: Followed) -> Reason:
+    decided, origin = followed.decided, followed.origin
+    if decided is not None and node in decided.nodes:
+        return "flip"
+    if origin is not None and node in origin.kept:
+        return "origin"
+    return "accumulated error" if followed.accumulates else "effect"
+
+
+def explained(
+    keep: Sequence[KeptNode],
+    guards: Sequence[Guard],
+    headroom: float,
+    followed: Followed | None = None,
+) -> tuple[KeptNode, ...]:
+    """Return kept nodes with their reasons; unchanged for records without facts.
+
+    Args:
+        keep: The nodes.
+        guards: All guards of the run, with their messages.
+        headroom: Factor on observed ranges within which overflow counts.
+        followed: Where the error comes from that no guard explains; None if not followed.
+    """
+    return tuple(
+        kept
+        if kept.because is None
+        else kept.model_copy(
+            update={"reason": _reason(kept, kept.because, guards, headroom, followed)}
+        )
+        for kept in keep
+    )
+
+
+def _reason(
+    kept: KeptNode,
+    facts: Because,
+    guards: Sequence[Guard],
+    headroom: float,
+    followed: Followed | None,
+) -> str:
+    excess = kept.error_without
+    near = f", with values {number(headroom)} × those seen," if facts.at_headroom else ","
+    done = {**dict(facts), "near": near, "excess": excess, "endless": excess == inf}
+    effect = say("kept", "what is done", done)
+    if facts.guard is None or kept.kept_by != "search":
+        way = None if facts.opposed is None else " and ".join(facts.opposed)
+        opposed = "low inputs and outputs" if way == "" else way
+        names: dict[str, object] = {
+            "rule": facts.rule,
+            "opposed": opposed,
+            "effect": effect,
+        }
+        return say("kept", reason_of(kept, followed), names | followed_names(followed))
+    guard = guards[facts.guard]
+    doubt = "suspected: " if guard.severity < 1 else ""
+    if not effect and guard.kind not in _SEEN_INSIDE:
+        doubt = "suspected, not tried alone: "
+    starts = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
+    return f"{capital(f'{doubt}{guard_sentence(guard, kept.node)}', starts)}{effect}."
+
 
 Judged = TypeVar("Judged", Verdict, JudgedBatch)
 

@@ -39,11 +39,6 @@ def not_real(made_up: Sequence[MadeUp], *, accepted: bool = False) -> str:
     return seen if accepted else f"{seen}. If the model really gets such inputs, add --allow random"
 
 
-def quantised_products(facts: Mapping[str, Any]) -> str:
-    """Return how many products read Q/DQ pairs or integers; see `Types` for the facts."""
-    return say("note", "products", facts)
-
-
 def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | None:
     """Return what is known of quantised products of the model or candidate; None if it has none."""
     notes = (note.facts for note in run.provenance.notes if note.kind == "quantised")

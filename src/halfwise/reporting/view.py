@@ -4,11 +4,18 @@ from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import Change, EngineResult, Engines, Plan, Run, Verdict
-from halfwise.reporting.causes import notes_beside, remade_line, repair_lines
+from halfwise.reporting.causes import (
+    followed_lines,
+    low_name,
+    mended,
+    notes_beside,
+    reason_line,
+    remade_line,
+    repair_lines,
+    trouble,
+)
 from halfwise.reporting.diagnosis import diagnosed, diagnosed_screen
-from halfwise.reporting.engines import engine_parts, made, passed_word, result_table
-from halfwise.reporting.inspection import given_parts
-from halfwise.reporting.nodes import followed_lines, low_name, mended, reason_line, trouble
+from halfwise.reporting.engines import engine_parts, given_parts, made, passed_word, result_table
 from halfwise.reporting.parts import (
     Column,
     Lines,

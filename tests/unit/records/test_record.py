@@ -24,7 +24,7 @@ from halfwise.records import (
     RunEvidence,
     TimeRatio,
 )
-from halfwise.reporting.guards import CAUSES
+from halfwise.reporting.remarks import CAUSES
 from tests.unit.page.graphs import block, sketched
 from tests.unit.records.curves import curve, point
 from tests.unit.reporting import runs

@@ -41,7 +41,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting import causes, diagnosis, nodes, rungs, steps, view
+from halfwise.reporting import causes, diagnosis, rungs, steps, view
 from halfwise.reporting import engines as of_engines
 from halfwise.reporting import verdict as verdicts
 from halfwise.reporting.parts import Lines
@@ -558,7 +558,7 @@ def of_node() -> Iterator[str]:
         ),
         guards=(runs.guard("/a"),),
     )
-    for node, told in nodes.told_of_nodes(made, None).items():
+    for node, told in causes.told_of_nodes(made, None).items():
         yield from (f"{node} {key}: {words}" for key, words in told)
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=A, elements=2)
     for elements in (1, 2):
@@ -568,7 +568,7 @@ def of_node() -> Iterator[str]:
             failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,
         )
         yield from _causes(runs.verification(verdict=verdict))
-    for told in nodes.told_of_nodes(runs.verification(verdict=verdict), None).values():
+    for told in causes.told_of_nodes(runs.verification(verdict=verdict), None).values():
         yield from (f"a {key}: {words}" for key, words in told)
     bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)
     kernel = Cause(kind="kernel", builds=(3,), nodes=(A,))
@@ -576,7 +576,7 @@ def of_node() -> Iterator[str]:
     yield from _causes(fixed)
     plain, repaired = runs.run(plan=runs.plan(())), runs.run(plan=int8_plan(repairs=(SCALED,)))
     kept = runs.run(plan=runs.plan(()), followed=followed_by(kept=("/a",)))
-    yield from map(nodes.grown_with, (plain, repaired, kept, runs.verification()))
+    yield from map(causes.grown_with, (plain, repaired, kept, runs.verification()))
 
 
 def _causes(run: Run) -> Iterator[str]:

@@ -14,8 +14,7 @@ from halfwise.records import (
     Sign,
     TensorName,
 )
-from halfwise.reporting.causes import causes
-from halfwise.reporting.nodes import reason_line
+from halfwise.reporting.causes import causes, reason_line
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import engines
 

@@ -4,7 +4,7 @@ from halfwise.records import (
     NodeName,
     Repair,
 )
-from halfwise.reporting.nodes import told_of_nodes, type_words
+from halfwise.reporting.causes import told_of_nodes, type_words
 from tests.unit.reporting.runs import (
     guard,
     kept,

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from halfwise.records import Followed
-from halfwise.reporting import nodes
-from halfwise.reporting.guards import CAUSES
+from halfwise.reporting import causes as nodes
+from halfwise.reporting.remarks import CAUSES
 from halfwise.reporting.view import screen
 from tests.unit.reporting.facts_planned import DECIDED, FLIP, KEPT, followed_by
 from tests.unit.reporting.runs import FIX, guard, kept, plan, run

@@ -1,6 +1,6 @@
 from halfwise.page.data import Stored
 from halfwise.page.sections import kept
-from halfwise.reporting.guards import CAUSES
+from halfwise.reporting.remarks import CAUSES
 from halfwise.wording import capital
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.runs import run, verification
