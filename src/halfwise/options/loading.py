@@ -42,7 +42,7 @@ from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, Fact, NodeName, Note, Run, TensorName
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from halfwise.store import read_run
 
 Reading = Literal["samples", "one", "mixed"]

@@ -16,23 +16,17 @@ _TO = " … "
 
 
 @dataclass(frozen=True)
-class Box:
-    """A part of the graph that can be folded into one box.
+class Folding:
+    """Parts of the graph, each of which can be folded into a box.
 
     Attributes:
-        label: Its label.
-        parent: The box around it, as an index into `Folding.boxes`; -1 for none.
+        labels: Of the boxes, each after the one around it.
+        parents: The box around each box, as an index; -1 for none.
+        places: The box of each node; -1 for none.
     """
 
-    label: str
-    parent: int
-
-
-@dataclass(frozen=True)
-class Folding:
-    """All boxes, each after the one around it, and the box of each node, -1 for none."""
-
-    boxes: tuple[Box, ...]
+    labels: tuple[str, ...]
+    parents: tuple[int, ...]
     places: tuple[int, ...]
 
 
@@ -54,7 +48,7 @@ def fold(graph: Graph) -> Folding:
     """
     root = _by_scope(graph)
     _tidy(root, graph)
-    boxes: list[Box] = []
+    labels, parents = list[str](), list[int]()
     places = [-1] * len(graph.nodes)
     waiting = [(item, -1) for item in reversed(root.inside)]
     while waiting:
@@ -62,9 +56,10 @@ def fold(graph: Graph) -> Folding:
         if isinstance(item, int):
             places[item] = parent
             continue
-        boxes.append(Box(item.label[: 2 * WIDEST_NAME], parent))
-        waiting += [(child, len(boxes) - 1) for child in reversed(item.inside)]
-    return Folding(tuple(boxes), tuple(places))
+        labels.append(item.label[: 2 * WIDEST_NAME])
+        parents.append(parent)
+        waiting += [(child, len(labels) - 1) for child in reversed(item.inside)]
+    return Folding(tuple(labels), tuple(parents), tuple(places))
 
 
 def short(name: str) -> str:
@@ -143,10 +138,7 @@ def graph(stored: Stored) -> Section | None:
         "bodies": [*shown.bodies.items()],
         "origins": [source.model_dump() for source in evidence.sources],
         "place": folding.places,
-        "boxes": {
-            "labels": [box.label for box in folding.boxes],
-            "parents": [box.parent for box in folding.boxes],
-        },
+        "boxes": {"labels": folding.labels, "parents": folding.parents},
         "precision": _precisions(shown, set(() if run.plan is None else run.plan.int8)),
         "facts": _facts(shown, stored),
         **({"engine": {}, "layers": []} if proof is None else _engine(shown, proof)),

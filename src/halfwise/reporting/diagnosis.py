@@ -29,8 +29,7 @@ from halfwise.reporting.parts import (
     present,
     table_of,
 )
-from halfwise.reporting.remarks import flipped, stated
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import flipped, stated, steps_told
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import MOST_ROWS, clean, count, listed, number, sentence, shorten, stopped
 

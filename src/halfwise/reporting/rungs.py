@@ -24,8 +24,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import Column, Lines, Table, known, lines_of, table_of
-from halfwise.reporting.remarks import reasons
-from halfwise.reporting.steps import quantised_note
+from halfwise.reporting.remarks import quantised_note, reasons
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
     count,

@@ -9,7 +9,7 @@ from halfwise.graph.model import Network
 from halfwise.options.loading import load_case, load_model, load_start
 from halfwise.options.options import Data
 from halfwise.records import Criterion, Run
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from halfwise.store import write_run
 from tests import models
 from tests.unit.graph.sketch import Sketch

@@ -22,8 +22,7 @@ from halfwise.records import (
     Run,
     Unsupported,
 )
-from halfwise.reporting import causes, plan, remarks, steps, view
-from halfwise.reporting import remarks as guards
+from halfwise.reporting import causes, plan, remarks, view
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.test_curve import MADE, ONE, PLAN
@@ -67,7 +66,7 @@ def ended() -> Iterator[str]:
 
 def cut() -> Iterator[str]:
     def lines(*stages: str, **changed: Any) -> tuple[str, ...]:
-        return steps.cut_lines(runs.run(search=runs.search(cut=stages, **changed)))
+        return remarks.cut_lines(runs.run(search=runs.search(cut=stages, **changed)))
 
     for stage in get_args(records.CutStage):
         yield f"{stage}: {' '.join(lines(stage))}"
@@ -147,13 +146,13 @@ def reasons() -> Iterator[str]:
         values = {"guard": None, "error_without": None, "because": Because(), **facts}
         kept = runs.kept("/a", **values)
         followed = None if found is None else followed_by(**found)
-        told = guards.explained([kept], (suspected, inside), 2.0, followed)
+        told = remarks.explained([kept], (suspected, inside), 2.0, followed)
         made = runs.run(plan=runs.plan(told), followed=followed, guards=(suspected, inside))
         yield told[0].reason
         yield f"  {causes.reason_line(made)}"
     flow = runs.guard("n", "overflow", tensor="t", message="it overflows", nodes=("n", "m"))
     for guard in (flow, flow.model_copy(update={"kind": "eps"})):
-        yield from (guards.guard_sentence(guard, NodeName(node)) for node in "nm")
+        yield from (remarks.guard_sentence(guard, NodeName(node)) for node in "nm")
 
 
 def left(**facts: Any) -> KeptNode:
