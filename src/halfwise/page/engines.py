@@ -23,8 +23,8 @@ LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
 def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
     """Yield each build with a prediction by emulation or a measurement.
 
-    Errors are relative to the allowed error: `told` holds those that emulations predict, `least` to
-    `most` is the range that low precision explains, `measured` is the engine's.
+    Errors are relative to the allowed error: `predicted` is the emulation's, `measured` the
+    engine's.
 
     Args:
         engines: The engines of one device.
@@ -33,18 +33,15 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
     """
     for build in tried_builds(engines):
         made, row, measured = build.made, build.row, build.excess
-        errors = [] if made is None else [made.predicted, made.predicted_fused]
-        told = sorted({error * factor for error in errors if error is not None})
-        if measured is None and not told:
+        predicted = None if made is None else made.predicted
+        if measured is None and predicted is None:
             continue
         what = "" if made is None else made.step
         yield {
             "build": build.number,
             "what": what or ("" if row is None else row.name),
             "kept": len(made.keep) if made is not None else row.kept if row is not None else 0,
-            "told": told,
-            "least": told[0] if told else None,
-            "most": told[-1] if told else None,
+            "predicted": None if predicted is None else predicted * factor,
             "measured": None if measured is None else measured * factor,
             "ms": build.milliseconds,
             "fails": not build.passes,

@@ -14,16 +14,16 @@ def rows(**changed: Any) -> list[Any]:
 
 def test_each_build_has_what_emulation_told_and_what_its_engine_showed() -> None:
     rounds = (
-        engine_round(3, predicted=0.8, predicted_fused=0.4, measured=9.0),
-        engine_round(2, keep=AT, predicted_fused=inf, measured=None, median_ms=None),
+        engine_round(3, predicted=0.8, measured=9.0),
+        engine_round(2, keep=AT, predicted=inf, measured=None, median_ms=None),
     )
     shown = (result("FP16", 4, 1.0, excess=4.0), result("mixed", 3, 1.5, excess=0.6, kept=13))
     second, third, fourth = rows(rounds=rounds, results=shown)
     assert (second["build"], second["kept"], second["measured"], second["ms"]) == (2, 2, None, None)
-    assert (second["least"], second["most"], second["told"]) == (0.4, inf, [0.4, inf])
+    assert second["predicted"] == inf
     # What was measured last, in the final table, counts.
-    assert (third["told"], third["measured"], third["ms"]) == ([0.2, 0.4], 0.3, 1.5)
-    assert (fourth["what"], fourth["told"], fourth["measured"]) == ("FP16", [], 2.0)
+    assert (third["predicted"], third["measured"], third["ms"]) == (0.4, 0.3, 1.5)
+    assert (fourth["what"], fourth["predicted"], fourth["measured"]) == ("FP16", None, 2.0)
     assert [row["delivered"] for row in (second, third, fourth)] == [False, True, False]
 
 

@@ -29,21 +29,20 @@ function against(root, { builds, outputs }) {
     return;
   }
   root.append(make("h3", {}, "Emulation against engine"));
-  root.append(make("p", { class: "note" }, "Error on the samples of the search, divided by what is allowed. The bar is what low "
-    + "precision explains, circles are the emulations, with fusion and without; the diamond is the engine, filled where it passes."));
+  root.append(make("p", { class: "note" }, "Error on the samples of the search, divided by what is allowed. Circles are "
+    + "the emulation; the diamond is the engine, filled where it passes."));
   const told = make("div", { class: "told", "aria-live": "polite" });
-  const bands = builds.filter(({ least }) => least !== null).map((build) => ({
-    points: [{ x: build.build, y: Number(build.least) }, { x: build.build, y: Number(build.most) }], colour: 0, width: 9, faint: true,
+  const emulated = builds.filter((build) => build.predicted !== null).map((build) => ({
+    x: build.build, y: Number(build.predicted), of: build, hollow: true,
   }));
-  const emulated = builds.flatMap((build) => build.told.map((error) => ({ x: build.build, y: Number(error), of: build, hollow: true })));
   const measured = builds.filter((build) => build.measured !== null).map((build) => ({
     x: build.build, y: Number(build.measured), of: build, hollow: build.fails,
     large: build.delivered, label: build.delivered ? "delivered" : null,
   }));
   scatter(root, () => ({
-    label: `Emulation against engine of ${builds.length} builds`, height: 260, lines: bands,
+    label: `Emulation against engine of ${builds.length} builds`, height: 260,
     x: { title: "build", integer: true, span: builds.map(({ build }) => build) },
-    y: { title: "error / allowed", log: true, span: bands.flatMap(({ points }) => points.map(({ y }) => y)) },
+    y: { title: "error / allowed", log: true },
     limit: { value: 1, text: "allowed" },
     groups: [{ shape: "circle", colour: 0, points: emulated }, { shape: "diamond", colour: 1, points: measured }],
   }), (point) => told.replaceChildren(point === null ? "Point at a mark, or use the arrow keys." : tell(point.of)));
@@ -51,9 +50,8 @@ function against(root, { builds, outputs }) {
   root.append(told);
   table(root, {
     name: "Emulation against engine",
-    columns: ["build", "what", "kept", { title: "emulated, least", minor: true }, { title: "emulated, most", minor: true }, "engine", "ms"],
-    rows: builds.map((build) => [build.build, build.what, build.kept, bound(build.least, build.told.at(0)),
-      bound(build.most, build.told.at(-1)), bound(build.measured), bound(build.ms)]),
+    columns: ["build", "what", "kept", { title: "emulated", minor: true }, "engine", "ms"],
+    rows: builds.map((build) => [build.build, build.what, build.kept, bound(build.predicted), bound(build.measured), bound(build.ms)]),
   });
   if (outputs.length) {
     root.append(make("h3", {}, "Delivered engine, by output"));
@@ -65,16 +63,14 @@ function against(root, { builds, outputs }) {
   }
 }
 
-function bound(value, other) {
-  const known = value ?? other ?? null;
-  return known === null ? null : Number(known);
+function bound(value) {
+  return value === null ? null : Number(value);
 }
 
-function tell({ build, what, least, most, told, measured, ms }) {
-  const range = (a, b) => (number(a) === number(b) ? number(a) : `${number(a)} to ${number(b)}`);
+function tell({ build, what, predicted, measured, ms }) {
   return [
     `Build ${build}: ${what}`,
-    least === null ? (told.length ? `emulated ${range(told[0], told.at(-1))}` : null) : `low precision explains ${range(least, most)}`,
+    predicted === null ? null : `emulated ${number(predicted)}`,
     measured === null ? "no engine was measured" : `the engine has ${number(measured)}`,
     ms === null ? null : `${number(ms)} ms`,
   ].filter(Boolean).join("; ");
