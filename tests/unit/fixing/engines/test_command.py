@@ -150,7 +150,6 @@ def test_what_no_engine_showed_to_be_needed_rests_on_the_emulation(fix):
     assert run.verdict.passed
     assert run.plan.minimal
     assert run.engines.needed_as_predicted
-    assert "emulated" in [r.kind for r in run.plan.remarks]
 
 
 def test_held_out_samples_that_joined_are_on_record(fix):
