@@ -76,12 +76,6 @@ class Data(Reading, total=False):
     allow_random: Annotated[bool, _allowed("Accept a verdict on random inputs.", flag="random")]
 
 
-class Shown(TypedDict, total=False):
-    """What a run shows of its samples."""
-
-    no_previews: Annotated[bool, _data("Do not store pictures of samples in the run folder.")]
-
-
 class TaskMetric(TypedDict, total=False):
     """The metric of the task."""
 

@@ -184,21 +184,16 @@ def accumulates(growth: Sequence[Growth]) -> bool:
 
 
 def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth, ...]:
-    depth: dict[NodeName, int] = {}
     reached: dict[TensorName, float] = dict(errors)
     records = []
     for node in network.nodes():
         name, inputs = node_name(node), operands(node)
-        before = [p for v in inputs if (p := v.producer())]
-        depth[name] = 1 + max((depth[node_name(p)] for p in before), default=0)
         inherited = max((reached.get(tensor_name(v), 0.0) for v in inputs), default=0.0)
         outputs = [tensor_name(v) for v in node.outputs if v.name]
         for output in outputs:
             reached.setdefault(output, inherited)
         if measured := [errors[output] for output in outputs if output in errors]:
-            records.append(
-                Growth(node=name, depth=depth[name], error=max(measured), inherited=inherited)
-            )
+            records.append(Growth(node=name, error=max(measured), inherited=inherited))
     return tuple(records)
 
 
