@@ -86,8 +86,7 @@ def sources_of(evidence: RunEvidence | None) -> Mapping[NodeName, Source]:
     found, shown = dict[NodeName, Source](), evidence.graph
     if shown is not None:
         for name, at, scope in zip(shown.nodes, shown.sources, shown.scopes, strict=True):
-            module = Source(module=shown.scope_names[scope])
-            found[name] = module if at is None else evidence.sources[at]
+            found[name] = Source(module=scope) if at is None else evidence.sources[at]
     return found | {name: evidence.sources[at] for name, at in evidence.replaced.items()}
 
 

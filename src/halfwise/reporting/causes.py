@@ -206,12 +206,8 @@ def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
         suspected.setdefault((state, guard.kind), []).append(guard)
     for guard in mended:
         suspected.setdefault(("mended", guard.kind), []).append(guard)
-    because = Counter(kept.guard for kept in keep)
     for (state, kind), guards in suspected.items():
         title = f"{capital(CAUSES[kind])}, at {count(len({g.node for g in guards}), 'node')}"
-        # Guards are in order of severity, so the first group counts the nodes.
-        if state in ("cause", "suspected") and (kept := because.pop(kind, 0)):
-            title += f"; {count(kept, 'node')} kept because of that"
         yield Causes(title, state, tuple(map(_suspected, guards)))
 
 
