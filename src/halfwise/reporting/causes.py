@@ -22,6 +22,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.engines import PRECISIONS
 from halfwise.reporting.parts import Lines, first_of, lines_of
+from halfwise.reporting.plan import cause_line as engine_cause
 from halfwise.reporting.remarks import (
     CAUSES,
     Reason,
@@ -36,7 +37,6 @@ from halfwise.reporting.remarks import (
     remark,
     stated,
 )
-from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
