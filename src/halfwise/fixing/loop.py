@@ -368,17 +368,18 @@ class _Fix:
         return goes_on and self.heldout.may_join(judged)
 
     def _passing(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged]:
-        """Return the cheapest plan that passed and passes on unseen samples too; else this one.
+        """Return the cheapest plan that passes on unseen samples too; else this one.
 
-        For a plan that fails on samples that are too few to join the search.
+        For a plan that fails on samples that are too few to join the search: what passed in it, and
+        its seeds, may pass there.
         """
         space, result = found.space, found.result
         too_few = self.heldout.fails(judged) and not self.heldout.may_join(judged)
         if not (too_few and result.passed and space.searches):
             return found, plan, judged
-        passed = [kept for kept, outcome in space.tried().items() if outcome.passed]
-        dearer = [kept for kept in passed if kept not in (result.kept, space.choices)]
-        for kept in sorted(dearer, key=lambda kept: (space.cost(kept) or 0.0, len(kept))):
+        passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
+        others = passed.union(space.seeds) - {result.kept, space.choices}
+        for kept in sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept))):
             if not space.evaluate(kept).passed:
                 continue
             other = replace(found, result=replace(result, kept=kept, minimal=False))
