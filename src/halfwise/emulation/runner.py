@@ -207,13 +207,12 @@ def seen_shapes(
     sample: Sample,
     *,
     runtime: Runtime = CPU,
-    stand_in: ir.Model | None = None,
     known: Mapping[TensorName, tuple[int, ...]] = MappingProxyType({}),
 ) -> Shapes:
     """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
 
-    Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`. `stand_in` runs
-    in the network's place, if any shape is not `known`.
+    Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`. Those `known`
+    are not seen again.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
@@ -221,7 +220,7 @@ def seen_shapes(
     of_inputs = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
     names = [name for name in observable(network.model) if name not in of_inputs]
     unknown = [name for name in names if name not in known]
-    seen = shapes_of(stand_in or network.model, unknown, sample, runtime)
+    seen = shapes_of(network.model, unknown, sample, runtime)
     return of_inputs | {name: known[name] for name in names if name in known} | seen
 
 

@@ -9,7 +9,6 @@ import pytest
 from halfwise.case import Chosen
 from halfwise.emulation.typed import TF32_MARK, TF32_OPS
 from halfwise.errors import CaseError
-from halfwise.fixing.emulating import predicting
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.outcome import candidate_worth
 from halfwise.fixing.plan.plan import Nodes, Plan
@@ -91,15 +90,6 @@ def test_plans_of_a_network_with_repairs_share_the_bench_and_samples_that_join(m
     assert space.find(NONE).kept == names(
         *(f"{n}_{i}" for n in ("up", "wide", "down") for i in (0, 1))
     )
-
-
-def test_a_prediction_has_no_headroom_and_the_same_samples():
-    space = space_of(models.near_the_edge())
-    fused = predicting(space)
-    assert space.evidence.limits
-    assert fused.excess(space.fresh(NONE)) < 1 < space.excess(NONE)
-    assert fused.samples.ids == space.bench.samples.ids
-    assert fused.evaluations == 1
 
 
 def cost_of(fixed: Fixed, bf16: Nodes = NONE, *, tf32: bool = False) -> float:
