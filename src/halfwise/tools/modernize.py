@@ -429,7 +429,7 @@ def _low_verdicts(
                 case.criterion,
                 case.metric,
                 reference_nonfinite=nonfinite,
-                inspected=0,
+                inside=False,
                 runtime=settings.runtime,
             )
         verdicts.append(judged.verdict)
