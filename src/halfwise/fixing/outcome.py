@@ -381,7 +381,7 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     sample, runtime = case.calibration[0], settings.runtime
     shapes = lambda: seen_shapes(network, sample, runtime=runtime)  # noqa: E731
     base = cost_model(replace(case, network=network), settings, roles, low_io, shapes)
-    runs = emulate_typed(candidate.model, large_from=settings.large_from) if large else None
+    runs = emulate_typed(candidate.model, late=True) if large else None
     shapes = lambda: seen_shapes(wide, sample, runtime=runtime, stand_in=runs)  # noqa: E731
     costs = cost_model(replace(case, network=wide), settings, own_roles, low_io, shapes)
     if base is None or costs is None:

@@ -69,7 +69,9 @@ def emulate(
         exact: Whether there probably are some; see `ExtremaProbe`.
         runtime: Where to run.
     """
-    emulation = emulate_typed(candidate, accumulate=accumulate)
+    # A GPU widens weights in no time, and half as much goes there.
+    late = runtime.device == "cuda"
+    emulation = emulate_typed(candidate, accumulate=accumulate, late=late)
     computed = (v for n in candidate.graph for v in n.outputs) if inside else ()
     tensors = [tensor_name(v) for v in computed if _is_observed(v)]
     return Emulated(*inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime))
