@@ -25,7 +25,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.steps import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.subject import Subject
-from halfwise.tools.preprocessing.changes import code_of, transformation
+from halfwise.tools.preprocessing.changes import code_of
 from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped
 
@@ -50,7 +50,9 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
     codes: dict[str, str] = {}
     for name in subject.samples[0]:
         a, b = Column(subject.samples, name), Column(others, name)
-        error = _difference(a, b)
+        error = RelativeError()
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            error.add(x.astype(y.dtype), y, i)
         if error.value <= ROUNDINGS:
             signs.append(Sign(severity="info", text=f"The two pipelines agree on '{name}'."))
             continue
@@ -66,7 +68,7 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
             signs.append(Sign(severity="error", text=f"{text} {refused.message}"))
             continue
         codes[name] = comparison.code
-        signs += _named(comparison, text, error.value, _difference(a, b, comparison.code).value)
+        signs += _named(comparison, text)
     advice = [MAKE_ALIKE]
     if any(codes.values()):
         (subject.folder / PIPELINES_CODE).write_text(code_of(codes), encoding="utf-8")
@@ -76,26 +78,18 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
     return signs, said(*advice, hint)
 
 
-def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
-    """Return how much B differs from A, changed by code if there is some."""
-    change, error = transformation(code) if code else np.asarray, RelativeError()
-    for i, (x, y) in enumerate(zip(a, b, strict=True)):
-        error.add(change(x).astype(y.dtype), y, i)
-    return error
-
-
-def _named(comparison: InputComparison, text: str, before: float, after: float) -> Iterator[Sign]:
-    """Yield what differs, and how much of relative RMS difference `before` its code leaves."""
+def _named(comparison: InputComparison, text: str) -> Iterator[Sign]:
+    """Yield what differs, and whether the code makes A like B."""
     what = " ".join(d.sentence for d in comparison.differences)
     yield Sign(severity="error", text=f"{text} With A of --inputs and B of --inputs-b: {what}")
     for each in comparison.differences:
         sides = f"A {each.a}, B {each.b}" if each.a or each.b else ""
         detail = "; ".join(filter(None, (sides, each.evidence))) or "not taken apart"
         yield Sign(severity=each.severity, text=f"'{comparison.name}', {each.kind}: {detail}.")
-    if comparison.code and not comparison.exact and isfinite(after):
-        still = f"With A changed like this, '{comparison.name}' still differs by {percent(after)} "
-        still += f"(relative RMS; {percent(before)} before)."
-        yield Sign(severity="warning", text=still)
+    if comparison.code and not comparison.exact and isfinite(comparison.residual_max):
+        levels = number(comparison.residual_max / comparison.level)
+        still = f"With A changed like this, '{comparison.name}' still differs by up to {levels} "
+        yield Sign(severity="warning", text=f"{still}of 255 levels.")
 
 
 _ADVICE = said(

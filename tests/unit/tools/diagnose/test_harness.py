@@ -143,7 +143,7 @@ def test_what_it_leaves_is_told(subject):
     cause, (left,) = seen(subject, lambda x: x[::-1] + noise)
     assert "RGB" in cause
     assert "'images' still differs by" in left
-    assert left.endswith("before).")
+    assert left.endswith("of 255 levels.")
 
 
 def test_images_that_nothing_makes_alike_are_not_taken_apart(subject, tmp_path):
