@@ -20,6 +20,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from bench.expected import photos
 from bench.peers.environments import cache_folder
 from bench.runs import ROOT
 
@@ -49,17 +50,6 @@ class Published:
     wheel: str
     member: str
     samples: Callable[[Path], list[dict[str, Array]]]
-
-
-def photos() -> list[Any]:
-    """Return scikit-learn's two photos, u8[427, 640, 3].
-
-    Raises:
-        ImportError: scikit-learn or Pillow is missing.
-    """
-    from sklearn.datasets import load_sample_images  # noqa: PLC0415 - may be missing
-
-    return list(load_sample_images().images)
 
 
 def fetched() -> Path:
@@ -252,7 +242,11 @@ def _embedded(name: str) -> Any:
 def _files(_: Path) -> list[dict[str, Array]]:
     """The first and the last 1,024 bytes of files without white space around; 256 is padding."""
     kinds = ("README.md", "Makefile", "pyproject.toml", "LICENSE", "bench/published.py")
-    more = ("tests/judges/webgpu_worker.js", "tools/get-webgpu", "examples/digits/model.onnx")
+    more = (
+        "src/halfwise/targets/webgpu_worker.js",
+        "tools/get-webgpu",
+        "examples/digits/model.onnx",
+    )
     samples = []
     for file in (*kinds, *more):
         content = np.frombuffer((ROOT / file).read_bytes().strip(), np.uint8)

@@ -114,7 +114,7 @@ def detour(graph: onnx.GraphProto, place: onnx.NodeProto, steps: Steps) -> list[
         name = f"{scope}/{op}_{90 + i}"
         second = [] if number is None else [f"{name}_with"]
         for constant in second:
-            value = np.float32(number)
+            value = np.asarray(number, np.float32)
             graph.initializer.append(numpy_helper.from_array(value, constant))
         result = f"{name}_output_0"
         nodes.append(helper.make_node(op, [tensor, *second], [result], name=name))
@@ -137,9 +137,9 @@ def classes() -> Iterator[Fault]:
             yield Fault(ill.name, ill.proto, inputs, frozenset(ill.kept))
 
 
-def read(fault: Fault, **options: bool) -> Read:
+def read(fault: Fault, *, no_repair: bool = False) -> Read:
     """Return the strip of a run; without one, nothing is named."""
-    result = halfwise.fix(fault.proto, dict(fault.inputs), **options)
+    result = halfwise.fix(fault.proto, dict(fault.inputs), no_repair=no_repair)
     plan, shown = result.run.plan, strip(result.run, result.observations)
     harmed = plan is not None and bool(plan.keep or plan.repairs)
     text, picture = ("", "<svg/>") if shown is None else (as_text(shown), as_svg(shown))

@@ -25,7 +25,9 @@ from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
 from halfwise.records import EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
+from halfwise.tools.diagnose.harness import _nudged, _try
 from halfwise.tools.diagnose.kernels import Transplants
+from halfwise.tools.preprocessing.changes import Hypothesis
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}
@@ -36,13 +38,21 @@ def told(measured: float) -> EngineRound:
 
 
 def step(inherited: float) -> Growth:
-    return Growth(node=NodeName("a"), depth=1, error=1.0, inherited=inherited)
+    return Growth(node=NodeName("a"), error=1.0, inherited=inherited)
 
 
 def fitted(error: float) -> list[float]:
     sites = Sites([(NodeName("a"),), (NodeName("b"),)])
     sites.fit({A: 1.0, A | B: error})
     return list(map(float, sites.added))
+
+
+def shown(before: float, after: float) -> int:
+    """Return how many samples of one show a change that leaves an error."""
+    target: Any = SimpleNamespace(error=lambda *_: after, row=lambda _: np.zeros(1))
+    session = SimpleNamespace(run=lambda _: None)
+    subject: Any = SimpleNamespace(session=session, samples=[{"x": np.ones(4)}])
+    return _try(subject, target, [before], Hypothesis((), {})).shown
 
 
 @pytest.mark.parametrize(
@@ -62,11 +72,19 @@ def fitted(error: float) -> list[float]:
         (bool(born([step(0.2)])), bool(born([step(0.21)]))),
         # A fit counts errors from ten thousand on as infinite.
         (fitted(1e4) == fitted(inf), fitted(9e3) == fitted(inf)),
+        # A change of the inputs is shown by errors that fall to less than a tenth.
+        (shown(5.1e-3, 5e-4), shown(4.9e-3, 5e-4)),
     ],
 )
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
+
+
+def test_a_nudge_is_a_twentieth_of_how_far_inputs_spread():
+    array = np.random.default_rng(1).normal(size=(8, 8))
+    moved = np.abs(_nudged(array, np.random.default_rng(0)) - array).max()
+    assert moved == pytest.approx(array.std() / 20)
 
 
 def test_a_tenth_of_the_budget_is_for_what_is_not_needed():

@@ -59,7 +59,7 @@ def test_every_cell_of_the_notebook_runs_after_those_above_it(tmp_path, monkeypa
     assert re.fullmatch(r"2\^-?\d+ +\d+", last)
 
 
-def ran(code: str, names: dict[str, Any]) -> object:
+def ran(code: str, names: dict[str, Any]) -> Any:
     """What a notebook shows of a cell: its last line's value, if that is an expression."""
     *statements, last = ast.parse(code).body
     if not isinstance(last, ast.Expr):

@@ -203,8 +203,8 @@ def cast_of(value: ir.Value, dtype: ir.DataType, names: Names) -> ir.Node:
     return node
 
 
-_REDUCED_AXES_ARE_READ = 18
-"""First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""
+_SUMMED_AXES_ARE_READ, _REDUCED_AXES_ARE_READ = 13, 18
+"""First operator sets in which ReduceSum, and all reductions, take their axes as an input."""
 
 Attribute = float | int | str | Sequence[int] | ir.Attr
 
@@ -239,8 +239,9 @@ class Writer:
         """Return a new constant."""
         return add_constant(self.graph, self.names.take(f"{self.stem}/{what}"), array)
 
-    def reduced(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
-        """Return a reduction other than ReduceSum over `axes`, kept with size 1."""
-        if self.opset < _REDUCED_AXES_ARE_READ:
-            return self.op(op, value, axes=axes)
-        return self.op(op, value, self.constant("axes", np.array(axes, np.int64)))
+    def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
+        """Return a reduction over `axes`, kept with size 1 if `keep`."""
+        if self.opset < (_SUMMED_AXES_ARE_READ if op == "ReduceSum" else _REDUCED_AXES_ARE_READ):
+            return self.op(op, value, axes=axes, keepdims=int(keep))
+        array = self.constant("axes", np.array(axes, np.int64))
+        return self.op(op, value, array, keepdims=int(keep))

@@ -68,7 +68,6 @@ class Data:
     heldout_labels: Path | None = None
     allow_random: bool = False
     allow_unjudged: bool = False
-    no_previews: bool = False
     plugin_outputs: str | None = None
 
 

@@ -54,6 +54,7 @@ DifferenceKind = Literal[
     "scale",
     "mean",
     "deviation",
+    "normalisation",
     "fit",
     "crop",
     "kernel",
@@ -72,6 +73,7 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     "scale": ("error", "B's values have the scale {b}, A's {a}."),
     "mean": ("error", "B's values have the mean {b} taken off, A's {a}."),
     "deviation": ("error", "B's values are divided by the deviation {b}, A's by {a}."),
+    "normalisation": ("error", "B is normalised {b}, A {a}."),
     "kernel": ("warning", "Images are resized with different kernels: {b} in B, {a} in A."),
     "resampling": (
         "warning",
@@ -99,6 +101,7 @@ class InputDifference(Record):
     Attributes:
         kind: Its kind. "resampling": fine detail, where no raw images name the kernel; "fit": how
             the image is fitted to its frame (stretched, letterboxed, sized), or another image;
+            "normalisation": by each image's own mean and deviation, which only `diagnose` tries;
             "values": anything not explained by the others.
         severity: "error" changes what the model sees, "warning" changes it only slightly, "info" is
             only how arrays are stored.
@@ -179,6 +182,48 @@ class PreprocessingReport(Record):
         return all(d.severity == "info" for each in self.inputs for d in each.differences)
 
 
+class TriedInputs(Record):
+    """A change of the inputs that was tried, in case the framework applied it.
+
+    Attributes:
+        differences: What the framework's inputs (B) would do differently from the samples (A).
+        error: Largest RMS error of an output on a sample, relative to the RMS of that output over
+            all samples.
+    """
+
+    differences: tuple[InputDifference, ...]
+    error: float
+
+
+class InputTrials(Record):
+    """Changes of the inputs that were tried because the outputs differ from the framework's.
+
+    Attributes:
+        planned: Number of changes planned.
+        tried: Number of changes run: fewer if time ran out.
+        kinds: Kinds of differences among those run.
+        limit: The error up to which outputs match.
+        before: The error without a change, as in `TriedInputs`.
+        best: The change with which all outputs of all samples match; if there is none, the one that
+            came closest on the single sample on which all were tried. None if none came close.
+        matches: Whether everything matches with `best`, on enough numbers to rule out chance.
+        also: Number of other changes that match.
+        shown_by: Samples whose outputs were beyond the limit before and match now.
+        numbers: Number of independent output values that became right.
+    """
+
+    planned: int
+    tried: int
+    kinds: tuple[DifferenceKind, ...]
+    limit: float
+    before: float
+    best: TriedInputs | None
+    matches: bool
+    also: int = 0
+    shown_by: int = 0
+    numbers: int = 0
+
+
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]
 
 
@@ -209,6 +254,7 @@ class Rung(Record):
         evidence: The evidence for it.
         advice: What to do.
         overflows: Whether nodes at fault are certain to exceed the low format's range.
+        inputs: What was tried on the inputs, if the outputs differ from the framework's.
         frozen: The size from the export that the model insists on; None if that is not the cause.
         engine: Where an engine is wrong; None if that is not the cause.
         decided: Decisions that cause most of the error; None if that was not checked or shown.
@@ -224,6 +270,7 @@ class Rung(Record):
     advice: tuple[Step, ...] = ()
     overflows: bool = False
     frozen: FrozenSize | None = None
+    inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
     decided: Decided | None = None
 

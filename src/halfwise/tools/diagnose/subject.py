@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from numpy.typing import NDArray
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import BackendMissing, CaseError, RunFailed, UsageError
+from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.quantised import pairs_of
 from halfwise.inputs import load_function
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed, Outputs
+from halfwise.metrics.difference import is_discrete
 from halfwise.progress import Watcher
 from halfwise.records import (
     FP32_SNR_DB,
     Criterion,
+    InputTrials,
     Observations,
     Rung,
     RungName,
@@ -37,9 +41,52 @@ from halfwise.tools.compare.walk import Side, Walk
 from halfwise.user_code import guarded
 from halfwise.wording import number
 
+_SHARE = 0.25
+"""Error, relative to the outputs' spread between samples, up to which another order fits: the
+outputs of other samples give about √2."""
 ALIKE = 4.0
 """Factor up to which two errors in FP32 are alike: both flip a few choices each, and counts as
 small as these vary. Our choice."""
+LONGEST_ROW = 4096
+"""Most numbers of an output that are compared between samples. Our choice."""
+
+
+def order(expected: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
+    """Return the sample of each given output, if another order of the samples fits.
+
+    Each is matched with the nearest computed outputs. Only outputs count that hold finite floats of
+    one shape and are not alike in all samples.
+
+    Args:
+        expected: What the framework gave, by sample.
+        computed: What the model gives, by sample; at least these outputs.
+
+    Returns:
+        An index for each sample; None if the nearest form no other order, or do not fit.
+    """
+    parts = []
+    for name, first in expected[0].items() if expected else ():
+        arrays = [np.ravel(each[name]) for side in (expected, computed) for each in side]
+        if is_discrete(first.dtype) or len({array.shape for array in arrays}) > 1:
+            continue
+        rows = np.stack([a[:: -(-a.size // LONGEST_ROW) or 1] for a in arrays]).astype(np.float64)
+        actual = rows[len(expected) :]
+        spread = _rms(actual - actual.mean(axis=0))
+        if np.isfinite(rows).all() and spread > ROUNDINGS_OF_MODEL * _rms(actual):
+            parts.append((rows - actual.mean(axis=0)) / spread)
+    if not parts:
+        return None
+    wanted, actual = np.split(np.concatenate(parts, axis=1), 2)
+    squares = (wanted**2).sum(axis=1)[:, None] + (actual**2).sum(axis=1) - 2 * wanted @ actual.T
+    nearest = squares.argmin(axis=1)
+    if len(set(nearest)) < len(nearest) or (nearest == np.arange(len(nearest))).all():
+        return None
+    fits = _rms(wanted - actual[nearest]) <= _SHARE * min(1, _rms(wanted - actual))
+    return tuple(map(int, nearest)) if fits else None
+
+
+def _rms(array: NDArray[np.float64]) -> float:
+    return sqrt(float(np.square(array).mean())) if array.size else 0.0
 
 
 def demand_expected(expected: str | Path | None, runner: str | None) -> None:
@@ -199,6 +246,7 @@ class Subject:
         others: The same samples from a second pipeline; None without.
         engines: Engine maker; None without a target.
         fix: The `fix` of the same case; None if it is no next step.
+        tried: The first rung's trials on the inputs, if the outputs are not `expected`.
         seen: Observations of the tensors, once a rung has made them.
     """
 
@@ -212,6 +260,7 @@ class Subject:
     others: Samples | None = None
     engines: EngineMaker | None = None
     fix: Step | None = None
+    tried: InputTrials | None = None
     seen: Observations | None = None
 
     @property
@@ -254,6 +303,11 @@ class Subject:
             self.case.users_metric,
             level="recorded",
         ).verdict
+
+    @cached_property
+    def order(self) -> tuple[int, ...] | None:
+        """The sample of each framework output, if another order fits."""
+        return order(self.given, self.references) if self.given else None
 
     @property
     def same_function(self) -> Criterion:

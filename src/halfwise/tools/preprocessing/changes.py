@@ -5,8 +5,8 @@ shown to users is what is run. Normalisations that people use are those of torch
 (ImageNet; 0.5; CLIP of OpenAI), of Caffe (means of ILSVRC 2012) and of Keras' `imagenet_utils`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.case import Sample, Samples
 from halfwise.records import DifferenceKind, InputDifference
 from halfwise.records.diagnosis import difference
 from halfwise.wording import number
@@ -384,3 +385,127 @@ def _linear(gain: Array, offset: Array) -> Change:
         if (values != nothing).any()
     )
     return Change(lines=tuple(lines))
+
+
+OWN = Change.of(
+    "normalisation",
+    "by fixed numbers",
+    "by each sample's own mean and deviation",
+    "x = x - x.mean()",
+    "x = x / x.std()",
+)
+_REVERSED = {3: (2, 1, 0), 4: (2, 1, 0, 3)}
+"""RGB to BGR and back, with and without alpha."""
+_LEAST = 128.0
+"""Levels between the darkest and the lightest pixel of a likely normalisation."""
+_GAINS = (32768.0, 1 / 32768.0, 255.0, 1 / 255.0)
+"""Sound as 16-bit integers or from -1 to 1; bytes or from 0 to 1."""
+_FEWEST_VALUES = 64
+"""Float inputs with fewer elements are not signals but scalar options or sizes."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A change to some inputs; A is the samples, B the result.
+
+    Attributes:
+        differences: What B does differently.
+        code: Python of `a_to_b` by input, for one sample; for images, for one image.
+    """
+
+    differences: tuple[InputDifference, ...]
+    code: Mapping[str, str]
+
+    def __call__(self, sample: Sample) -> Sample:
+        """Return the changed sample; batched images are changed one by one."""
+        made = dict(sample)
+        # Images without contrast have zero deviation.
+        with np.errstate(all="ignore"):
+            for name, code in self.code.items():
+                made[name] = np.concatenate(
+                    [transformation(code)(image) for image in _images(sample[name])]
+                )
+        return made
+
+
+def hypotheses(samples: Samples) -> list[Hypothesis]:
+    """Return input changes that people make or forget, simplest first, none twice.
+
+    Images (inputs in one layout change together): reversed channels, usual normalisations that fit
+    the range of values, reshaped or permuted axes, flips and turns, each image's own mean and
+    deviation; then reversed channels with each of these. Other floats: a few factors, and the
+    sample's own mean and deviation. Integers: plus or minus one.
+
+    Args:
+        samples: At least one, finite; each is loaded once.
+    """
+    first = samples[0]
+    groups: dict[tuple[int, Layout], list[str]] = {}
+    plain: list[Hypothesis] = []
+    for name, array in first.items():
+        image = _images(array)[0]
+        if layout := layout_of(image):
+            groups.setdefault((len(run(layout.read, image)), layout), []).append(name)
+        else:
+            plain += _hypotheses(_plain(array), {name: array})
+    pictures: list[Hypothesis] = []
+    for (count, layout), names in groups.items():
+        group, limits = {name: first[name] for name in names}, None
+        if all(array.dtype.kind == "f" for array in group.values()):
+            ends = [(sample[n].min(), sample[n].max()) for sample in samples for n in names]
+            limits = float(np.min(ends)), float(np.max(ends))
+        pictures += _hypotheses(_changes(count, layout, limits), group)
+    return pictures + plain
+
+
+def _hypotheses(changes: Iterable[Change], inputs: Sample) -> list[Hypothesis]:
+    """Return the changes, each to all of the inputs."""
+    return [
+        Hypothesis(each.differences, {n: written(each.lines, x.dtype) for n, x in inputs.items()})
+        for each in changes
+    ]
+
+
+def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> Iterator[Change]:
+    """Yield changes from sample to sample."""
+    back = Change(lines=layout.write)
+    moved = [each + back for each in TURNS.values()]
+    if layout.order != "HW" and count > 1:
+        other = replace(layout, reshaped=not layout.reshaped)
+        turned = Layout("HWC" if layout.order == "CHW" else "CHW", layout.lead)
+        moved += [relaid(layout, each) + Change(lines=each.write) for each in (other, turned)]
+        if not layout.reshaped:
+            moved.append(relaid(other, layout) + Change(lines=layout.write + other.read) + back)
+    straight, start = tuple(range(count)), Change(lines=layout.read)
+    reverse = reordered(_REVERSED.get(count, straight), count)
+    orders = {straight: start, _REVERSED.get(count, straight): start + reverse}
+    yield from ([start + reverse + back] if reverse.lines else [])
+    for channels, ordered in orders.items():
+        values = (*_normalised(channels, *limits), OWN) if limits else ()
+        yield from (ordered + each + back for each in values)
+        yield from (ordered + each for each in moved)
+
+
+def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[Change]:
+    """Yield the lines from what A may be to what B may be, likeliest first, each once."""
+    seen = {("1", "0")}
+    for pair in pairs(channels, (low, high), _LEAST):
+        # Two ways to the same values differ by rounding.
+        line = row(pair.line[0], 5), row(pair.line[1], 5)
+        if line not in seen:
+            seen.add(line)
+            yield pair.change
+
+
+def _plain(array: NDArray[Any]) -> Iterator[Change]:
+    if array.dtype.kind == "f" and array.size >= _FEWEST_VALUES:
+        yield from (scaled(np.array([gain]), np.zeros(1)) for gain in _GAINS)
+        yield OWN
+    # Masks hold only 0 and 1.
+    if array.dtype.kind in "iu" and array.ndim > 0 and array.max(initial=0) > 1:
+        yield from (scaled(np.ones(1), np.array([step])) for step in (1.0, -1.0))
+
+
+def _images(array: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return each image of a batch, [1, …]; the array itself if it is none."""
+    return np.split(array, len(array)) if array.ndim == 4 else [array]

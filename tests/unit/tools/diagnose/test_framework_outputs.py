@@ -3,17 +3,68 @@ import importlib.util
 import numpy as np
 import pytest
 
-from halfwise.case import Case
+from halfwise.case import Case, Samples
 from halfwise.errors import BackendMissing, CaseError, UsageError
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
+from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.subject import (
     expected_tensors,
+    order,
 )
+from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.inputs.test_array_files import bomb
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network
 
 HERE = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HERE, reason="needs PyTorch: pip install 'halfwise[torch]'")
+
+RNG = np.random.default_rng(3)
+VARIED = f32(RNG.normal(size=(6, 1, 8)))
+MOVED = Samples(tuple(f"s{i}" for i in range(6)), lambda i: {"x": VARIED[i]})
+
+
+def swinging(swing):
+    """Give 1 and something that follows the input, as small as `swing`."""
+    sketch = Sketch()
+    x = sketch.input("x", [1, 8])
+    moving = sketch.op("Mul", sketch.op("Tanh", x, name="t"), f32(swing), name="m")
+    return network_from_proto(sketch.proto(sketch.op("Add", moving, f32(1), name="y")))
+
+
+def outputs(data, swing):
+    return [{"y_out": f32(1 + f32(swing) * np.tanh(x))} for x in data]
+
+
+def judged(subject, data, swing):
+    return exported(subject(swinging(swing), MOVED, expected=outputs(data, swing)))
+
+
+@pytest.mark.parametrize("swing", [1.0, 1e-2])
+def test_another_order_is_named(subject, swing):
+    assert judged(subject, VARIED, swing).passed
+    rung = judged(subject, np.roll(VARIED, 1, axis=0), swing)
+    assert rung.passed is False
+    assert "in another order: s0 has the outputs of s5, s1 has the outputs of s0" in rung.cause
+
+
+def test_what_cannot_be_compared_says_nothing():
+    given = outputs(VARIED, 1.0)
+    assert order([], []) is None
+    nan = [{"y_out": np.full_like(g["y_out"], np.nan)} for g in given]
+    assert order(nan, given) is None
+    whole = [{"y_out": np.zeros(3, np.int64)}] * 6
+    assert order(whole, whole[::-1]) is None
+    ragged = [{"y_out": f32(np.ones(i + 1))} for i in range(6)]
+    assert order(ragged, ragged[::-1]) is None
+
+
+@pytest.mark.parametrize("shift", range(1, 6))
+def test_the_order_is_that_of_the_samples(shift):
+    given, computed = outputs(np.roll(VARIED, shift, axis=0), 1e-3), outputs(VARIED, 1e-3)
+    assert order(given, computed) == tuple((i - shift) % 6 for i in range(6))
+    assert order(computed, computed) is None
+
 
 MODULE = """
 import numpy as np

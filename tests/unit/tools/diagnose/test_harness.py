@@ -4,16 +4,22 @@ import numpy as np
 import pytest
 
 from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
 from halfwise.records import MadeUp, Note
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.harness import (
+    CODE_FILE,
     PIPELINES_CODE,
+    changed_inputs,
     harness,
     pipelines,
 )
 from halfwise.tools.preprocessing.changes import transformation
 from tests import frozen, pictures
+from tests.pictures import OUTPUT
+from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, SAMPLES
 
 
@@ -95,6 +101,19 @@ def test_another_failure_ends_it(subject):
         harness(subject(samples=empty))
 
 
+def test_inputs_that_are_not_the_frameworks(subject):
+    pixels = pictures.pictures() / 255
+    network = pictures.sketch().network(pictures.OUTPUT)
+    run = Session(network.model).run
+    expected = [run({"images": pictures.one(x[::-1])}) for x in pixels]
+    made = subject(network, pictures.samples(pixels), expected=expected)
+    rung = harness(made)
+    assert rung.passed is False
+    assert "the other BGR" in rung.cause
+    assert rung.inputs == made.tried
+    assert CODE_FILE in steps_told(rung.advice)[1]
+
+
 def others(change):
     return Samples(SAMPLES.ids, lambda i: {"x": change(DATA[i]).astype(np.float32)})
 
@@ -143,7 +162,7 @@ def test_what_it_leaves_is_told(subject):
     cause, (left,) = seen(subject, lambda x: x[::-1] + noise)
     assert "RGB" in cause
     assert "'images' still differs by" in left
-    assert left.endswith("of 255 levels.")
+    assert left.endswith("before).")
 
 
 def test_images_that_nothing_makes_alike_are_not_taken_apart(subject, tmp_path):
@@ -154,3 +173,139 @@ def test_images_that_nothing_makes_alike_are_not_taken_apart(subject, tmp_path):
     signs, _ = pipelines(made, pictures.samples(np.stack([patched(x) for x in PIXELS])))
     assert [sign.text.partition(":")[0] for sign in signs[1:]] == ["'images', fit"]
     assert not (tmp_path / "run" / PIPELINES_CODE).exists()
+
+
+BYTES = pictures.pictures()
+
+
+@pytest.fixture
+def tried(subject):
+    """Say what the framework had in the place of the pictures, and what is found."""
+
+    def tried(given, theirs, *, outputs=10, count=pictures.COUNT, alter=lambda x: x):
+        network = pictures.sketch(outputs).network(OUTPUT)
+        session = Session(network.model, optimise=True)
+        wanted = [
+            {OUTPUT: alter(session.run({"images": pictures.one(x)})[OUTPUT])}
+            for x in theirs[:count]
+        ]
+        made = subject(network, pictures.samples(given[:count]), expected=wanted)
+        return changed_inputs(made)
+
+    return tried
+
+
+def told(made):
+    found = changed_inputs(made)
+    assert found is not None
+    return found
+
+
+def kinds(found):
+    return [difference.kind for difference in found.best.differences]
+
+
+@pytest.mark.parametrize(
+    ("given", "theirs", "expected"),
+    [
+        (BYTES / 255, BYTES[:, ::-1] / 255, ["channels"]),
+        (BYTES / 255, pictures.imagenet(BYTES), ["mean", "deviation"]),
+        (pictures.imagenet(BYTES), BYTES / 255, ["mean", "deviation"]),
+        (BYTES / 255, pictures.imagenet(BYTES)[:, ::-1], ["channels", "mean", "deviation"]),
+        (BYTES / 255, BYTES[..., ::-1] / 255, ["flip"]),
+    ],
+    ids=["BGR", "ImageNet", "ImageNet undone", "BGR and ImageNet", "mirrored"],
+)
+def test_the_change_is_named_measured_and_written(tried, tmp_path, given, theirs, expected):
+    found = tried(given, theirs)
+    assert found.matches
+    assert kinds(found) == expected
+    assert found.best.error < 1e-5 < OTHER_KERNELS < found.before
+    assert found.shown_by == pictures.COUNT
+    assert found.numbers >= 3
+    change = transformation((tmp_path / "run" / CODE_FILE).read_text())
+    assert change(pictures.one(given[0])) == pytest.approx(pictures.one(theirs[0]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        255 * (BYTES / 255) ** 1.1,
+        np.roll(BYTES, 1, axis=2),
+        BYTES[:, [1, 2, 0]],
+        BYTES + 10,
+        np.where(np.arange(3)[:, None, None] == 1, 0, BYTES),
+    ],
+    ids=["gamma", "moved", "channels 1 2 0", "brighter", "one channel lost"],
+)
+def test_other_faults_are_none_of_these(tried, tmp_path, altered):
+    found = tried(BYTES / 255, altered / 255)
+    assert not found.matches
+    assert found.tried == found.planned > 50
+    assert found.best.error > OTHER_KERNELS
+    assert not (tmp_path / "run" / CODE_FILE).exists()
+
+
+def test_faults_of_the_export_are_none_either(tried):
+    found = tried(BYTES / 255, BYTES / 255, alter=lambda x: 1.1 * x)
+    assert not found.matches
+
+
+def test_outputs_that_match_are_not_looked_into(tried):
+    assert tried(BYTES, BYTES) is None
+
+
+@pytest.mark.parametrize(("count", "enough"), [(1, False), (2, False), (4, True)])
+def test_one_number_of_few_samples_may_match_by_chance(tried, tmp_path, count, enough):
+    found = tried(BYTES / 255, BYTES[:, ::-1] / 255, outputs=1, count=count)
+    assert found.matches is enough
+    assert (found.shown_by, found.numbers) == (count, count)
+    assert found.best.error <= OTHER_KERNELS
+    assert (tmp_path / "run" / CODE_FILE).exists() is enough
+
+
+def test_a_map_that_follows_one_number_is_one_number(subject):
+    sketch = Sketch()
+    x = sketch.input("images", ["n", 3, pictures.SIDE, pictures.SIDE])
+    mean = sketch.op("ReduceMean", x, axes=[1, 2, 3])
+    grown = sketch.op("Mul", mean, f32(np.linspace(-1, 1, 64).reshape(1, 1, 8, 8)))
+    network = sketch.network(out := sketch.op("Tanh", grown, name="map"))
+    run = Session(network.model).run
+    # All but one of the changes leave another mean; with one sample that says little.
+    wanted = [{out: run({"images": pictures.one(BYTES[0])})[out]}]
+    found = told(subject(network, pictures.samples(BYTES[:1] / 255), expected=wanted))
+    assert not found.matches
+    assert found.numbers == 1
+
+
+def test_outputs_of_whole_numbers_are_no_evidence(subject):
+    sketch = pictures.sketch()
+    label = sketch.op("ArgMax", OUTPUT, axis=1, name="label")
+    network = sketch.network(label)
+    wanted = [{label: np.array([[11]])}] * pictures.COUNT
+    made = subject(network, pictures.samples(BYTES), expected=wanted)
+    assert not made.against_framework.passed
+    assert changed_inputs(made) is None
+
+
+def test_sound_as_integers(subject):
+    sketch = Sketch()
+    x = sketch.input("sound", [1, 256])
+    weights = f32(np.random.default_rng(0).normal(size=(256, 8)))
+    out = sketch.op("Tanh", sketch.op("MatMul", x, weights), name="y")
+    network = sketch.network(out)
+    waves = f32(np.sin(np.linspace(0, 9, 3 * 256)).reshape(3, 1, 256)) / 50
+    run = Session(network.model).run
+    whole = Samples(("a", "b", "c"), lambda i: {"sound": f32(waves[i] * 32768)})
+    found = told(subject(network, whole, expected=[run({"sound": wave}) for wave in waves]))
+    assert found.matches
+    assert found.best.differences[0].b == "3.05e−5"
+
+
+def test_it_stops_when_the_time_is_up(subject):
+    network = pictures.sketch().network(OUTPUT)
+    made = subject(network, pictures.samples(BYTES), expected=[{OUTPUT: f32(np.ones((1, 10)))}] * 5)
+    made.settings = type(made.settings)(time_budget=-1.0)
+    found = told(made)
+    assert (found.tried, found.best, found.matches) == (0, None, False)
+    assert found.planned > 50

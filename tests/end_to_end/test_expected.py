@@ -1,0 +1,65 @@
+"""What the framework computed, from other inputs and from none: before the export is blamed."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests import pictures
+
+PIXELS = pictures.pictures() / 255
+
+
+@pytest.fixture
+def diagnosed(tmp_path, call):
+    """Diagnose a network against its outputs on other pictures; optionally altered."""
+    onnx.save(pictures.sketch().proto(pictures.OUTPUT), tmp_path / "model.onnx")
+    np.savez(tmp_path / "inputs.npz", images=PIXELS.astype(np.float32))
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+
+    def diagnosed(theirs, factor=1.0):
+        outputs = [session.run(None, {"images": pictures.one(x)})[0] for x in theirs]
+        np.savez(tmp_path / "expected.npz", **{pictures.OUTPUT: factor * np.stack(outputs)})
+        return call(
+            *("diagnose", "model.onnx", "--inputs", "inputs.npz"),
+            *("--expected", "expected.npz", "-o", "run"),
+        )
+
+    return diagnosed
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kinds", "told"),
+    [
+        (PIXELS[:, ::-1], ["channels"], "one is RGB, the other BGR"),
+        (255 * PIXELS, ["scale"], "have the scale 1, A's 0.003"),
+        (pictures.imagenet(255 * PIXELS), ["mean", "deviation"], "have the mean (0.485, 0.456"),
+    ],
+    ids=["BGR", "255", "ImageNet"],
+)
+def test_other_inputs_are_named_and_the_export_is_not_blamed(diagnosed, theirs, kinds, told):
+    ended = diagnosed(theirs)
+    assert ended.code == 10
+    (rung,) = ended.record["diagnosis"]
+    assert (rung["name"], rung["passed"], rung["nodes"]) == ("harness", False, [])
+    assert told in rung["cause"]
+    assert rung["inputs"]["matches"]
+    assert [d["kind"] for d in rung["inputs"]["best"]["differences"]] == kinds
+    assert rung["inputs"]["best"]["error"] < 1e-5
+    assert rung["inputs"]["before"] > 1e-2
+    assert (ended.folder / "framework_inputs.py").is_file()
+    assert "framework_inputs.py" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("theirs", "factor"), [(PIXELS**1.1, 1.0), (PIXELS, 1.1)], ids=["gamma", "another function"]
+)
+def test_other_faults_go_on_to_the_export_and_say_what_was_tried(diagnosed, theirs, factor):
+    ended = diagnosed(theirs, factor)
+    assert ended.code == 10
+    inputs, export = ended.record["diagnosis"]
+    assert (inputs["passed"], export["name"], export["passed"]) == (True, "export", False)
+    assert not export["inputs"]["matches"]
+    assert export["inputs"]["tried"] > 100
+    assert "input changes (channels, " in " ".join(ended.out.split())
+    assert not (ended.folder / "framework_inputs.py").exists()
