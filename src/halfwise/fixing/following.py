@@ -38,7 +38,8 @@ def followed_of(
 ) -> tuple[tuple[Growth, ...], Followed | None]:
     """Follow the error that guards do not explain, with the explained nodes kept.
 
-    Does nothing if guards explain it, if there was no search, or if the budget is spent.
+    Does nothing if guards explain it, if there was no search, or if the budget is spent. Rules may
+    leave no node to keep: then it is followed if the result fails and there is no guard.
 
     Args:
         space: The plans, after a search.
@@ -47,7 +48,8 @@ def followed_of(
         stage: Begins and ends a stage of the run.
     """
     explained = result.needed & space.explained
-    if result.needed == explained or not space.searches:
+    is_explained = result.passed or space.evidence.guards
+    if (is_explained and result.needed == explained) or not space.searches:
         return (), None
     work = lambda: _followed(space, explained, watcher, stage)  # noqa: E731
     path, followed = space.budget.within("growth", work, ((), None))

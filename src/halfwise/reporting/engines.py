@@ -235,10 +235,6 @@ def made(engines: Engines) -> Iterator[str]:
 
 
 def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
-    def emulated(tried: EngineRound) -> str:
-        errors = [e for e in (tried.predicted, tried.predicted_fused) if e is not None]
-        return range_text(min(errors), max(errors)) if errors else ""
-
     return table_of(
         "Rounds (error over what is allowed: 1 just passes)",
         rounds,
@@ -246,7 +242,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
             (Column("build", "right"), lambda r: str(r.build)),
             (Column("what was tried", width=40), lambda r: clean(r.step)),
             (Column("kept", "right", minor=True), lambda r: str(len(r.keep))),
-            (Column("emulated", "right", minor=True), emulated),
+            (Column("emulated", "right", minor=True), lambda r: known(r.predicted)),
             (Column("engine", "right"), lambda r: known(r.measured) or "no result"),
             (Column("ms", "right"), lambda r: known(r.median_ms)),
             (Column("passed"), lambda r: "yes" if r.passed else "no"),

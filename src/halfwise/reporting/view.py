@@ -22,6 +22,7 @@ from halfwise.reporting.parts import (
     Report,
     Table,
     commands,
+    first_of,
     known,
     lines_of,
     present,
@@ -165,7 +166,7 @@ def report(run: Run) -> Report:
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
         *baseline_parts(run),
-        lines_of(_failed(verdict), stated(verdict.failures)),
+        lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
         Lines("Next", steps_told(run.next_step), whole=True) if run.next_step else None,
     )
@@ -446,11 +447,18 @@ def _times(run: Run) -> str:
     return f"One run takes {number(row.latency.median_ms)} ms{beside}."
 
 
+def _forced(run: Run) -> list[str]:
+    """Return what is lost at nodes that rules lower, the worst first."""
+    lowered = run.plan.lowered if run.plan is not None else {}
+    lines = [f"{shorten(g.node)}: {g.message}." for g in run.guards if lowered.keys() & g.nodes]
+    return first_of(lines or [*followed_lines(run)] if lowered else [])
+
+
 def _why(run: Run) -> Lines | None:
     """Return why the run failed, beyond its first reason; else why types, or everything low, do."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
-        return lines_of(_failed(verdict), stated(verdict.failures)[1:FEW])
+        return lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)[1:FEW]])
     if types := list(failed_rungs(run)):
         return lines_of("Why types fail", types)
     # No line speaks of the emulation where engines decided.

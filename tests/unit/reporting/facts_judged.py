@@ -491,7 +491,6 @@ MORE = ("interrupt", "work", "time")
 STEPS: tuple[Step, ...] = (
     Step(kind="engines", numbers={"engines": 1}, text="a.engine"),
     Step(kind="engines", numbers={"engines": 2}, text="a.engine (orin), b.engine (cloud)"),
-    Step(kind="choose", numbers={"kept": 2, "int8": 0, "cost": 1.2}),
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
