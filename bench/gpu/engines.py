@@ -284,7 +284,6 @@ def _row(result: EngineResult) -> dict[str, Any]:
             name: {
                 "max": _text(o.max_abs),
                 "mean": _text(o.mean_abs),
-                "median": _text(o.median_abs),
                 "snr_db": _text(o.snr_db),
                 "nonfinite": o.nonfinite,
             }

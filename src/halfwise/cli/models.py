@@ -76,7 +76,7 @@ def observe(
     **options: Any,
 ) -> None:
     """List the tensors that are large or not finite in FP32 on real inputs."""
-    from halfwise.reporting.inspection import observed
+    from halfwise.reporting.engines import observed
 
     record = watched(
         lambda watcher: api.observe(model, inputs, watcher=watcher, **options),

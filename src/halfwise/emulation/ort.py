@@ -25,7 +25,7 @@ from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissi
 from halfwise.files import is_regular, no_file
 from halfwise.graph.aside import NOT_JUDGED
 from halfwise.graph.casts import reads_low_weights
-from halfwise.graph.model import graphs_of, is_standard
+from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
 from halfwise.scratch import scratch
 from halfwise.wording import excerpt, size_of
@@ -351,9 +351,11 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     # Its memory would come on top of that of the first run, and it saves no time
     # (bench/overhead.py).
     options.enable_mem_pattern = False
-    # For operators of its own, ONNX Runtime infers sizes that are not so: a cache with new entries
-    # as long as the one without. It fails where it then reuses a buffer (test_custom.py).
-    options.enable_mem_reuse = all(is_standard(n) for graph in graphs_of(model) for n in graph)
+    # Reuse is planned in n² steps, half the time of loading and more, and saves no memory: a tensor
+    # is freed after its last reader, and an operator still writes over its input. It also fails
+    # where an operator of ONNX Runtime's own infers a wrong size: a cache with new entries as long
+    # as the one without (test_custom.py).
+    options.enable_mem_reuse = False
     # Packed weights are copies, and sum in another order, but not in inner branches.
     if not optimise:
         options.add_session_config_entry("session.disable_prepacking", "1")

@@ -28,7 +28,7 @@ from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, Rewriting
 from halfwise.reporting.parts import Column, Lines, Report, Table, present
-from halfwise.reporting.steps import not_real, note_text
+from halfwise.reporting.remarks import not_real, note_text
 from halfwise.store import file_named, new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,

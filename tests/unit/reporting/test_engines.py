@@ -64,7 +64,7 @@ def test_several_outputs_give_their_largest_errors():
     )
     assert "2 outputs" in table.title
     (row,) = rows(table)
-    assert (row["max error"], row["mean"]) == ("inf", "7")
+    assert row["max error"] == "inf"
 
 
 def test_an_engine_without_a_result_says_why():
