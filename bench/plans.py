@@ -188,7 +188,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
     Compared is the cost of what a user would take: the plan, or the FP32 model if that costs less,
     as it may in tiny models, whose Casts cost more than low nodes save. The title of such a run
-    says so (`reporting/steps.py`).
+    says so (`reporting/remarks.py`).
     """
     before = {name: Found(**found) for name, found in json.loads(BEFORE.read_text("utf-8")).items()}
     figures, costs = [], []

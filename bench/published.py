@@ -242,7 +242,11 @@ def _embedded(name: str) -> Any:
 def _files(_: Path) -> list[dict[str, Array]]:
     """The first and the last 1,024 bytes of files without white space around; 256 is padding."""
     kinds = ("README.md", "Makefile", "pyproject.toml", "LICENSE", "bench/published.py")
-    more = ("tests/judges/webgpu_worker.js", "tools/get-webgpu", "examples/digits/model.onnx")
+    more = (
+        "src/halfwise/targets/webgpu_worker.js",
+        "tools/get-webgpu",
+        "examples/digits/model.onnx",
+    )
     samples = []
     for file in (*kinds, *more):
         content = np.frombuffer((ROOT / file).read_bytes().strip(), np.uint8)

@@ -36,7 +36,7 @@ from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.reporting.guards import reason_of
+from halfwise.reporting.remarks import reason_of
 from tests.models import CLASSES
 
 PEERS = ROOT / "bench" / "results" / "peers.json"
@@ -59,7 +59,7 @@ class Side:
         seconds: Of the processor, for the whole run.
         rules: How often each rule was made.
         undone: Repairs that were tried and undone, by the reason.
-        reasons: Why nodes are kept, as `reporting.guards.Reason`; by number.
+        reasons: Why nodes are kept, as `reporting.remarks.Reason`; by number.
     """
 
     kept: int

@@ -62,7 +62,7 @@ def torchscript_channels_first():
     return torchscript([1], IMAGES, WEIGHT[:, None, None], BIAS[:, None, None])
 
 
-@spelling(None)
+@spelling("InstanceNormalization")
 def torchscript_instance_norm():
     return torchscript([2, 3], IMAGES, WEIGHT[:, None, None], BIAS[:, None, None])
 
@@ -145,7 +145,7 @@ def jax_layer_norm():
     return s.proto(s.op("Add", y, BIAS[None, None]))
 
 
-@spelling("LayerNormalization")
+@spelling(None)
 def jax_variance():
     """As jnp.var has it: NaN where nothing is left to average."""
     s = Sketch(18)
@@ -168,7 +168,7 @@ def torch_rms_norm():
     return s.proto(s.op("Mul", WEIGHT, s.op("Mul", x, inverse)))
 
 
-@spelling("GroupNormalization")
+@spelling(None)
 def torch_group_norm():
     s = Sketch(13)
     x = s.input("x", IMAGES)

@@ -38,7 +38,7 @@ def told(measured: float) -> EngineRound:
 
 
 def step(inherited: float) -> Growth:
-    return Growth(node=NodeName("a"), depth=1, error=1.0, inherited=inherited)
+    return Growth(node=NodeName("a"), error=1.0, inherited=inherited)
 
 
 def fitted(error: float) -> list[float]:

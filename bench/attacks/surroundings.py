@@ -309,7 +309,6 @@ ATTACKS = [
     _output("a model to a pipe", "modernize", MODEL, "-o", "pipe.sh"),
     _cloned("command = 'sleep 100'", 4, *BUILD),
     _cloned("command = 'sleep 100'", 0, "doctor"),
-    _cloned("command = 'sleep 100'", 0, "modernize", MODEL, "-o", "new.onnx"),
     _cloned("plugins = ['/tmp/evil.so']", 4, *BUILD),
     _hub("data beside its blob", "../../blobs/2", (0,)),
     _hub("data of elsewhere", "../../elsewhere", (3,)),

@@ -22,7 +22,7 @@ from typing import Any
 from bench.gpu.jobs import add_host, host_of
 from bench.gpu.pipe import WORKER, Pipe, Refused
 from bench.gpu.race import Judge, Racer, take_turns
-from bench.gpu.rounds import RESULTS, ROUNDS
+from bench.runs import ROOT
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case
@@ -30,6 +30,8 @@ from halfwise.options.options import Data
 from halfwise.records import Criterion, NodeName
 from halfwise.tensorrt.constrain import constraints
 
+RESULTS = ROOT / "bench" / "results"
+ROUNDS = RESULTS / "gpu_rounds.json"
 FILE = RESULTS / "gpu_all_typed.json"
 VARIABLE = "HALFWISE_BENCH_TYPED"
 TODAY, LOW, CONSTANTS = "", "low", "low constants"

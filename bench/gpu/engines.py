@@ -208,14 +208,7 @@ def predictions(name: str, engines: Engines) -> list[Figure]:
     found = []
     for step in engines.rounds:
         what = f"{name}: build {step.build}, {len(step.keep)} kept: measured error / tolerance"
-        predicted = [
-            f"{text} {value:.3g}"
-            for text, value in (
-                ("predicted", step.predicted),
-                ("with fusion", step.predicted_fused),
-            )
-            if value is not None
-        ]
+        predicted = [] if step.predicted is None else [f"predicted {step.predicted:.3g}"]
         measured = "no engine" if step.measured is None else step.measured
         found.append(reported(what, measured, "; ".join([step.step, *predicted])))
     return found
@@ -229,7 +222,6 @@ def rounds(engines: Engines) -> list[dict[str, Any]]:
             "step": r.step,
             "kept": len(r.keep),
             "predicted": _text(r.predicted),
-            "predicted_fused": _text(r.predicted_fused),
             "measured": _text(r.measured),
             "passed": r.passed,
             "median_ms": _text(r.median_ms),
@@ -292,7 +284,6 @@ def _row(result: EngineResult) -> dict[str, Any]:
             name: {
                 "max": _text(o.max_abs),
                 "mean": _text(o.mean_abs),
-                "median": _text(o.median_abs),
                 "snr_db": _text(o.snr_db),
                 "nonfinite": o.nonfinite,
             }

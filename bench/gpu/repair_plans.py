@@ -23,7 +23,6 @@ import halfwise
 from bench.gpu import models
 from bench.gpu.models import Made
 from bench.gpu.resnet import IMAGE_DEVIATION, IMAGE_MEAN, resnet
-from bench.gpu.rounds import ROUNDS
 from bench.runs import ROOT
 from halfwise.records import Repair
 
@@ -111,7 +110,9 @@ def _fixed(folder: Path, **options: Any) -> Planned:
 
 
 def _recorded(name: str | None) -> tuple[str, ...]:
-    for run in json.loads(ROUNDS.read_text(encoding="utf-8")):
+    for run in json.loads(
+        (ROOT / "bench" / "results" / "gpu_rounds.json").read_text(encoding="utf-8")
+    ):
         if run["name"] == name:
             return tuple(run["rounds"][0][0])
     return ()

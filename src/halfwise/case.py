@@ -199,7 +199,6 @@ class Case:
         stored: What the user's file stores in FP16 or BF16.
         repairs: Repairs made in `network`, in order.
         restored: Whether `network` is the original of a quantised model, not the user's own.
-        previews: Whether a run may show samples as images and waves.
         aside: What was set aside of the user's model, and is written back.
     """
 
@@ -215,7 +214,6 @@ class Case:
     stored: Stored = field(default_factory=Stored)
     repairs: tuple[Repair, ...] = ()
     restored: bool = False
-    previews: bool = True
     aside: Aside | None = None
 
     @property

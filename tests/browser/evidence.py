@@ -1,17 +1,11 @@
-"""What shows a made-up run beyond its numbers: its graph, source lines and images."""
+"""What shows a made-up run beyond its numbers: its graph and source lines."""
 
-import base64
-import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
-from PIL import Image
-
-from halfwise.records import Graph, NodeName, Preview, RunEvidence, Source, TensorName
+from halfwise.records import Graph, NodeName, RunEvidence, Source, TensorName
 from tests.browser.network import Made
-from tests.unit.reporting.runs import HELDOUT
 
 T = TypeVar("T")
 CAST = "halfwise_cast"
@@ -28,7 +22,6 @@ def made_evidence(network: Sequence[Made], keep: Collection[str] = ()) -> RunEvi
     return RunEvidence(
         graph=_graph(list(_mixed(network, set(keep))), set(keep)),
         sources=tuple(map(_source, network)),
-        previews=tuple(_previews()),
     )
 
 
@@ -107,17 +100,3 @@ def _source(node: Made) -> Source:
         function="forward",
         text=f"y = self.{name.lower().replace('/', '.')}(x)",
     )
-
-
-def _previews() -> Iterable[Preview]:
-    """Yield two images, a worst and a typical one."""
-    rows, columns = np.mgrid[0:160, 0:160]
-    for place, why in ((3, "worst"), (17, "typical")):
-        channels = [np.sin(rows / (7 + place)), np.cos(columns / 23), np.sin((rows + columns) / 31)]
-        pixels = (np.stack(channels, -1) * 127 + 128).astype(np.uint8)
-        out = io.BytesIO()
-        Image.fromarray(pixels).save(out, "png")
-        told = {"sample": HELDOUT[place], "why": why}
-        png = base64.b64encode(out.getvalue()).decode()
-        image = {"input": "image", "shape": (1, 3, 224, 224), "png": png}
-        yield Preview.model_validate({**told, **image})

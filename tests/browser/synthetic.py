@@ -107,7 +107,6 @@ class Drawn:
         return tuple(
             Growth(
                 node=NodeName(node.name),
-                depth=depth,
                 error=float(peaks[depth]),
                 inherited=float(peaks[depth - 1]) if depth else 0.0,
             )

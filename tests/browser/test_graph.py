@@ -40,7 +40,7 @@ def folded_here(data: Mapping[str, Any], opened: set[int]) -> tuple[set[str], se
         joined |= {(f"t{t}", seen(node)) for t in tensors if t in data["inputs"]}
     joined |= {(seen(maker[t]), f"o{t}") for t in data["outputs"] if t in maker}
     joined = {(a, b) for a, b in joined if a != b}
-    nodes = {seen(node) for node in range(len(data["op"]))}
+    nodes = {seen(node) for node in range(len(data["ops"]))}
     return nodes | {end for edge in joined for end in edge}, joined
 
 
@@ -76,7 +76,7 @@ def test_no_node_is_lost_and_edges_join_what_their_nodes_are_in(
         assert {(a, b) for a, b in found["edges"]} == edges
         assert len(found["edges"]) == len(edges)
     # With all open, every node stands for itself.
-    assert {item for item in items if item[0] == "n"} == {f"n{i}" for i in range(len(data["op"]))}
+    assert {item for item in items if item[0] == "n"} == {f"n{i}" for i in range(len(data["ops"]))}
 
 
 def items(page: Page) -> list[str]:
@@ -169,13 +169,14 @@ def test_kept_nodes_casts_and_layers_are_told_apart_without_colour(
 ) -> None:
     page = look(page_of("engine")).page
     data = page.evaluate("halfwise.data('graph')")
-    assert data["kept"]
+    kept = [f for f in data["facts"].values() if f.get("told", [["", ""]])[0][0] == "kept"]
+    assert kept
     assert data["layers"]
     names = page.evaluate(f"{MODEL}.layers.map((layer) => layer.name)")
     assert all(names)
     while page.locator("#graph .item.box").count():
         page.locator("#graph .item.box").first.click()
-    assert page.locator("#graph .item.kept").count() == len(data["kept"])
+    assert page.locator("#graph .item.kept").count() == len(kept)
     words = page.locator("#graph .item.kept").first.text_content() or ""
     assert ("◆ kept" in words, "FP32" in words) == (True, True)
     for choice in page.locator("#graph select option").all_text_contents():

@@ -34,13 +34,6 @@ def test_a_cause_leads_to_its_line_and_to_the_graph(look: Look, page_of: PageOf)
     assert page.evaluate("location.hash").startswith("#causes=")
 
 
-def test_samples_are_seen(look: Look, page_of: PageOf) -> None:
-    section = look(page_of("large")).page.locator("#samples")
-    images = section.locator("img")
-    sizes = images.evaluate_all("all => all.map((image) => image.naturalWidth)")
-    assert sizes == [160, 160]
-
-
 def test_numbers_that_json_lacks_are_told_as_elsewhere(look: Look, page_of: PageOf) -> None:
     kept = look(page_of("old")).page.locator("#kept")
     cells = kept.locator("tbody td:last-child").all_text_contents()

@@ -113,12 +113,12 @@ def test_modernize_options_are_handed_on(call, answer):
     calls = answer("modernize", record())
     code, out, _ = call(
         *("modernize", "m.onnx", "-o", "n.onnx", "--inputs", "x.npz", "--trt-version", "8.6"),
-        *("--transpose", "--rel-max", "0.1"),
+        *("--device", "cuda"),
     )
     assert (code, out.split(",")[0]) == (0, "opset 13 → 20")
     ((arguments, options),) = calls
     assert [str(a) for a in arguments] == ["m.onnx", "n.onnx", "x.npz"]
-    assert (options["trt_version"], options["transpose"], options["rel_max"]) == ("8.6", True, 0.1)
+    assert (options["trt_version"], options["device"]) == ("8.6", "cuda")
 
 
 def test_modernize_json(call, old_model, tmp_path):

@@ -216,7 +216,7 @@ def help_of(command, name):
 
 
 def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
-    assert help_of(models.modernize, "trt_version").endswith(f"else {DEFAULT_PARSER}.")
+    assert inspect.signature(models.modernize).parameters["trt_version"].default == DEFAULT_PARSER
     assert help_of(engines.export, "trt_version").endswith(f"else {DEFAULT_BUILDER}.")
 
 

@@ -1,6 +1,4 @@
-"""What FP16 breaks is told with its line of code; samples are shown unless nobody wants that."""
-
-import json
+"""What FP16 breaks is told with its line of code."""
 
 import numpy as np
 import pytest
@@ -29,7 +27,7 @@ def ill():
     return Ill(proto, {"images": np.array(waves, np.float32).reshape(8, 3, 24, 24)})
 
 
-@pytest.mark.parametrize("options", [(), ("--no-repair", "--no-previews")])
+@pytest.mark.parametrize("options", [(), ("--no-repair",)])
 def test_a_cause_is_told_with_its_line(call, saved, ill, options):
     saved(ill)
     ended = call(*fixing("model.onnx", "model.npz", "--allow", "unjudged", *options))
@@ -39,12 +37,9 @@ def test_a_cause_is_told_with_its_line(call, saved, ill, options):
     group = next(g for g in data["groups"] if g["found"][0]["node"] == "square")
     assert group["state"] == ("cause" if options else "mended")
     found = group["found"][0]
-    frame = data["places"][found["place"]]
+    frame = found["place"]
     assert (frame["file"], frame["line"], frame["text"]) == ("/me/net.py", 7, "power = x * x")
-    histogram = data["histograms"][found["histogram"]]
-    assert histogram["overflow"] > 0.1
-    evidence = json.loads((ended.folder / "evidence.json").read_bytes())
-    assert len(evidence["previews"]) == (0 if options else 2)
+    assert found["histogram"]["overflow"] > 0.1
     again = call("report", "run", "--html", "-o", "again.html")
     assert again.code == 0
     made = Read((ended.folder.parent / "again.html").read_text(encoding="utf-8"))

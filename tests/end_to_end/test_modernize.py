@@ -24,7 +24,7 @@ def test_no_failure_class_is_changed(make, tmp_path):
             api.modernize(old, new, dict(ill.inputs))
         assert not new.exists()
         return
-    record = api.modernize(old, new, dict(ill.inputs), trt_version="11", transpose=True)
+    record = api.modernize(old, new, dict(ill.inputs), trt_version="11")
     assert record.error <= ROUNDINGS_OF_MODEL
     before, after = (Session(load_network(path).model) for path in (old, new))
     sample = {name: np.asarray(array) for name, array in ill.sample(1).items()}

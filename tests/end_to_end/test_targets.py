@@ -12,7 +12,9 @@ from onnx import TensorProto
 from tests import models
 from tests.end_to_end.test_judged import cumulative, pooled
 from tests.judges import WebGpu
-from tests.models.accumulation import global_mean, mean_beside_products
+from tests.models.accumulation import global_mean, long_sum, mean_beside_products
+from tests.models.attention import query_key
+from tests.models.exponentials import softmax
 from tests.unit.graph.sketch import Sketch, f32
 
 ON_WEBGPU = ["WebGPU (not optimised)", "WebGPU"]
@@ -154,11 +156,45 @@ def test_nothing_is_kept_where_fp16_alone_is_asked_for(fix, make):
     ended = fix(make(), "--only", "fp16")
     assert ended.code == 0, ended.out
     assert ended.kept == set()
+    assert ended.record["accumulate"] == "fp16"
     assert ended.record["plan"]["repairs"]
 
 
-def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix):
-    ended = fix(models.rotary(), "--only", "fp16")
+IMPOSSIBLE = {
+    "arg_max": "choose: ",
+    "cancellation": "variance: ",
+    "deep": "rotate_6",
+    "grid_sample": "count: ",
+    "log_mel": "real: ",
+    "lstm_surplus": "surplus: ",
+    "non_max_suppression": "choose: ",
+    "patch_columns": "count: ",
+    "rotary": "cosine: ",
+    "tiny_weights": "matmul: ",
+    "top_k": "choose: ",
+    "warp": "move: ",
+}
+
+
+@pytest.mark.parametrize(
+    "make", [m for m in models.CLASSES if m.__name__ in IMPOSSIBLE], ids=lambda m: m.__name__
+)
+def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix, make):
+    ill = make()
+    ended = fix(ill, "--only", "fp16", *ill.options)
     assert ended.code == 10
-    (step,) = [step for step in ended.record["next_step"] if step["kind"] == "not-only"]
-    assert step["names"]["nodes"] == "sine, cosine, count"
+    why = ended.out.partition("Why it failed")[2].partition("\nNext")[0]
+    assert IMPOSSIBLE[make.__name__] in why
+
+
+@pytest.mark.usefixtures("on_webgpu")
+@pytest.mark.parametrize(
+    ("make", "rules"),
+    [(query_key, {"scale"}), (softmax, {"scale", "split"}), (long_sum, {"split"})],
+)
+def test_sums_and_softmaxes_are_repaired_where_fp16_alone_is_asked_for(fix, make, rules):
+    ended = fix(make(), "--only", "fp16", "--target", "webgpu")
+    assert ended.code == 0, ended.out
+    assert ended.kept == set()
+    assert {repair["rule"] for repair in ended.record["plan"]["repairs"]} == rules
+    assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)

@@ -97,7 +97,6 @@ def test_plain_fp16_gives_what_numpy_gives(saved, call, all_low, low_io):
     errors = np.abs(low.astype(np.float64) - exact)
     assert output["max_abs"] == pytest.approx(errors.max(), rel=1e-3)
     assert output["mean_abs"] == pytest.approx(errors.mean(), rel=1e-3)
-    assert output["median_abs"] == pytest.approx(np.median(errors), rel=1e-2)
 
 
 def test_a_model_of_mixed_types_from_elsewhere(saved, call, tmp_path):

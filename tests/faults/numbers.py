@@ -173,28 +173,6 @@ def integer_index(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("Gather", x, places, name="gather"))
 
 
-def _casts(first: int, *to: int) -> onnx.ModelProto:
-    s = Sketch()
-    value = s.input("x", [4], first)
-    for number, kind in enumerate(to):
-        value = s.op("Cast", value, to=kind, name=f"cast_{number}")
-    return s.proto(value)
-
-
-@fault("cast-loses", "warning", "cast_1")
-def cast_to_half_and_back(ill: bool) -> onnx.ModelProto:
-    middle = TensorProto.FLOAT16 if ill else TensorProto.FLOAT
-    return _casts(TensorProto.FLOAT, middle, TensorProto.FLOAT)
-
-
-@fault("cast-loses", "info", "cast_1")
-def integers_through_floats(ill: bool) -> onnx.ModelProto:
-    """Without the fault, a truncation, which is meant."""
-    if ill:
-        return _casts(TensorProto.INT64, TensorProto.FLOAT, TensorProto.INT64)
-    return _casts(TensorProto.FLOAT, TensorProto.INT32, TensorProto.FLOAT)
-
-
 @fault("fp64", "warning", "double")
 def double(ill: bool) -> onnx.ModelProto:
     s = Sketch()
@@ -256,23 +234,17 @@ def layer_norm_with_products(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("Mul", other, inverse, name="product"))
 
 
-@fault("groupnorm-written-out", "warning", "split")
-def group_norm(ill: bool) -> onnx.ModelProto:
-    s = Sketch(opset=17 if ill else 21)
+@fault("instancenorm-written-out", "warning", "mean")
+def instance_norm(ill: bool) -> onnx.ModelProto:
+    s = Sketch(opset=17)
     x = s.input("x", [2, 16, 4, 4])
     if not ill:
-        norm = s.op("GroupNormalization", x, WEIGHT, WEIGHT, num_groups=4, epsilon=EPS)
-        proto = s.proto(norm)
-        proto.graph.output[0].type.CopyFrom(proto.graph.input[0].type)
-        return proto
-    groups = s.op("Reshape", x, [0, 4, -1], name="split")
-    norm = s.op(
-        *("InstanceNormalization", groups, f32(np.ones(4)), f32(np.zeros(4))),
-        name="norm",
-        epsilon=EPS,
-    )
-    whole = s.op("Reshape", norm, [2, 16, 4, 4], name="join")
-    return s.proto(s.op("Mul", whole, WEIGHT[:, None, None], name="scale"))
+        return s.proto(s.op("InstanceNormalization", x, WEIGHT, WEIGHT, epsilon=EPS))
+    centred = s.op("Sub", x, _mean(s, x, [2, 3], "mean"), name="centre")
+    variance = _mean(s, s.op("Mul", centred, centred, name="square"), [2, 3], "variance")
+    root = s.op("Sqrt", s.op("Add", variance, EPS, name="eps"), name="root")
+    normal = s.op("Div", centred, root, name="quotient")
+    return s.proto(s.op("Mul", normal, WEIGHT[:, None, None], name="scale"))
 
 
 @fault("rmsnorm-written-out", "warning", "square")

@@ -154,14 +154,3 @@ def data_of_16_bits(ill: bool) -> onnx.ModelProto:
     weight = s.op("DequantizeLinear", codes, 0.01, s.constant(INT8), name="weight")
     data = pair(s, s.input("x", [1, 4]), "low", zero=(np.uint16 if ill else np.uint8)(0))
     return s.proto(s.op("MatMul", data, weight, name="product"))
-
-
-@fault("quantisation-residual", "info", "sum")
-def residual(ill: bool) -> onnx.ModelProto:
-    s = Sketch(13)
-    weights = pair(s, f32(np.full((2, 2, 1, 1), 0.5)), "weights")
-    x = s.op("Sigmoid", s.input("x", [1, 2, 3, 3]), name="beside")
-    y = s.op("Conv", pair(s, x, "data"), weights, name="product")
-    total = s.op("Add", y, x if ill else pair(s, x, "through"), name="sum")
-    data = pair(s, s.op("Relu", total, name="relu"), "next_data")
-    return s.proto(s.op("Conv", data, weights, name="next"))

@@ -60,7 +60,7 @@ def build(
     **options: Any,
 ) -> None:
     """Build a TensorRT engine and show the precision of its layers."""
-    from halfwise.reporting.inspection import built
+    from halfwise.reporting.engines import built
 
     fp32 = given(to=to, keep=keep, keep_op=keep_op)
     record = watched(
@@ -83,7 +83,7 @@ def inspect(
     **options: Any,
 ) -> None:
     """Show a TensorRT engine: inputs, outputs, layers, precision, speed."""
-    from halfwise.reporting.inspection import looked_into
+    from halfwise.reporting.engines import looked_into
 
     record = watched(
         lambda watcher: api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options),

@@ -17,12 +17,11 @@ from halfwise.cli.options import (
 )
 from halfwise.cli.outcome import end, show, watched
 from halfwise.declarations.options import (
-    Acceptance,
     Arithmetic,
     Building,
     Data,
-    Labels,
     Low,
+    Reading,
     Running,
     Thresholds,
     Waiting,
@@ -77,7 +76,7 @@ def observe(
     **options: Any,
 ) -> None:
     """List the tensors that are large or not finite in FP32 on real inputs."""
-    from halfwise.reporting.inspection import observed
+    from halfwise.reporting.engines import observed
 
     record = watched(
         lambda watcher: api.observe(model, inputs, watcher=watcher, **options),
@@ -115,7 +114,7 @@ def compare(
     end(passed=not record.different)
 
 
-@accepts(Labels, Data, Acceptance, Running, "run_timeout", Worker)
+@accepts(Reading, Running, "run_timeout")
 def modernize(
     model: ModelArgument,
     out: Annotated[
@@ -134,26 +133,16 @@ def modernize(
     ] = "random",
     *,
     trt_version: Annotated[
-        str | None,
-        typer.Option(
-            metavar="V",
-            help="TensorRT version that will read it. Default: that of the configured worker, "
-            "else 10.0.",
-        ),
-    ] = None,
-    transpose: Annotated[
-        bool,
-        typer.Option(
-            "--transpose", help="Also rewrite norms over other axes, between two Transposes."
-        ),
-    ] = False,
+        str,
+        typer.Option(metavar="V", help="TensorRT version that will read it."),
+    ] = "10.0",
     display: Display,
     **options: Any,
 ) -> None:
     """Raise the opset, make norms and GELUs one node each, and compare both models."""
     from halfwise.tools.modernize import modernized
 
-    how = {"trt_version": trt_version, "transpose": transpose, **options}
+    how = {"trt_version": trt_version, **options}
     record = watched(
         lambda watcher: api.modernize(model, out, inputs, watcher=watcher, **how), display
     )

@@ -36,7 +36,6 @@ from halfwise.declarations.options import (
     Rungs,
     RunLimit,
     Running,
-    Shown,
     Target,
     Targets,
     TaskMetric,
@@ -58,7 +57,7 @@ _RunOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
     *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
@@ -121,7 +120,7 @@ _ExpectedOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
     *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
@@ -148,7 +147,6 @@ def ladder(
     *(
         Labels,
         Data,
-        Shown,
         Acceptance,
         Unjudged,
         Low,
@@ -185,7 +183,7 @@ def diagnose(
 
 
 @accepts(
-    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Targets),
+    *(Labels, Data, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Targets),
     *(Worker, "build_timeout", Waiting),
     full=True,
 )
@@ -234,7 +232,7 @@ def verify(
     conclude(stored.run, display, out)
 
 
-@accepts(Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, full=True)
+@accepts(Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit, full=True)
 def choose(
     run: RunArgument,
     out: Annotated[

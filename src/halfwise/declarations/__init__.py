@@ -22,7 +22,6 @@ from halfwise.declarations.options import (
     Plan,
     RunLimit,
     Running,
-    Shown,
     Target,
     Targets,
     TaskMetric,
@@ -71,14 +70,13 @@ class Options(
     Plan,
     Arithmetic,
     Running,
-    Shown,
     total=False,
 ):
     """Every option."""
 
 
 class ChooseOptions(
-    Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, total=False
+    Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit, total=False
 ):
     """Options of `choose`; those not given are as in the run.
 

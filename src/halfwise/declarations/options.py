@@ -76,12 +76,6 @@ class Data(Reading, total=False):
     allow_random: Annotated[bool, _allowed("Accept a verdict on random inputs.", flag="random")]
 
 
-class Shown(TypedDict, total=False):
-    """What a run shows of its samples."""
-
-    no_previews: Annotated[bool, _data("Do not store pictures of samples in the run folder.")]
-
-
 class TaskMetric(TypedDict, total=False):
     """The metric of the task."""
 
@@ -294,7 +288,7 @@ class Plan(TypedDict, total=False):
     no_repair: Annotated[
         Sequence[str] | bool,
         _plan(
-            "Make no repairs, or none of kind RULE: scale, one-node, mask. Repeatable.",
+            "Make no repairs, or none of kind RULE: scale, one-node, mask, split. Repeatable.",
             "[RULE]",
             alone="all",
         ),

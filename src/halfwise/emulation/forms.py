@@ -138,7 +138,6 @@ class Forms:
         accumulate: As for `emulate_switched`.
         limits: Tensors whose range is smaller than the format's.
         weights: The network's weights in the low format.
-        fused: Values that low nodes pass on unrounded.
         rounded: What low consumers see of constants, and of values outside all branches that
             have a low version (`has_low_version`), by name.
         readings: Inputs of nodes that may have INT8.
@@ -152,7 +151,6 @@ class Forms:
     accumulate: str
     limits: Mapping[TensorName, float]
     weights: LowWeights
-    fused: frozenset[TensorName]
     rounded: dict[str, ir.Value]
     readings: Readings
     switches: Callable[[Sequence[ir.Node]], list[ir.Node]]
@@ -165,13 +163,11 @@ class Forms:
         """Return whether nodes outside `beyond` need a low version of `value` beside the other.
 
         All other values exist once, and low nodes round what they read: that changes nothing if a
-        low node gave it. But fused values are not rounded between low nodes, and a second rounding
-        may pass a limit that the first did not.
+        low node gave it. But a second rounding may pass a limit that the first did not.
         """
         if not is_float(value) or not self.has_low_reader(value, beyond):
             return False
-        name = TensorName(value.name or "")
-        return name in self.fused or name in self.limits
+        return TensorName(value.name or "") in self.limits
 
     def _reads_low(self, node: ir.Node, slot: int) -> bool:
         return self.roles.reads_low(node, slot)
@@ -244,7 +240,7 @@ class Forms:
                 chosen, versions = self.choose(node, switch[node], seen, path)
                 made.append(chosen)
             elif role.free and form is Form.LOW:
-                steps, versions = self._low(node, role, nodes, seen, path)
+                steps, versions = self._low(node, role, seen, path)
                 made += steps
             else:
                 steps, versions = self._plain(node, form, nodes, seen, path)
@@ -283,7 +279,6 @@ class Forms:
         self,
         node: ir.Node,
         role: NodeRole,
-        nodes: Sequence[ir.Node],
         seen_here: dict[ir.Value, Seen],
         path: str,
     ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
@@ -304,7 +299,7 @@ class Forms:
         seen = {}
         for old, new, low in zip(node.outputs, results, role.outputs, strict=True):
             if old.name:
-                steps, seen[old] = self._versions(old, new, nodes, path, low=low, exact=exact)
+                steps, seen[old] = self._versions(old, new, path, low=low, exact=exact)
                 made += steps
         return made, seen
 
@@ -334,7 +329,6 @@ class Forms:
         self,
         old: ir.Value,
         new: ir.Value,
-        nodes: Sequence[ir.Node],
         path: str,
         *,
         low: bool,
@@ -345,17 +339,9 @@ class Forms:
             return [], Seen(new, new)
         if not low and not self.has_low_version(old):
             return [], Seen(new, None)
-        is_fused = low and old.name in self.fused
-        if is_fused and self._is_inner(old, nodes):
-            return [], Seen(new, new)
         rounded = self.rounding(new, f"{old.name}{path}", old)
         wide = rounded.wide if low else new
-        return list(rounded.nodes), Seen(wide, new if is_fused else rounded.wide)
-
-    def _is_inner(self, value: ir.Value, nodes: Sequence[ir.Node]) -> bool:
-        """Return whether only low nodes of the branch itself read `value`."""
-        inside = all(n in nodes and self._reads_low(n, slot) for n, slot in value.uses())
-        return inside and not value.is_graph_output()
+        return list(rounded.nodes), Seen(wide, rounded.wide)
 
     def rounding(self, value: ir.Value, prefix: str, tensor: ir.Value) -> Rounded:
         """Return nodes that round `value`, an instance of the network's `tensor`."""

@@ -1,25 +1,10 @@
-"""Building blocks of emulations: roundings, fused values that are not rounded, and switch inputs.
+"""Building blocks of emulations: roundings and switch inputs.
 
-Emulation rounds every value between two low nodes, as if each were stored. A builder that fuses
-nodes stores fewer values. TensorRT 8.6.0 on an H200, with weak typing, followed two rules:
-
-- A value between two pointwise nodes is not rounded if nothing else reads it.
-- A factor, that is, a product with a constant scalar, is folded into the constant operand of the
-  matrix product that is its only reader: its result is never stored.
-
-Everything else is rounded as without fusion. That includes squares that a sum reads, although both
-are in one kernel: with squares rounded, the emulation matches the errors of engines to three
-digits; with squares in FP32, it misses them (`bench/gpu/fusion_fit.py` compares the rules). It also
-includes the border to a kept node, where a builder converts to FP32.
-
-A builder may also compute a whole block in FP32 because it measured that to be faster. No rule
-predicts which block; `fp32_nodes` reads it off an engine.
-
-The profile holds for one version, GPU and typing mode, and is fitted to a few models: it proposes
-plans, and never decides a verdict. docs/tensorrt-measured.md gives its error.
+Every value between two low nodes is rounded, as if each were stored. A builder that fuses nodes
+stores fewer values, so engines are often better than emulation says.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +13,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, add_constant, is_standard, node_name, tensor_name
-from halfwise.graph.roles import is_float
-from halfwise.records import EngineLayer, NodeName, TensorName
+from halfwise.graph.model import add_constant
 
 
 @dataclass(frozen=True)
@@ -143,74 +126,6 @@ POINTWISE = frozenset(
     )
 )
 """Operators that compute each element from the input elements at the same position."""
-_PRODUCTS = ("Gemm", "MatMul")
-
-
-def fused_tensors(network: Network) -> frozenset[TensorName]:
-    """Return the values of the main graph that stay FP32 between low nodes."""
-    return frozenset(tensor_name(v) for v in _float_values(network) if _is_fused(v))
-
-
-def _float_values(network: Network) -> Iterator[ir.Value]:
-    nodes = network.nodes()
-    return (v for node in nodes for v in node.outputs if v.name and is_float(v))
-
-
-def _is_fused(value: ir.Value) -> bool:
-    producer, readers = value.producer(), {use.node for use in value.uses()}
-    if producer is None or value.is_graph_output() or len(readers) != 1:
-        return False
-    reader = readers.pop()
-    if not is_standard(producer, *POINTWISE) or reader.graph is not producer.graph:
-        return False
-    return is_standard(reader, *POINTWISE) or _is_folded(producer, reader)
-
-
-def _is_folded(factor: ir.Node, product: ir.Node) -> bool:
-    """Return whether `factor` scales by a constant scalar and `product` has a constant operand."""
-    if not (is_standard(factor, "Mul", "Div") and is_standard(product, *_PRODUCTS)):
-        return False
-    scalars = [
-        v is not None and v.const_value is not None and v.const_value.size == 1
-        for v in factor.inputs
-    ]
-    if is_standard(factor, "Div"):
-        scalars[0] = False
-    weights = (v for v in product.inputs[:2] if v is not None)
-    return any(scalars) and any(v.const_value is not None for v in weights)
-
-
-def fp32_nodes(network: Network, layers: Iterable[EngineLayer]) -> frozenset[NodeName]:
-    """Return the nodes that an engine computes in FP32, according to its inspector.
-
-    These are the nodes of FP32 layers, and of fused blocks whose inputs and outputs are all FP32.
-    The inspector names at least the last node of such a block; preceding nodes that no other layer
-    names also belong to it.
-    """
-    layers = tuple(layers)
-    owner = {name: layer for layer in layers for name in layer.nodes}
-    sure = {name for name, layer in owner.items() if layer.precision == "fp32"}
-    makers = {node_name(n): n for n in network.nodes()}
-    for block in (layer for layer in layers if _is_fp32_block(layer)):
-        open_nodes = [name for name in block.nodes if name in makers]
-        while open_nodes:
-            name = open_nodes.pop()
-            if name in sure:
-                continue
-            sure.add(name)
-            open_nodes += _unnamed_before(makers[name], owner)
-    return frozenset(sure & makers.keys())
-
-
-def _is_fp32_block(layer: EngineLayer) -> bool:
-    borders = {*layer.inputs, *layer.outputs}
-    return layer.precision == "unknown" and borders == {"fp32"}
-
-
-def _unnamed_before(node: ir.Node, owner: Mapping[NodeName, EngineLayer]) -> list[NodeName]:
-    producers = (v.producer() for v in node.inputs if v is not None)
-    names = (node_name(p) for p in producers if p is not None)
-    return [name for name in names if name not in owner]
 
 
 _GROUP = 128

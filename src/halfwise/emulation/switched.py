@@ -190,7 +190,6 @@ def emulate_switched(
     limits: Mapping[TensorName, float] | None = None,
     low_io: frozenset[TensorName] = frozenset(),
     weights: LowWeights | None = None,
-    fused: frozenset[TensorName] = frozenset(),
     layout: Layout = Layout(),
     quantised: Mapping[NodeName, Slots] | None = None,
 ) -> Switched:
@@ -206,8 +205,6 @@ def emulate_switched(
         low_io: Float graph inputs and outputs that have the low type.
         weights: The network's weights in the low format, if already converted. Weights in a file
             stay low, and each reader widens its own copy.
-        fused: Values that one low node passes to another unrounded; see `rounding.py`. If either
-            node is kept, they are rounded like all others.
         layout: How the model is made up; assignments mean the same in all.
         quantised: What nodes read in INT8; all nodes that are not low do so.
     """
@@ -224,7 +221,6 @@ def emulate_switched(
         accumulate,
         limits or {},
         weights,
-        fused,
         builder.rounded,
         Readings(copy.graph, quantised or {}),
         builder.switches,

@@ -19,7 +19,6 @@ from halfwise.declarations.options import (
     Lowest,
     Plan,
     Running,
-    Shown,
 )
 from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
@@ -118,7 +117,7 @@ _WISHES = tuple(Choice.__annotations__)
 _OF_THE_RUN = frozenset[str]().union(
     *(
         k.__annotations__
-        for k in (Heldout, Labels, Data, Shown, Accepted, Lowest, Plan, Arithmetic, Running)
+        for k in (Heldout, Labels, Data, Accepted, Lowest, Plan, Arithmetic, Running)
     )
 ) - {"start_from", "no_repair"}
 """Options of `fix` with the same meaning here."""

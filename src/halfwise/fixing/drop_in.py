@@ -23,8 +23,8 @@ from halfwise.graph.written_out import written_out
 from halfwise.options.loading import load_model
 from halfwise.options.options import Model
 from halfwise.records import NodeName, Observations, TensorName
-from halfwise.reporting.guards import message
 from halfwise.reporting.parts import first_of
+from halfwise.reporting.remarks import message
 
 CERTAIN = 1.0
 """From this severity on, a guard is no mere possibility (`fixing.attribute`)."""

@@ -6,14 +6,11 @@ from functools import lru_cache, partial
 
 from halfwise.case import Sample
 from halfwise.emulation.ort import Session
-from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
-from halfwise.fixing.bench import Bench
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation, Variant
-from halfwise.fixing.space import Space
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
 
@@ -28,20 +25,19 @@ class Emulation:
     """A judge that needs no device: ONNX Runtime with explicit rounding.
 
     Plans that differ in which nodes are low or INT8 are runs of one session; those with BF16 or
-    TF32 are emulated as they are written. An emulation that predicts engines (`fused`) uses no
-    headroom, which exists for plans, and knows neither type.
+    TF32 are emulated as they are written.
     """
 
-    def __init__(self, observed: Observed, *, fused: bool = False) -> None:
+    def __init__(self, observed: Observed) -> None:
         """Take the evidence for each network; one that was not observed has no headroom."""
-        self._observed, self._fused = observed, fused
+        self._observed = observed
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
         self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
 
     def prepare(self, plan: Plan, /) -> None:
         """Load the session of a plan; raises as `Session` does."""
-        if self._is_typed(plan):
+        if plan.is_typed:
             self._session(plan)
         else:
             self._typed = None
@@ -53,12 +49,12 @@ class Emulation:
         Raises:
             RunFailed: it fails on the sample, also in the form in which it is written.
         """
-        if self._is_typed(plan):
+        if plan.is_typed:
             return self._session(plan).run(sample)
         try:
             return self._runner(plan).run(sample, self._assignment(plan))
         except RunFailed as failure:
-            if failure.late or self._fused:
+            if failure.late:
                 raise
         return self._session(plan).run(sample)  # without branches, as the plan is written
 
@@ -66,9 +62,6 @@ class Emulation:
         """Free all sessions; the next run loads its own again."""
         self._typed = None
         self._runners.clear()
-
-    def _is_typed(self, plan: Plan) -> bool:
-        return plan.is_typed and not self._fused
 
     def _session(self, plan: Plan) -> Session:
         if self._typed is None or self._typed[0] != plan:
@@ -80,7 +73,7 @@ class Emulation:
 
     def _runner(self, plan: Plan) -> SwitchedRunner:
         subject = plan.of, plan.quantisation, plan.kept if plan.quantisation else frozenset()
-        evidence = None if self._fused else self._observed.get(plan.of)
+        evidence = self._observed.get(plan.of)
         limits = {} if evidence is None else evidence.limits
         entry = self._runners.pop(subject, None)
         if entry is None or entry[0] != limits:
@@ -104,7 +97,6 @@ class Emulation:
             limits=limits,
             low_io=of.low_io,
             weights=of.weights,
-            fused=fused_tensors(network) if self._fused else frozenset(),
             quantised=slots,
         )
         whole = Layout() if evidence is None else Layout(apart=evidence.suspected)
@@ -112,11 +104,3 @@ class Emulation:
         first = whole if evidence and evidence.certain else replace(whole, alike=True)
         made = [partial(switched, layout=layout) for layout in (first, whole)]
         return SwitchedRunner(*made, runtime=settings.runtime)
-
-
-def predicting(space: Space) -> Bench[Plan]:
-    """Return a bench that predicts engines, for the same samples.
-
-    It has no headroom: that exists for plans, not for engines.
-    """
-    return space.bench.on(Emulation(space.observed, fused=True))

@@ -38,7 +38,8 @@ def followed_of(
 ) -> tuple[tuple[Growth, ...], Followed | None]:
     """Follow the error that guards do not explain, with the explained nodes kept.
 
-    Does nothing if guards explain it, if there was no search, or if the budget is spent.
+    Does nothing if guards explain it, if there was no search, or if the budget is spent. Rules may
+    leave no node to keep: then it is followed if the result fails and there is no guard.
 
     Args:
         space: The plans, after a search.
@@ -47,7 +48,8 @@ def followed_of(
         stage: Begins and ends a stage of the run.
     """
     explained = result.needed & space.explained
-    if result.needed == explained or not space.searches:
+    is_explained = result.passed or space.evidence.guards
+    if (is_explained and result.needed == explained) or not space.searches:
         return (), None
     work = lambda: _followed(space, explained, watcher, stage)  # noqa: E731
     path, followed = space.budget.within("growth", work, ((), None))
@@ -182,21 +184,16 @@ def accumulates(growth: Sequence[Growth]) -> bool:
 
 
 def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth, ...]:
-    depth: dict[NodeName, int] = {}
     reached: dict[TensorName, float] = dict(errors)
     records = []
     for node in network.nodes():
         name, inputs = node_name(node), operands(node)
-        before = [p for v in inputs if (p := v.producer())]
-        depth[name] = 1 + max((depth[node_name(p)] for p in before), default=0)
         inherited = max((reached.get(tensor_name(v), 0.0) for v in inputs), default=0.0)
         outputs = [tensor_name(v) for v in node.outputs if v.name]
         for output in outputs:
             reached.setdefault(output, inherited)
         if measured := [errors[output] for output in outputs if output in errors]:
-            records.append(
-                Growth(node=name, depth=depth[name], error=max(measured), inherited=inherited)
-            )
+            records.append(Growth(node=name, error=max(measured), inherited=inherited))
     return tuple(records)
 
 

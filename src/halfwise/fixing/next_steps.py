@@ -38,7 +38,7 @@ from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
 from halfwise.wording import argument, command, listed
 
 _JUDGED = (
-    *("preprocess", "labels", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
+    *("preprocess", "labels", "allow_random", "allow_unjudged", "max_abs"),
     "plugin_outputs",
     *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "strict", "accumulate"),
     *("device", "ort_library", "trt_command", "trt_worker"),

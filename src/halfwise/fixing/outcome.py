@@ -54,8 +54,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.remarks import in_words, with_failures
-from halfwise.reporting.steps import clause, not_real
+from halfwise.reporting.remarks import clause, in_words, not_real, with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, listed, number
 

@@ -248,8 +248,9 @@ class Writer:
         return add_constant(self.graph, self.names.take(f"{self.stem}/{what}"), array)
 
     def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
-        """Return a reduction other than ReduceSum over `axes`, kept with size 1 if `keep`."""
-        return self._along(_REDUCED_AXES_ARE_READ, op, value, axes, keepdims=int(keep))
+        """Return a reduction over `axes`, kept with size 1 if `keep`."""
+        first = _AXES_OF_SIZE_1_ARE_READ if op == "ReduceSum" else _REDUCED_AXES_ARE_READ
+        return self._along(first, op, value, axes, keepdims=int(keep))
 
     def reshaped(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
         """Return a Squeeze or Unsqueeze of `axes`."""

@@ -4,12 +4,11 @@ Starting at the tensor x whose variance or mean square is taken, every node is c
 polynomial in x, its mean, the mean of its squares, and a reciprocal root. However a normalisation
 is written, it is such a polynomial, and always the same one: an output equal to
 (x - mean) / sqrt(variance + eps) · weight + bias is a LayerNorm; one equal to
-x / sqrt(mean square + eps) · weight is an RMSNorm. A GroupNorm is one of them between a Reshape
-into groups and one that undoes it.
+x / sqrt(mean square + eps) · weight is an RMSNorm.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isclose, prod
 from typing import Literal
 
@@ -45,7 +44,6 @@ from halfwise.graph.weights import FLOATS
 
 NORMALISATIONS = (
     "BatchNormalization",
-    "GroupNormalization",
     "InstanceNormalization",
     "LayerNormalization",
     "LpNormalization",
@@ -112,81 +110,33 @@ class Normalisation:
         return "InstanceNormalization" if per_channel else self.kind
 
 
-@dataclass(frozen=True)
-class Unread:
-    """The root of a variance from which no normalisation could be read.
-
-    Attributes:
-        root: The node that takes the root.
-        x: The tensor whose variance it is.
-        axes: The reduced axes, not negative, ascending; None if unknown.
-    """
-
-    root: ir.Node
-    x: ir.Value
-    axes: tuple[int, ...] | None
-
-
-@dataclass(frozen=True, eq=False)
-class GroupNorm:
-    """A GroupNormalization that was read.
-
-    Attributes:
-        x: The input: [N, C, *sizes], C known.
-        normal: The normalised tensor, still in groups.
-        output: The result in the shape of x, weight and bias applied.
-        groups: Number of groups.
-        eps: Added to the variance.
-        weight: f64[C].
-        bias: f64[C].
-    """
-
-    x: ir.Value
-    normal: ir.Value
-    output: ir.Value
-    groups: int
-    eps: float
-    weight: Array
-    bias: Array
-
-
 def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
     """Yield operator (one of `NORMALISATIONS`) and nodes of every decomposed normalisation.
 
     Batch normalisations are those with statistics of the batch: with stored ones, the decomposed
     form is only a Mul and an Add, which look like any others.
     """
-    norms = [norm for norm in read_normalisations(network) if isinstance(norm, Normalisation)]
-    groups = list(read_groups(network, norms))
-    inside = {group.normal for group in groups}
-    for norm in norms:
-        if norm.output not in inside:
-            end = norm.normal if norm.summed else norm.output
-            yield norm.op, nodes_between(norm.x, end)
-    for group in groups:
-        yield "GroupNormalization", nodes_between(group.x, group.output)
+    for norm in read_normalisations(network):
+        end = norm.normal if norm.summed else norm.output
+        yield norm.op, nodes_between(norm.x, end)
 
 
-def read_normalisations(network: Network) -> Iterator[Normalisation | Unread]:
-    """Yield what each root of a variance or mean square is part of, in graph order."""
+def read_normalisations(network: Network) -> Iterator[Normalisation]:
+    """Yield the norms that roots of variances or mean squares are part of, in graph order."""
     readers: dict[tuple[ir.Value, tuple[int, ...]], _Reader] = {}
     for root in network.nodes():
-        sources = list(_sources(root))
-        for x, axes in sources:
-            fresh = axes is not None and (x, axes) not in readers
-            if axes is not None and fresh:
+        for x, axes in _sources(root):
+            fresh = (x, axes) not in readers
+            if fresh:
                 readers[x, axes] = _Reader(x, axes, network.graph)
                 readers[x, axes].follow()
-            if axes is not None and root.outputs[0] in readers[x, axes].known:
+            if root.outputs[0] in readers[x, axes].known:
                 if fresh:
-                    yield from tuple(readers[x, axes].read()) or (Unread(root, x, axes),)
+                    yield from readers[x, axes].read()
                 break
-        else:
-            if sources:
-                yield Unread(root, *sources[0])
 
 
-def _sources(root: ir.Node) -> Iterator[tuple[ir.Value, tuple[int, ...] | None]]:
+def _sources(root: ir.Node) -> Iterator[tuple[ir.Value, tuple[int, ...]]]:
     """Yield the tensors of whose variance or mean square `root` may be the root, with the axes."""
     totals: Iterable[ir.Node] = ()
     if is_standard(root, "ReduceL2"):
@@ -202,8 +152,9 @@ def _sources(root: ir.Node) -> Iterator[tuple[ir.Value, tuple[int, ...] | None]]
             base = None if square is None else square.value
         centred = maker(base, "Sub")
         for value in (centred.inputs[0] if centred else None, base):
-            if value is not None:
-                yield value, _reduced_axes(total, value)
+            axes = None if value is None else _reduced_axes(total, value)
+            if value is not None and axes is not None:
+                yield value, axes
 
 
 def _totals(value: ir.Value | None) -> Iterator[ir.Node]:
@@ -497,116 +448,3 @@ def _may_fit(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
     at several sizes later shows whether two dynamic sizes are the same.
     """
     return one == other or (isinstance(one, ir.SymbolicDim) and isinstance(other, ir.SymbolicDim))
-
-
-def read_groups(network: Network, norms: Iterable[Normalisation | Unread]) -> Iterator[GroupNorm]:
-    """Yield the group normalisations among `norms`, and those around InstanceNormalization."""
-    for norm in norms:
-        if isinstance(norm, Normalisation) and norm.kind == "LayerNormalization":
-            yield from _regrouped(norm)
-    for node in network.nodes():
-        native = _instance_norm(node) if is_standard(node, "InstanceNormalization") else None
-        if native is not None:
-            yield from _regrouped(native)
-
-
-def _instance_norm(node: ir.Node) -> Normalisation | None:
-    x, *affine = node.inputs
-    if x is None or x.shape is None or any(v is None or v.const_value is None for v in affine):
-        return None
-    axes = tuple(range(2, x.shape.rank()))
-    shape = (-1, *(1 for _ in axes))
-    weight, bias = (np.asarray(constant_array(v), np.float64).reshape(shape) for v in affine if v)
-    output, eps = node.outputs[0], node.attributes.get_float("epsilon", 1e-5)
-    return Normalisation("LayerNormalization", x, output, output, axes, eps, weight, bias)
-
-
-def _regrouped(norm: Normalisation) -> Iterator[GroupNorm]:
-    first, inner, uses = norm.x.producer(), norm.x.shape, tuple(norm.output.uses())
-    x = first.inputs[0] if first is not None and is_standard(first, "Reshape") else None
-    if len(uses) != 1 or norm.output.is_graph_output() or not is_standard(uses[0].node, "Reshape"):
-        return
-    last = uses[0].node
-    if first is None or x is None or x.shape is None or inner is None or not _undoes(last, x):
-        return
-    if not norm.exact or norm.axes != tuple(range(2, inner.rank())) or x.shape.rank() < 3:
-        return
-    channels, groups = x.shape[1], inner[1]
-    if not isinstance(channels, int) or not isinstance(groups, int) or channels % groups:
-        return
-    weight, bias = (_each(a, groups) for a in (norm.weight, norm.bias))
-    if weight is None or bias is None or not _keeps_first(first, x, inner):
-        return
-    weight, bias = (np.repeat(a, channels // groups) for a in (weight, bias))
-    yield _with_affine(
-        GroupNorm(x, norm.output, last.outputs[0], groups, norm.eps, weight, bias), channels
-    )
-
-
-def _undoes(node: ir.Node, x: ir.Value) -> bool:
-    """Return whether a Reshape restores the shape of `x`: by its Shape, or by known sizes."""
-    target = node.inputs[1]
-    source = None if target is None else target.producer()
-    if source is not None and is_standard(source, "Shape") and source.inputs[0] is x:
-        return "end" not in source.attributes and not source.attributes.get_int("start", 0)
-    shape = node.outputs[0].shape
-    if shape is None or x.shape is None or shape.rank() != x.shape.rank():
-        return False
-    sized = [i for i, size in enumerate(x.shape) if isinstance(size, int)]
-    # One unknown size follows from the number of elements.
-    return len(sized) >= x.shape.rank() - 1 and all(shape[i] == x.shape[i] for i in sized)
-
-
-def _keeps_first(node: ir.Node, x: ir.Value, inner: ir.Shape) -> bool:
-    """Return whether a Reshape keeps the first axis, so that it groups channels."""
-    target = node.inputs[1]
-    assert x.shape is not None
-    if target is not None and target.const_value is not None:
-        kept = constant_array(target).ravel()[0] == 0
-        if kept and not node.attributes.get_int("allowzero", 0):
-            return True
-    if isinstance(x.shape[0], int):
-        return inner[0] == x.shape[0]
-    rests = [[size for size in shape[1:] if isinstance(size, int)] for shape in (x.shape, inner)]
-    whole = all(len(r) == s.rank() - 1 for r, s in zip(rests, (x.shape, inner), strict=True))
-    return whole and prod(rests[0]) == prod(rests[1])
-
-
-def _each(array: Array | None, groups: int) -> Array | None:
-    """Return one number per group; None if they differ within a group."""
-    if array is None:
-        return np.zeros(groups)
-    if array.size == 1:
-        return np.full(groups, array.reshape(-1)[0])
-    return array.reshape(-1) if array.size == groups == array.shape[0] else None
-
-
-def _with_affine(norm: GroupNorm, channels: int) -> GroupNorm:
-    """Return the norm extended by the Mul and Add after it, if they are per channel."""
-    for op in ("Mul", "Add"):
-        uses = tuple(norm.output.uses())
-        if len(uses) != 1 or norm.output.is_graph_output() or not is_standard(uses[0].node, op):
-            break
-        node = uses[0].node
-        other = node.inputs[1 - uses[0].idx]
-        array = None if other is None else _by_channel(other, channels, norm.x)
-        if array is None:
-            break
-        if op == "Mul":
-            norm = replace(norm, weight=norm.weight * array, bias=norm.bias * array)
-        else:
-            norm = replace(norm, bias=norm.bias + array)
-        norm = replace(norm, output=node.outputs[0])
-    return norm
-
-
-def _by_channel(value: ir.Value, channels: int, x: ir.Value) -> Array | None:
-    if value.const_value is None or value.const_value.size not in (1, channels):
-        return None
-    assert x.shape is not None
-    array = np.asarray(constant_array(value), np.float64)
-    # Right-aligned with x, only the channel axis may be longer than 1.
-    axis = array.ndim - (x.shape.rank() - 1)
-    if array.size > 1 and not (axis in (0, 1) and array.shape[axis] == channels):
-        return None
-    return np.broadcast_to(array.reshape(-1), (channels,))

@@ -18,7 +18,7 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
 )
-from halfwise.graph.norms import GroupNorm, Normalisation, Unread, read_groups, read_normalisations
+from halfwise.graph.norms import Normalisation, read_normalisations
 from halfwise.graph.reading import activations
 from halfwise.graph.written_out import read_softmaxes
 from halfwise.records import NodeName, TensorName
@@ -34,7 +34,6 @@ class Replacement:
         output: Name of its output, which it takes over.
         attributes: Its attributes.
         constants: Its other inputs, f32, by the last part of their names.
-        order: Permutation of the axes of x before the node, undone after it; None if not needed.
     """
 
     op: str
@@ -42,7 +41,6 @@ class Replacement:
     output: TensorName
     attributes: Mapping[str, Attribute]
     constants: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,18 +84,6 @@ def put_in_place(
     Returns:
         The removed nodes, whose outputs nothing reads any more, in graph order.
     """
-    root = put_before(graph, output, new, result, names)
-    return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
-
-
-def put_before(
-    graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
-) -> ir.Node:
-    """Make all readers of `output` read `result`, computed by `new`, under the same name instead.
-
-    Returns:
-        The node that computes `output`, which stays behind the new nodes, unread.
-    """
     root = output.producer()
     assert root is not None
     graph.insert_before(root, new)
@@ -105,25 +91,7 @@ def put_before(
     name = output.name
     ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
     output.name, result.name = names.take(f"{name}_before"), name
-    return root
-
-
-def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
-    """Return a model of the replacement's nodes only, from `x` to its output.
-
-    Args:
-        replacement: The replacement.
-        x: The value in `source` that it reads, with type and shape.
-        source: The model that it reads from; supplies the versions of the operator sets.
-    """
-    start = ir.Value(name=x.name, type=x.type, shape=x.shape)
-    graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")
-    model = ir.Model(graph, ir_version=source.ir_version)
-    nodes, result = _made(replacement, start, model, Names(graphs_of(model)))
-    graph.extend(nodes)
-    result.name, result.type = replacement.output, x.type
-    graph.outputs.append(result)
-    return model
+    return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
 
 
 def _made(
@@ -131,11 +99,7 @@ def _made(
 ) -> tuple[list[ir.Node], ir.Value]:
     writer = Writer(model, _stem(made.output), names)
     constants = [writer.constant(part, array) for part, array in made.constants.items()]
-    if made.order is not None:
-        x = writer.op("Transpose", x, perm=made.order)
     result = writer.op(made.op, x, *constants, **made.attributes)
-    if made.order is not None:
-        result = writer.op("Transpose", result, perm=tuple(np.argsort(made.order).tolist()))
     return writer.made, result
 
 
@@ -158,16 +122,10 @@ def _remove_unused(graph: ir.Graph, root: ir.Node) -> Iterator[ir.Node]:
         waiting += [n for n in before if n is not None]
 
 
-FIRST_OPSET = {
-    "LayerNormalization": 17,
-    "Gelu": 20,
-    "GroupNormalization": 21,
-    "RMSNormalization": 23,
-}
-"""The operators that replace patterns, with their first opset (ONNX operator changelog).
-
-GroupNormalization came in opset 18 with weights per group; ONNX's checker refuses that version.
-"""
+FIRST_OPSET = {"LayerNormalization": 17, "Gelu": 20, "RMSNormalization": 23}
+"""The operators that replace patterns, with their first opset (ONNX operator changelog)."""
+OF_ANY_OPSET = ("InstanceNormalization", "LogSoftmax", "Softmax")
+"""Others that do."""
 
 
 _Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
@@ -209,41 +167,20 @@ class Candidate:
 
 
 def candidates(
-    network: Network,
-    available: Collection[str],
-    *,
-    transposes: bool = False,
-    opset: int | None = None,
+    network: Network, available: Collection[str], *, opset: int | None = None
 ) -> list[Candidate]:
     """Return the patterns of the main graph.
 
     Args:
         network: The model.
-        available: The target's operators among the keys of `FIRST_OPSET`, plus
-            InstanceNormalization, Softmax and LogSoftmax if wanted.
-        transposes: Whether a norm over other than the last axes may get Transposes around it.
+        available: The target's operators among `FIRST_OPSET` and `OF_ANY_OPSET`.
         opset: The opset of the result; None for the model's own.
     """
     opset = network.opset if opset is None else opset
-    norms = list(read_normalisations(network))
-    groups = list(read_groups(network, norms))
-    grouped = "GroupNormalization" in available and opset >= FIRST_OPSET["GroupNormalization"]
-    inside = {g.normal for g in groups} if grouped else set()
-    read = [n for n in norms if isinstance(n, Unread) or n.output not in inside]
-    unread = [
-        Candidate("normalisation", (node_name(n.root),), None, _unread(n))
-        for n in read
-        if isinstance(n, Unread)
-    ]
     places = {node: place for place, node in enumerate(network.nodes())}
     ends = {value for node in places for value in node.outputs}
     planned: list[_Planned] = [
-        *(
-            (n.x, n.output, n.kind, _norm_plan(n, available, transposes=transposes))
-            for n in read
-            if isinstance(n, Normalisation)
-        ),
-        *map(_group, groups),
+        *((n.x, n.output, n.kind, _norm_plan(n, available)) for n in read_normalisations(network)),
         *_gelus(network),
         *(_softmaxes(network) if "Softmax" in available else ()),
     ]
@@ -255,12 +192,7 @@ def candidates(
         reason = reason or (plan if isinstance(plan, str) else "")
         usable = plan if isinstance(plan, Replacement) and not reason else None
         made.append(Candidate(op, nodes, usable, reason))
-    return made + unread
-
-
-def _unread(norm: Unread) -> str:
-    over = "" if norm.axes is None else f" over axes {', '.join(map(str, norm.axes))}"
-    return f"its exact form{over} is not recognised"
+    return made
 
 
 def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> str:
@@ -272,9 +204,7 @@ def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> st
     return f"{op} needs opset {first}; the model has {opset}" if opset < first else ""
 
 
-def _norm_plan(
-    norm: Normalisation, available: Collection[str], *, transposes: bool
-) -> Replacement | str:
+def _norm_plan(norm: Normalisation, available: Collection[str]) -> Replacement | str:
     """Return the replacement of a normalisation, or why there is none."""
     if not norm.exact:
         return "it is bounded, or computes in lower precision inside"
@@ -288,15 +218,9 @@ def _norm_plan(
         return _instance(norm, available)
     if not norm.varying.issubset(norm.axes):
         return "its weight varies along an axis that is not normalised"
-    order = None
     if norm.axes != last:
-        if not transposes:
-            axes = ", ".join(map(str, norm.axes))
-            return (
-                f"it normalises over axis {axes} of {rank}: {norm.kind} then needs a "
-                "Transpose on either side (--transpose)"
-            )
-        order = (*(axis for axis in range(rank) if axis not in norm.axes), *norm.axes)
+        axes = ", ".join(map(str, norm.axes))
+        return f"it normalises over axis {axes} of {rank}, and {norm.kind} over the last axes"
     constants = {"weight": _whole(norm.weight, norm, sizes)}
     if norm.bias is not None:
         constants["bias"] = _whole(norm.bias, norm, sizes)
@@ -306,7 +230,6 @@ def _norm_plan(
         tensor_name(norm.output),
         {"axis": -len(norm.axes), "epsilon": norm.eps},
         constants,
-        order,
     )
 
 
@@ -340,15 +263,3 @@ def _whole(
     full = array.reshape((1,) * (norm.x.shape.rank() - array.ndim) + array.shape)
     inner = full.reshape(tuple(full.shape[axis] for axis in norm.axes))
     return np.ascontiguousarray(np.broadcast_to(inner, sizes), np.float32)
-
-
-def _group(norm: GroupNorm) -> _Planned:
-    op = "GroupNormalization"
-    plan = Replacement(
-        op,
-        tensor_name(norm.x),
-        tensor_name(norm.output),
-        {"epsilon": norm.eps, "num_groups": norm.groups},
-        {"weight": norm.weight.astype(np.float32), "bias": norm.bias.astype(np.float32)},
-    )
-    return norm.x, norm.output, op, plan

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -112,6 +112,8 @@ INVARIANT = frozenset(
     )
 )
 """Operators with f(s·x) = f(x) for s > 0, or logarithms: their first input has any exponent."""
+SHIFT_INVARIANT = ("Softmax", "LogSoftmax")
+"""Operators with f(x + a) = f(x): where a Mul brings x back, its maximum is subtracted before."""
 
 DEFAULTS: Mapping[str, float] = {"epsilon": 1e-5, "alpha": 1e-4, "value": 0.0}
 """ONNX's defaults of omitted attributes; others named here count only if given."""
@@ -289,7 +291,9 @@ class Relations:
         constants: The constants that may be multiplied, by place.
         equations: What the nodes require.
         fixed: Tensors and edges whose exponent is 0.
-        logs: Edges into a logarithm: an exponent there costs an Add, and is not bit-exact.
+        sums: Edges into a logarithm, and results of an exponential, by their node: an exponent
+            there costs an Add, and is not bit-exact.
+        shifted: Edges into a `SHIFT_INVARIANT` node: behind a Mul they are not beyond the range.
     """
 
     tensors: dict[TensorName, None] = field(default_factory=dict)
@@ -297,7 +301,13 @@ class Relations:
     constants: dict[TensorName, Constant] = field(default_factory=dict)
     equations: list[Relation] = field(default_factory=list)
     fixed: set[TensorName] = field(default_factory=set)
-    logs: set[TensorName] = field(default_factory=set)
+    sums: dict[TensorName, ir.Node] = field(default_factory=dict)
+    shifted: set[TensorName] = field(default_factory=set)
+
+    def without_sums(self) -> "Relations":
+        """Return these without what needs a sum before a node: exponentials, shifts."""
+        exponentials = self.sums.keys() & self.tensors.keys()
+        return replace(self, fixed=self.fixed | exponentials, shifted=set())
 
     @property
     def names(self) -> set[TensorName]:
@@ -434,11 +444,17 @@ def _read(constraints: Relations, node: ir.Node, opset: int) -> None:
             absorber = next((c.name for c in constants.values()), None)
             constraints.equations.append(Relation(node_name(node), terms, absorber))
             fixed -= equation.keys()
+    if is_standard(node, "Exp"):
+        fixed.discard(Y)
+        constraints.sums[names[Y]] = node
     constraints.fixed.update(names[place] for place in fixed)
+    # Before opset 13 a Softmax is over several axes.
+    if is_standard(node, *SHIFT_INVARIANT) and 0 in names and opset >= 13:
+        constraints.shifted.add(names[0])
     inside = (v for v in captured(node) if v.name in constraints.tensors)
     constraints.fixed.update(_edge(constraints, v, node, None) for v in inside)
     if is_standard(node, *LOGARITHMS) and 0 in read:
-        constraints.logs.add(_edge(constraints, read[0], node, 0))
+        constraints.sums[_edge(constraints, read[0], node, 0)] = node
 
 
 def _constant(node: ir.Node, place: Place) -> Constant | None:
@@ -499,16 +515,19 @@ def _rescale(model: ir.Model, constraints: Relations, full: Mapping[TensorName, 
         _multiply(value, wanted, model.graph, names)
     outputs = (v for node in model.graph for v in node.outputs if v.name)
     values = {tensor_name(v): v for v in (*model.graph.inputs, *outputs)}
-    edges: dict[tuple[TensorName, int], list[Edge]] = {}
+    edges: dict[tuple[TensorName, int, ir.Node | None], list[Edge]] = {}
     for name, edge in constraints.edges.items():
         if difference := full[name] - full[edge.tensor]:
-            edges.setdefault((edge.tensor, difference), []).append(edge)
-    for (tensor, difference), readers in edges.items():
-        _insert_mul(Writer(model, tensor, names), values[tensor], difference, readers)
-    for name in constraints.logs:
-        log = constraints.edges[name].node
-        if full[name] and log is not None:
-            _insert_add(model, log, full[name], names)
+            shifts = name in constraints.shifted and difference > 0
+            group = edge.tensor, difference, edge.node if shifts else None
+            edges.setdefault(group, []).append(edge)
+    for (tensor, difference, softmax), readers in edges.items():
+        writer, value = Writer(model, tensor, names), values[tensor]
+        read = value if softmax is None else _less_maximum(writer, value, softmax)
+        _insert_mul(writer, value, read, difference, readers)
+    for name, node in constraints.sums.items():
+        if full[name]:
+            _insert_add(model, node, full[name], names)
 
 
 def _multiply(
@@ -537,9 +556,17 @@ def _multiply_attribute(constant: Constant, exponent: int) -> None:
     )
 
 
-def _insert_mul(writer: Writer, value: ir.Value, difference: int, readers: Iterable[Edge]) -> None:
-    """Make `readers` read `value` times 2^difference."""
-    result = _behind(writer, value, "Mul", 2.0**difference)
+def _less_maximum(writer: Writer, value: ir.Value, softmax: ir.Node) -> ir.Value:
+    """Return `value` less its maximum along the axis of a node."""
+    axis = softmax.attributes.get_int("axis", -1)
+    return writer.op("Sub", value, writer.reduced("ReduceMax", value, axis))
+
+
+def _insert_mul(
+    writer: Writer, value: ir.Value, read: ir.Value, difference: int, readers: Iterable[Edge]
+) -> None:
+    """Make `readers` of `value` read `read` times 2^difference."""
+    result = _behind(writer, value, "Mul", read, 2.0**difference)
     for _, node, slot in readers:
         if node is None:
             result.name, value.name = value.name, result.name
@@ -550,17 +577,26 @@ def _insert_mul(writer: Writer, value: ir.Value, difference: int, readers: Itera
             _capture(node, value, result)
 
 
-def _insert_add(model: ir.Model, log: ir.Node, exponent: int, names: Names) -> None:
-    """Subtract log(2^exponent) from the result of `log`, which keeps its name."""
-    value = log.outputs[0]
+def _insert_add(model: ir.Model, node: ir.Node, exponent: int, names: Names) -> None:
+    """Add log(2^exponent) to what an exponential reads, or subtract it from a logarithm.
+
+    What a logarithm gives keeps its name.
+    """
+    if node.op_type == "Exp":
+        (value,) = node.inputs
+        assert value is not None
+        writer = Writer(model, tensor_name(node.outputs[0]), names)
+        node.replace_input_with(0, _behind(writer, value, "Add", value, exponent * math.log(2)))
+        return
+    value = node.outputs[0]
     uses = list(value.uses())
     writer = Writer(model, tensor_name(value), names)
-    result = _behind(writer, value, "Add", -exponent * math.log(2))
+    result = _behind(writer, value, "Add", value, -exponent * math.log(2))
     result.name, value.name = value.name, result.name
     for graph in graphs_of(model):
         replace_output(graph, value, result)
-    for node, slot in uses:
-        node.replace_input_with(slot, result)
+    for reader, slot in uses:
+        reader.replace_input_with(slot, result)
 
 
 def _capture(node: ir.Node, value: ir.Value, result: ir.Value) -> None:
@@ -574,9 +610,9 @@ def _capture(node: ir.Node, value: ir.Value, result: ir.Value) -> None:
                     inner.replace_input_with(slot, result)
 
 
-def _behind(writer: Writer, value: ir.Value, op: str, number: float) -> ir.Value:
-    """Insert a node that computes with `value` and a number; return its result."""
-    result = writer.op(op, value, writer.constant("operand", np.array(number, np.float32)))
+def _behind(writer: Writer, value: ir.Value, op: str, read: ir.Value, number: float) -> ir.Value:
+    """Insert a node that computes with `read` and a number behind `value`; return its result."""
+    result = writer.op(op, read, writer.constant("operand", np.array(number, np.float32)))
     result.type, result.shape = value.type, value.shape
     producer = value.producer()
     if producer is None:

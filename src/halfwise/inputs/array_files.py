@@ -1,17 +1,15 @@
 """Arrays and labels from files."""
 
 import json
-import math
 import struct
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.files import (
-    BLOCK,
     HEAD_BYTES,
     is_regular,
     mistaken,
@@ -37,13 +34,11 @@ _LENGTH_AT = 8
 """Byte offset of the header's length in a `.npy` file (numpy.lib.format)."""
 _HEADER_BYTES = 1 << 20
 """Longest header read; NumPy refuses headers of more than 10,000 bytes, but only after reading."""
-_NAMES_AT = 26
-"""Byte offset of the lengths of an entry's name and extra field (APPNOTE.TXT, 4.3.7)."""
 _STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
 _AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
-    "Save large arrays with np.savez or np.save, which do not compress: they are read in parts. If "
-    "the array is small, the file is damaged."
+    "Save large arrays with np.save, one .npy file per input: these are read in parts. If the "
+    "array is small, the file is damaged."
 )
 
 BROKEN = (
@@ -103,85 +98,6 @@ def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDA
         return {name: _read_member(archive, name, path) for name in chosen}
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an array lies in a file, in `np.memmap`'s terms.
-
-    Attributes:
-        offset: Its first byte.
-        dtype: Its type.
-        shape: Its shape.
-        order: "F" if the first axis varies fastest, else "C".
-    """
-
-    offset: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    order: Literal["C", "F"]
-
-    def map(self, path: Path) -> NDArray[Any]:
-        """Map the array into memory, read-only; one without elements cannot be mapped.
-
-        Raises:
-            CaseError: The file is gone, or shorter.
-        """
-        if not math.prod(self.shape):
-            return np.zeros(self.shape, self.dtype)
-        try:
-            return np.memmap(path, self.dtype, "r", self.offset, self.shape, self.order)
-        except BROKEN as error:
-            raise _unreadable(path.name, path, error) from error
-
-
-def version_of(path: Path) -> tuple[int, ...]:
-    """Return numbers that change if the file at `path` is replaced or written.
-
-    Raises:
-        CaseError: There is no file.
-    """
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise _unreadable(path.name, path, error) from error
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def find_npz(path: Path) -> dict[str, Place] | None:
-    """Return where the arrays of a `.npz` file lie, once their checksums are right.
-
-    None if any is compressed, as from `np.savez_compressed`: then they can only be read.
-
-    Raises:
-        CaseError: As for `read_npz`.
-    """
-    with _archive(path) as archive:
-        infos = _entries(archive)
-        if any(info.compress_type != zipfile.ZIP_STORED for info in infos.values()):
-            return None
-        return {name: _place(archive, info, name, path) for name, info in infos.items()}
-
-
-def _place(archive: NpzFile, info: zipfile.ZipInfo, name: str, path: Path) -> Place:
-    where = f"{path.name}, array '{name}'"
-    try:
-        shape, fortran, dtype, header = _header(archive, info, where)
-        assert archive.zip is not None
-        file = archive.zip.fp
-        assert file is not None
-        with archive.zip.open(info) as member:
-            while member.read(BLOCK):  # which compares checksums at the end
-                pass
-        size = header + math.prod(shape) * dtype.itemsize
-        if not size == info.file_size == info.compress_size:
-            raise ValueError("its header states another size")
-        file.seek(info.header_offset + _NAMES_AT)
-        names = sum(struct.unpack("<HH", file.read(4)))
-        offset = info.header_offset + _NAMES_AT + 4 + names + header
-        return Place(offset, dtype, shape, "F" if fortran else "C")
-    except BROKEN as error:
-        raise _unreadable(where, path, error) from error
-
-
 def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
     """Return zeros with the shapes and types of a `.npz` file's arrays.
 
@@ -192,8 +108,7 @@ def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
         CaseError: As for `read_npz`.
     """
     with _archive(path) as archive:
-        infos = _entries(archive)
-        return {name: _stand_in(archive, info, name, path) for name, info in infos.items()}
+        return {name: _stand_in(archive, name, path) for name in archive.files}
 
 
 def peek_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -231,42 +146,33 @@ def _archive(path: Path) -> Iterator[NpzFile]:
     )
 
 
-def _entries(archive: NpzFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the entry of each array."""
-    assert archive.zip is not None
-    named = frozenset(archive.zip.namelist())
-    entries = {name: name if name in named else f"{name}.npy" for name in archive.files}
-    return {name: archive.zip.getinfo(entry) for name, entry in entries.items()}
-
-
-def _stand_in(archive: NpzFile, info: zipfile.ZipInfo, name: str, path: Path) -> NDArray[Any]:
+def _stand_in(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
     where = f"{path.name}, array '{name}'"
+    assert archive.zip is not None
+    entry = name if name in archive.zip.namelist() else f"{name}.npy"
     try:
-        shape, _, dtype, _ = _header(archive, info, where)
-        return np.broadcast_to(np.zeros((), dtype), shape)
+        with archive.zip.open(entry) as member:
+            shape, dtype = _header(member)
+            return np.broadcast_to(np.zeros((), dtype), shape)
     except BROKEN as error:
         raise _unreadable(where, path, error) from error
 
 
-def _header(
-    archive: NpzFile, info: zipfile.ZipInfo, where: str
-) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return an array's shape, whether it is in Fortran's order, its type and the header's size."""
-    assert archive.zip is not None
-    with archive.zip.open(info) as member:
-        major = np.lib.format.read_magic(member)[0]
-        member.seek(0)
-        head = member.read(_LENGTH_AT + 4)
-        if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
-            raise ValueError("its header is too long")
-        member.seek(_LENGTH_AT)
-        read = np.lib.format.read_array_header_1_0
-        if major > 1:
-            read = np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(member)
-        if dtype.hasobject:
-            raise _pickled(where)
-        return shape, fortran, dtype, member.tell()
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return an array's shape and type."""
+    major = np.lib.format.read_magic(member)[0]
+    member.seek(0)
+    head = member.read(_LENGTH_AT + 4)
+    if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
+        raise ValueError("its header is too long")
+    member.seek(_LENGTH_AT)
+    read = np.lib.format.read_array_header_1_0
+    if major > 1:
+        read = np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(member)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded")
+    return shape, dtype
 
 
 def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> None:

@@ -14,11 +14,9 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.files import no_file
 from halfwise.inputs.array_files import (
     ARRAY_SUFFIXES,
-    find_npz,
     peek_npz,
     read_npy,
     read_npz,
-    version_of,
 )
 from halfwise.inputs.fitting import (
     InputSpec,
@@ -62,17 +60,8 @@ def load_array_files(
         CaseError: A file is broken or holds Python objects, or does not fit the model.
     """
     if files[0].suffix.lower() == ".npz":
-        find = lru_cache(maxsize=None)(lambda file, _version: find_npz(file))
-        # What is compressed cannot be mapped, so the current file stays in memory: samples are
-        # consecutive.
-        unpacked = lru_cache(maxsize=1)(read_npz)
-
-        def read(file: Path) -> Mapping[str, NDArray[Any]]:
-            places = find(file, version_of(file))
-            if places is None:
-                return unpacked(file)
-            return {name: place.map(file) for name, place in places.items()}
-
+        # Samples are consecutive, so the file of the current one stays in memory.
+        read = lru_cache(maxsize=1)(read_npz)
         return load_stacks(
             [Block(f.name, partial(read, f), partial(peek_npz, f)) for f in files], specs
         )

@@ -30,7 +30,7 @@ from halfwise.graph.sizes import (
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs, untested_outputs, untested_task
 from halfwise.records import FrozenSize, TensorName, Unjudged
-from halfwise.reporting.steps import frozen_advice, frozen_cause
+from halfwise.reporting.remarks import frozen_advice, frozen_cause
 from halfwise.wording import quoted
 
 

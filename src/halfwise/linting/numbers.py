@@ -1,4 +1,4 @@
-"""Numbers that low types cannot hold: eps, masks, weights, integers, sums; Casts that lose some."""
+"""Numbers that low types cannot hold: eps, masks, weights, integers, sums."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -10,7 +10,6 @@ from halfwise.graph.dataflow import LONGEST_WAY
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import graphs_of
 from halfwise.graph.norms import normalisations
-from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.graph.reading import (
     Nodes,
     activations,
@@ -25,7 +24,7 @@ from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.records import Severity
-from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
+from halfwise.tensorrt.versions import SINCE, has, since, text_of
 from halfwise.wording import number, verb
 
 _ONNX = "https://onnx.ai/onnx/operators/onnx__"
@@ -49,17 +48,16 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
         yield _written_out(subject, nodes, "LayerNormalization", 17, fix, what)
 
 
-@rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
-def group_norm(subject: Subject) -> Iterator[Found]:
-    """A GroupNorm between two Reshapes becomes many layers in TensorRT, with squares in FP16.
+@rule("instancenorm-written-out", "warning", _ONNX + "InstanceNormalization.html")
+def instance_norm(subject: Subject) -> Iterator[Found]:
+    """The squares in an InstanceNorm or GroupNorm leave FP16's range for inputs of 256 and more.
 
-    TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
+    Between two Reshapes, as in a GroupNorm, InstanceNormalization computes the same. It is in every
+    opset, and one layer in TensorRT.
     """
-    version = first_reading(FIRST_OPSET["GroupNormalization"])
-    option = "" if version is None else f" --trt-version {text_of(version)}"
-    fix = f"Export with opset 18 or later, or run halfwise modernize{option}."
-    for nodes in _normalisations(subject, "GroupNormalization"):
-        yield _written_out(subject, nodes, "GroupNormalization", 18, fix)
+    fix = "Run halfwise modernize, or keep these nodes in FP32 (halfwise fix)."
+    for nodes in _normalisations(subject, "InstanceNormalization"):
+        yield _written_out(subject, nodes, "InstanceNormalization", 1, fix)
 
 
 @rule("rmsnorm-written-out", "warning", _ONNX + "RMSNormalization.html")
@@ -432,49 +430,6 @@ def _is_cast(node: ir.Node) -> bool:
 
 def _is_floating(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_floating_point()
-
-
-_BITS = {
-    ir.DataType.DOUBLE: 53,
-    ir.DataType.FLOAT: 24,
-    ir.DataType.FLOAT16: 11,
-    ir.DataType.BFLOAT16: 8,
-    ir.DataType.INT64: 63,
-    ir.DataType.UINT64: 64,
-    ir.DataType.INT32: 31,
-    ir.DataType.UINT32: 32,
-    ir.DataType.INT16: 15,
-    ir.DataType.UINT16: 16,
-    ir.DataType.INT8: 7,
-    ir.DataType.UINT8: 8,
-}
-"""Bits of precision of a type, without the sign."""
-
-
-@rule("cast-loses", "warning", "https://onnx.ai/onnx/operators/onnx__Cast.html")
-def casts(subject: Subject) -> Iterator[Found]:
-    """A Cast to fewer bits and back loses the difference, whatever precision is chosen.
-
-    Casts of floats to integers and back do not count: they truncate on purpose.
-    """
-    for node in subject.nodes():
-        between = node.inputs[0] if _is_cast(node) else None
-        first = None if between is None else between.producer()
-        start = first.inputs[0] if first is not None and _is_cast(first) else None
-        if between is None or start is None:
-            continue
-        kinds = [value.dtype for value in (start, between, node.outputs[0])]
-        before, less, after = (0 if kind is None else _BITS.get(kind, 0) for kind in kinds)
-        if _is_floating(between) and 0 < less < min(before, after):
-            yield Found(
-                f"{name_of(start)} goes from {kinds[0]} to {kinds[1]} and then to {kinds[2]}: "
-                f"{less} bits are left",
-                "Cast it directly to the last type.",
-                node,
-                name_of(start),
-                # FP32 holds all integers up to 16.7 million.
-                "info" if less == _BITS[ir.DataType.FLOAT] and not _is_floating(start) else None,
-            )
 
 
 @rule("fp64", "warning", "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md")

@@ -14,9 +14,6 @@ from halfwise.graph.quantised import (
     Pair,
     half_quantised,
     pairs_of,
-    pairs_read,
-    quantised_nodes,
-    residuals,
     small_channels,
 )
 from halfwise.linting.rule import Found, Subject, name_of, rule
@@ -203,37 +200,6 @@ def half(subject: Subject) -> Iterator[Found]:
 def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
     """Return the number of bits to which one of `pairs` quantises a node's slot; 0 if none does."""
     return next((pair.dtype.bitwidth for pair in pairs if (node, slot) in pair.readers), 0)
-
-
-@rule("quantisation-residual", "info", _PLACES)
-def float_sums(subject: Subject) -> Iterator[Found]:
-    """The sum of an INT8 convolution and an unquantised tensor leaves the kernel in floats.
-
-    Reported if the sum is quantised again: with that tensor quantised, one kernel does it all.
-    """
-    network = subject.network
-    products, read = quantised_nodes(network), pairs_read(network)
-    again = {_sum(pair) for pair in pairs_of(network)}
-    sums = residuals(network, products)
-    for node in (node for node in network.nodes() if node_name(node) in sums and node in again):
-        product, slot = sums[node_name(node)]
-        if slot in read.get(node_name(node), {}):
-            continue
-        value = node.inputs[slot]
-        yield Found(
-            f"{name_of(value)} is not quantised, but is added to the INT8 Conv {product}",
-            f"Quantise {name_of(value)} before the addition.",
-            node,
-            name_of(value),
-        )
-
-
-def _sum(pair: Pair) -> ir.Node | None:
-    """Return the Add whose result a pair quantises, past a Relu; None if there is none."""
-    maker = None if pair.source is None else pair.source.producer()
-    if maker is not None and is_standard(maker, "Relu") and maker.inputs[0] is not None:
-        maker = maker.inputs[0].producer()
-    return maker if maker is not None and is_standard(maker, "Add") else None
 
 
 def _steps(subject: Subject) -> Iterator[ir.Node]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.declarations import default
@@ -213,9 +212,9 @@ def full_excess(criterion: Criterion, total: OutputTotals, seen: Difference) -> 
 class OutputMeasure:
     """All error measures of one output, over samples added one at a time.
 
-    Keeps one float32 per element for the median. Without samples, or with empty ones, errors are 0,
-    the signal-to-noise ratio is inf, cosine and agreement are 1, and the summaries of both sides
-    NaN. A string output is measured as the Boolean "equal to the reference" against all true.
+    Without samples, or with empty ones, errors are 0, the signal-to-noise ratio is inf, cosine and
+    agreement are 1, and the summaries of both sides NaN. A string output is measured as the Boolean
+    "equal to the reference" against all true.
     """
 
     def __init__(self, total: OutputTotals) -> None:
@@ -229,7 +228,6 @@ class OutputMeasure:
         self._each: list[Difference] = []
         self._reference = Spread()
         self._error_sum = 0.0
-        self._errors: list[NDArray[np.float32]] = []
         self._worst: tuple[float, float] = (-1.0, -1.0)
         self._worst_sample = ""
         self._ids: list[str] = []
@@ -252,8 +250,6 @@ class OutputMeasure:
                 here.add_chunk(chunk, cosine=True)
                 self._reference.add(chunk.reference)
                 self._error_sum += float(chunk.error.sum())
-                with np.errstate(over="ignore"):
-                    self._errors.append(chunk.error.astype(np.float32))
             look_into(here, self._total, reference, candidate)
         else:
             here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
@@ -273,19 +269,18 @@ class OutputMeasure:
         """Return all measures over the samples so far and whether they meet `criterion`.
 
         All thresholds that are set must hold; for discrete outputs only `agreement`. With a metric
-        only new non-finite values fail. `mean_abs`, `median_abs` and `snr_db` include the infinite
-        error of a non-finite mismatch; the median is that of the errors rounded to float32.
+        only new non-finite values fail. `mean_abs` and `snr_db` include the infinite error of a
+        non-finite mismatch.
         `worst_sample` is the first of the largest error (of the most mismatches, if discrete).
         """
         seen, holds = self._seen, effective(criterion)
         expected = self._reference
         total = _of(self._total, seen, expected.energy)
-        mean, median = self._averages()
+        mean = self._error_sum / seen.elements if seen.elements else 0.0
         return OutputError(
             max_abs=seen.max_abs,
             rel_max=_ratio(seen.max_abs, total.absmax),
-            mean_abs=mean,
-            median_abs=median,
+            mean_abs=math.inf if seen.misshapen else mean,
             snr_db=decibel(total.energy, seen.noise),
             cosine=seen.cosine,
             agreement=self._agreement(),
@@ -349,16 +344,6 @@ class OutputMeasure:
                 worst_sample=self._ids[worst],
                 passed=False,
             )
-
-    def _averages(self) -> tuple[float, float]:
-        if self._seen.misshapen:
-            return math.inf, math.inf
-        count = sum(part.size for part in self._errors)
-        if not count:
-            return 0.0, 0.0
-        return self._error_sum / count, float(
-            np.median(np.concatenate(self._errors, dtype=np.float64))
-        )
 
     def _agreement(self) -> float | None:
         seen = self._seen

@@ -42,7 +42,7 @@ from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, Fact, NodeName, Note, Run, TensorName
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from halfwise.store import read_run
 
 Reading = Literal["samples", "one", "mixed"]
@@ -220,7 +220,6 @@ def load_case(
         real=real,
         made_up=made_up,
         stored=stored,
-        previews=not data.no_previews,
         aside=aside,
     )
     return case if whole else with_settled_metric(case, runtime)

@@ -1,18 +1,18 @@
-"""What every section of the page reads: the stored run, columns of tables, and data as JSON."""
+"""What every section of the page reads: the stored run, and data as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 from markupsafe import Markup
 
 from halfwise.formats import LOW_FORMATS, Format
 from halfwise.records import Observations, Run, RunEvidence
 from halfwise.reporting.parts import Report
-from halfwise.reporting.view import report, screen
+from halfwise.reporting.view import screen
 from halfwise.store import read_evidence, read_observations
 from halfwise.store import report as stored_run
 
@@ -55,67 +55,18 @@ def _number(value: float) -> float | str:
     return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-T = TypeVar("T")
-
-
-class Interned(Generic[T]):
-    """Values, each once; `Interned.of` gives a value's index."""
-
-    def __init__(self) -> None:
-        self._places: dict[T, int] = {}
-
-    def of(self, value: T) -> int:
-        """Return the index of `value` in `all`, appending it if new."""
-        return self._places.setdefault(value, len(self._places))
-
-    @property
-    def all(self) -> list[T]:
-        """All values, in order of first use."""
-        return list(self._places)
-
-
-def front_coded(names: Iterable[str]) -> list[int | str]:
-    """Return for each name how many characters it shares with the previous one, and the rest.
-
-    `names[i] = names[i - 1].slice(0, shared) + rest`; lengths are JavaScript's, where a character
-    beyond 65,535 counts as two, so none of these is shared.
-    """
-    coded: list[int | str] = []
-    before = ""
-    for name in names:
-        pairs = zip(before, name, strict=False)
-        least = min(len(before), len(name))
-        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), least)
-        shared = 0 if max(name[:shared], default="") > "\uffff" else shared
-        coded += [shared, name[shared:]]
-        before = name
-    return coded
-
-
-def sparse(values: Sequence[T | None]) -> list[T | None]:
-    """Return `values`, or an empty list if all are None."""
-    return [] if all(value is None for value in values) else list(values)
-
-
-def drawn(value: float | None) -> float | None:
-    """Return `value`, also infinite or NaN, with the four significant digits that a chart needs."""
-    return None if value is None else float(f"{value:.4g}")
-
-
 @dataclass(frozen=True)
 class Stored:
     """A stored run.
 
     Attributes:
         run: The record.
-        report: Its words and tables, the same as on the terminal.
-        screen: The report's first screen.
+        screen: The report's first screen, the same as on the terminal.
         observations: Observations of its tensors; None if the command made none.
         evidence: Its graph, sources and samples; None if the folder has none.
     """
 
     run: Run
-    report: Report
     screen: Report
     observations: Observations | None
     evidence: RunEvidence | None
@@ -123,15 +74,14 @@ class Stored:
     @property
     def low(self) -> Format:
         """The low format of its plan or candidate; FP16 if it has none."""
-        plan = self.run.plan or self.run.worth
-        return LOW_FORMATS[(plan and plan.low) or "fp16"]
+        return LOW_FORMATS[self.run.low or "fp16"]
 
     @classmethod
     def of(
         cls, run: Run, observations: Observations | None = None, evidence: RunEvidence | None = None
     ) -> Self:
         """Return a run with its words."""
-        return cls(run, report(run), screen(run), observations, evidence)
+        return cls(run, screen(run), observations, evidence)
 
 
 def stored(folder: Path, trt_worker: str | None = None) -> Stored:
@@ -149,9 +99,6 @@ def stored(folder: Path, trt_worker: str | None = None) -> Stored:
     return Stored.of(run, read_observations(folder), read_evidence(folder))
 
 
-Library = Literal["uplot", "dagre"]
-
-
 @dataclass(frozen=True)
 class Section:
     """A section.
@@ -165,7 +112,7 @@ class Section:
             empty one, which the script fills.
         facts: Values that only the template needs.
         scripts: Further files in `static/` that its script needs, without `.js`.
-        libraries: Vendored libraries that its scripts need.
+        libraries: Libraries in `static/vendor/` that its scripts need.
         is_open: Whether it is unfolded at first.
     """
 
@@ -175,5 +122,5 @@ class Section:
     template: str = ""
     facts: Any = None
     scripts: tuple[str, ...] = ()
-    libraries: tuple[Library, ...] = ()
+    libraries: tuple[str, ...] = ()
     is_open: bool = False

@@ -15,7 +15,7 @@ from halfwise.page.sections import SECTIONS
 from halfwise.wording import capital, clean
 
 _HERE = Path(__file__).parent
-_CORE = ("core", "table", "chart")
+_CORE = ("core", "table", "theme")
 """Scripts of every page, in order of dependency."""
 _STYLES = ("palette", "page", "parts", "print")
 

@@ -42,7 +42,7 @@ def finish(
         write_observations(folder, observations)
     evidence = None
     with _optional(folder / EVIDENCE_FILE, watcher):
-        evidence = evidence_of(case, run, mixed)
+        evidence = evidence_of(case, mixed)
         write_evidence(folder, evidence)
     with _optional(folder / PAGE_FILE, watcher):
         write_stored(Stored.of(run, observations, evidence), folder / PAGE_FILE)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from halfwise.records.judged import FrozenSize, Verdict
+from halfwise.records.judged import FrozenSize
 from halfwise.records.planned import Decided
 from halfwise.records.record import MadeUp, NodeName, Record, Severity, Step, TensorName
 
@@ -283,23 +283,20 @@ class Rewriting(Record):
         output: The tensor that it computes.
         removed: Nodes removed.
         added: Nodes added.
-        error: Largest error relative to the largest magnitude, of this tensor alone: on the inputs,
-            and on random numbers at two sizes of every dynamic axis if these nodes can run alone.
     """
 
     op: str
     output: TensorName
     removed: tuple[NodeName, ...]
     added: tuple[NodeName, ...]
-    error: float
 
 
 class LeftAlone(Record):
     """Nodes that resemble one operator but were left as they are.
 
     Attributes:
-        op: The operator; "normalisation" if it is unknown which.
-        nodes: The nodes, or the node by which they were found.
+        op: The operator.
+        nodes: The nodes.
         reason: Why.
     """
 
@@ -315,10 +312,9 @@ class Modernized(Record):
         model: Source of the model.
         opset: Version of its default operator set.
         new_opset: That of the new model.
-        target: What must be able to read the new model, and how that was determined.
+        target: What must be able to read the new model.
         rewritings: Rewritings that were kept.
         left: What was left as it was, or undone.
-        folded: Nodes that computed constants and were removed.
         names: New node names by old name, for nodes removed or renamed; empty if nothing replaces
             them.
         nodes: Number of nodes before.
@@ -328,9 +324,6 @@ class Modernized(Record):
         made_up: Inputs that look generated; empty for random ones.
         error: Largest error of an output relative to its largest magnitude, on these samples, in
             FP32.
-        fp16_before: Verdict on the model with everything in FP16, by emulation; None on inputs that
-            are not real, unless they are accepted.
-        fp16_after: Verdict on the new model, likewise.
         notes: Remarks.
     """
 
@@ -340,7 +333,6 @@ class Modernized(Record):
     target: str
     rewritings: tuple[Rewriting, ...]
     left: tuple[LeftAlone, ...]
-    folded: tuple[NodeName, ...]
     names: dict[NodeName, tuple[NodeName, ...]]
     nodes: int
     new_nodes: int
@@ -348,6 +340,4 @@ class Modernized(Record):
     real: bool
     made_up: tuple[MadeUp, ...] = ()
     error: float
-    fp16_before: Verdict | None = None
-    fp16_after: Verdict | None = None
     notes: tuple[str, ...] = ()

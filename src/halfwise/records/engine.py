@@ -228,7 +228,6 @@ class EngineRound(Record):
         build: Number of the build.
         keep: Nodes requested in FP32.
         predicted: Error that the emulation predicts, relative to the tolerance.
-        predicted_fused: The same from the emulation with fusion.
         measured: Error of the engine on the calibration samples, relative to the tolerance; None
             without an engine.
         passed: Whether it is within the tolerance.
@@ -239,7 +238,6 @@ class EngineRound(Record):
     build: int
     keep: tuple[NodeName, ...]
     predicted: float | None = None
-    predicted_fused: float | None = None
     measured: float | None = None
     passed: bool
     median_ms: float | None = None
@@ -250,8 +248,9 @@ class EngineRound(Record):
 
         True if nothing was predicted or measured.
         """
-        known = [e for e in (self.predicted, self.predicted_fused) if e is not None]
-        return not known or self.measured is None or self.measured <= ALIKE * max(known)
+        if self.predicted is None or self.measured is None:
+            return True
+        return self.measured <= ALIKE * self.predicted
 
 
 class Engines(Record):
@@ -266,8 +265,7 @@ class Engines(Record):
         builds: All builds in order, including crashed ones. Only the delivered one lists its
             network layers, as builds of one file share them.
         keep: Nodes in FP32 in the delivered engine, among low ones; empty if nothing is low.
-        needed_as_predicted: Those of them that only emulation, with and without fusion, shows to be
-            needed, not a build.
+        needed_as_predicted: Those of them that only emulation shows to be needed, not a build.
         emulated: The emulation's verdict on its proposed plan, on the held-out samples; None if the
             run ended earlier.
         delivered: The engine in the run folder; None if none passed, or if the one that did could

@@ -381,7 +381,6 @@ class OutputError(Record):
         max_abs: max |candidate - reference|; inf if the candidate has new non-finite values.
         rel_max: max_abs / max |reference|: 0 if both are 0, inf if only the latter is.
         mean_abs: Mean absolute error over all elements.
-        median_abs: Median absolute error over all elements.
         snr_db: 10 log10(Σ reference² / Σ error²); inf for equal outputs.
         cosine: Cosine similarity of the pooled vectors.
         agreement: Fraction of equal elements, for integer and Boolean outputs; None for floats.
@@ -400,7 +399,6 @@ class OutputError(Record):
     max_abs: float
     rel_max: float
     mean_abs: float
-    median_abs: float
     snr_db: float
     cosine: float
     agreement: float | None

@@ -121,7 +121,7 @@ NoteKind = Literal[
     "repairs-unread",
     "settled",
 ]
-"""What a note says; the words are in `reporting.steps`."""
+"""What a note says; the words are in `reporting.remarks`."""
 
 
 Fact = str | int | tuple[str, ...] | tuple[int, ...]
@@ -331,7 +331,7 @@ StepKind = Literal[
     "batches",
     "best-model",
 ]
-"""What a step does; the words are in `reporting.steps`."""
+"""What a step does; the words are in `reporting.remarks`."""
 
 
 class Step(Facts):

@@ -9,7 +9,7 @@ from halfwise.records.built import EngineRung, LadderRung, Profile
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines, GivenEngine
 from halfwise.records.judged import Criterion, Recognised, TaskScore, Verdict
-from halfwise.records.planned import Followed, KeptNode, Plan, Remade, Search, Worth
+from halfwise.records.planned import Followed, KeptNode, LowFormat, Plan, Remade, Search, Worth
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record, Step
 from halfwise.records.tensors import Growth, Guard
 
@@ -348,6 +348,12 @@ class Run(Record):
     def devices(self) -> tuple[Engines, ...]:
         """Results of the engines on each device; empty without engines."""
         return () if self.engines is None else (self.engines, *self.further)
+
+    @property
+    def low(self) -> LowFormat | None:
+        """The low format of its plan or candidate; None if it has none."""
+        plan = self.plan or self.worth
+        return None if plan is None else plan.low
 
     def on(self, name: str) -> "Run":
         """Return the run as if the named device had been the only one.

@@ -165,13 +165,11 @@ class Growth(Record):
 
     Attributes:
         node: The node that produces the tensor.
-        depth: Longest path from an input, in nodes.
         error: RMS(error) / RMS(reference) on one sample; inf if non-finite values appear.
         inherited: Largest `error` among the node's inputs.
     """
 
     node: NodeName
-    depth: int
     error: float
     inherited: float
 
@@ -363,24 +361,6 @@ class Source(Record):
     text: str = ""
 
 
-class Preview(Record):
-    """A preview of one input of a sample, an image.
-
-    Attributes:
-        sample: Identifier of the sample.
-        input: Name of the input.
-        shape: Its shape on that sample.
-        why: Whether it is among the "worst" judged samples or a "typical" one of median error.
-        png: The image, at most 128 pixels per side, as PNG in base64.
-    """
-
-    sample: str
-    input: str
-    shape: tuple[int, ...]
-    why: Literal["worst", "typical"]
-    png: str
-
-
 class RunEvidence(Record):
     """What a page shows of a run that only model and data provide: `evidence.json`.
 
@@ -389,13 +369,11 @@ class RunEvidence(Record):
             has more than `halfwise.evidence.MOST_NODES` nodes, or needs more than its `MOST_BYTES`.
         sources: Origins of nodes, each once.
         replaced: Sources of nodes of the user's model that are no longer in `graph`, by name.
-        previews: Sample previews; empty if samples are no images, or previews are off.
     """
 
     graph: Graph | None
     sources: tuple[Source, ...] = ()
     replaced: Mapping[NodeName, int] = {}
-    previews: tuple[Preview, ...] = ()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

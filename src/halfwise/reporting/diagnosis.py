@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf, isfinite, log
+from math import isfinite
 
 from halfwise.records import (
     Comparison,
@@ -16,7 +16,6 @@ from halfwise.records import (
     Rung,
     Sign,
 )
-from halfwise.reporting.guards import flipped
 from halfwise.reporting.parts import (
     Column,
     Columns,
@@ -30,8 +29,7 @@ from halfwise.reporting.parts import (
     present,
     table_of,
 )
-from halfwise.reporting.remarks import stated
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import flipped, stated, steps_told
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import MOST_ROWS, clean, count, listed, number, sentence, shorten, stopped
 
@@ -311,23 +309,7 @@ def _way(compared: Comparison, way: Sequence[NodeName], title: str) -> Table | N
         return None
     by_name = {node.node: node for node in compared.nodes}
     steps = [by_name[name] for name in way]
-    if len(steps) > MOST_ROWS:
-        # Both ends, and between them where an error starts or grows most.
-        inner = sorted(
-            steps[1:-1], key=lambda s: (s.status in ("born", "amplified"), _growth(s)), reverse=True
-        )
-        kept = {step.node for step in (steps[0], *inner[: MOST_ROWS - 2], steps[-1])}
-        steps = [step for step in steps if step.node in kept]
-    of_all = f"{len(steps)} of " * (len(steps) < len(way))
-    return table_of(f"{title} ({of_all}{count(len(way), 'node')})", steps, _COLUMNS)
-
-
-def _growth(step: NodeComparison) -> float:
-    error, inherited = step.error or 0.0, step.inherited
-    if error == inherited:
-        return 0.0
-    endless = inf in (error, inherited) or not error or not inherited
-    return inf if endless else abs(log(error / inherited))
+    return table_of(f"{title} ({count(len(way), 'node')})", steps, _COLUMNS, MOST_ROWS)
 
 
 def _born(compared: Comparison) -> Table | None:

@@ -1,16 +1,25 @@
-"""Engines: what was built, what their inspector shows, their errors and times."""
+"""Engines, built or given: their builds, precision, errors and times; ranges of tensors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from halfwise.records import (
+    AdjustedConstant,
     BuildOutcome,
+    EngineBuild,
     EngineLayer,
     EngineResult,
     EngineRound,
     Engines,
+    EngineTensor,
+    GivenEngine,
+    InnerObservation,
+    Inspection,
     Latency,
+    LogFinding,
     NodeName,
     NodePrecision,
+    Observation,
+    Observations,
     Precision,
     PrecisionProof,
     ShapeVerdict,
@@ -40,15 +49,13 @@ from halfwise.reporting.rungs import (
     spared_line,
 )
 from halfwise.reporting.verdict import heading_of, values_of
-from halfwise.reporting.words import WORDS as ALL_WORDS
-from halfwise.reporting.words import say
+from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
     MOST_ROWS,
     capital,
     clean,
     count,
     dimensions,
-    fixed,
     listed,
     mebibytes,
     number,
@@ -58,7 +65,7 @@ from halfwise.wording import (
     size_of,
 )
 
-WORDS: Mapping[str, str] = ALL_WORDS["precision"]
+PRECISIONS: Mapping[str, str] = WORDS["precision"]
 
 
 def inspected(proof: PrecisionProof, engine: str) -> Report:
@@ -91,19 +98,19 @@ def proof_parts(proof: PrecisionProof) -> tuple[Lines | Table | None, ...]:
 def share_words(shares: Mapping[Precision, float]) -> str:
     """Return shares of precisions, the largest first."""
     ordered = sorted(shares.items(), key=lambda item: -item[1])
-    return ", ".join(f"{WORDS[precision]} {percent(share)}" for precision, share in ordered)
+    return ", ".join(f"{PRECISIONS[precision]} {percent(share)}" for precision, share in ordered)
 
 
 def share_table(proof: PrecisionProof) -> Table | None:
     """Return the precisions of layers, nodes and time; None without layers."""
     kinds = [layer.precision for layer in proof.layers]
     some = {*kinds, *proof.node_share, *proof.time_share}
-    rows: list[Precision] = [kind for kind in WORDS if kind in some]
+    rows: list[Precision] = [kind for kind in PRECISIONS if kind in some]
     return table_of(
         "Precision",
         rows,
         [
-            (Column("precision"), lambda kind: WORDS[kind]),
+            (Column("precision"), lambda kind: PRECISIONS[kind]),
             (Column("layers", "right"), lambda kind: str(kinds.count(kind))),
             (
                 Column("of compute nodes", "right"),
@@ -124,7 +131,7 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
             (Column("layer"), lambda layer: shorten(layer.name, 34)),
             (Column("type"), lambda layer: shorten(layer.type, 16)),
             (Column("reads → gives"), lambda layer: shorten(types_of(layer), 24)),
-            (Column("precision"), lambda layer: WORDS[layer.precision]),
+            (Column("precision"), lambda layer: PRECISIONS[layer.precision]),
             (Column("ms", "right"), lambda layer: known(layer.milliseconds)),
             (
                 Column("of time", "right"),
@@ -156,8 +163,8 @@ def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
         "Nodes of the model",
         sorted(groups.items(), key=order),
         [
-            (Column("asked"), lambda group: WORDS[group[0][0]] if group[0][0] else ""),
-            (Column("is"), lambda group: WORDS[group[0][1]]),
+            (Column("asked"), lambda group: PRECISIONS[group[0][0]] if group[0][0] else ""),
+            (Column("is"), lambda group: PRECISIONS[group[0][1]]),
             (Column("nodes", "right"), lambda group: str(len(group[1]))),
             (Column("which"), lambda group: listed(group[1], most=3, width=40)),
         ],
@@ -166,10 +173,6 @@ def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
 
 def _total(layers: Sequence[EngineLayer]) -> float:
     return sum(layer.milliseconds or 0.0 for layer in layers)
-
-
-_LOW = ("FP16", "BF16")
-"""Names of engines with nothing kept, which others are timed against."""
 
 
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
@@ -232,10 +235,6 @@ def made(engines: Engines) -> Iterator[str]:
 
 
 def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
-    def emulated(tried: EngineRound) -> str:
-        errors = [e for e in (tried.predicted, tried.predicted_fused) if e is not None]
-        return range_text(min(errors), max(errors)) if errors else ""
-
     return table_of(
         "Rounds (error over what is allowed: 1 just passes)",
         rounds,
@@ -243,7 +242,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
             (Column("build", "right"), lambda r: str(r.build)),
             (Column("what was tried", width=40), lambda r: clean(r.step)),
             (Column("kept", "right", minor=True), lambda r: str(len(r.keep))),
-            (Column("emulated", "right", minor=True), emulated),
+            (Column("emulated", "right", minor=True), lambda r: known(r.predicted)),
             (Column("engine", "right"), lambda r: known(r.measured) or "no result"),
             (Column("ms", "right"), lambda r: known(r.median_ms)),
             (Column("passed"), lambda r: "yes" if r.passed else "no"),
@@ -256,7 +255,7 @@ def _failure(build: BuildOutcome) -> str:
     last = next((line.strip() for line in reversed(build.log) if line.strip()), "")
     facts = {
         **dict(build),
-        "how": ALL_WORDS["build"][build.status],
+        "how": WORDS["build"][build.status],
         "ran": build.status != "skipped",
         "said": build.message.strip().rstrip("."),
         "last": "" if last in build.message else shorten(last, 160),
@@ -347,28 +346,21 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
         what: Title of the first column.
         rows: Name, whether it passed, and the engine if there is one.
     """
-    results = [result for _, _, result in rows if result is not None]
-    plain = next((r for r in results if r.name in _LOW and r.latency is not None), None)
-    base = plain.latency.median_ms if plain is not None and plain.latency is not None else 0.0
-    metrics = (heading_of(r.verdict.metric) for r in results if r.verdict and r.verdict.metric)
+    verdicts = (row.verdict for _, _, row in rows if row is not None)
+    heading = next((heading_of(v.metric) for v in verdicts if v and v.metric), "")
 
-    def error(measure: str) -> Callable[[ResultRow], str]:
-        return lambda row: (
-            number(largest(row[2].verdict, measure)) if row[2] and row[2].verdict else ""
-        )
-
-    def time(field: str) -> Callable[[ResultRow], str]:
-        return lambda row: (
-            number(getattr(row[2].latency, field)) if row[2] and row[2].latency else ""
-        )
+    def error(row: ResultRow) -> str:
+        verdict = None if row[2] is None else row[2].verdict
+        return "" if verdict is None else number(largest(verdict, "max_abs"))
 
     def metric(row: ResultRow) -> str:
         verdict = None if row[2] is None else row[2].verdict
         return "; ".join(values_of(verdict.metric)) if verdict and verdict.metric else ""
 
-    def over(row: ResultRow) -> str:
-        latency = None if row[2] is None else row[2].latency
-        return fixed(latency.median_ms / base, 2) if latency is not None and base else ""
+    def time(field: str) -> Callable[[ResultRow], str]:
+        return lambda row: (
+            number(getattr(row[2].latency, field)) if row[2] and row[2].latency else ""
+        )
 
     def size(row: ResultRow) -> str:
         return mebibytes(row[2].build.engine.bytes) if row[2] and row[2].build.engine else ""
@@ -379,12 +371,10 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
         [
             (Column(what), lambda row: row[0]),
             (Column("passed"), lambda row: row[1]),
-            (Column("max error", "right"), error("max_abs")),
-            (Column("mean", "right", minor=True), error("mean_abs")),
-            (Column(next(metrics, ""), "right"), metric),
+            (Column("max error", "right"), error),
+            (Column(heading, "right"), metric),
             (Column("ms", "right"), time("median_ms")),
             (Column("p99 ms", "right", minor=True), time("p99_ms")),
-            (Column(f"ms ÷ {plain.name if plain else ''}", "right"), over),
             (Column("MiB", "right", minor=True), size),
         ],
     )
@@ -393,3 +383,166 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
 def largest(verdict: Verdict, measure: str) -> float:
     """Return the largest of the outputs' errors, by the name of the measure; 0 without outputs."""
     return max((getattr(error, measure) for error in verdict.outputs.values()), default=0.0)
+
+
+def built(made: EngineBuild) -> Report:
+    """Return the report on a single build: its request, engine, and what the builder said."""
+    build, look = made.build, looked_into(made.inspection)
+    facts = {
+        **dict(build.config),
+        "model": made.model,
+        "low": build.config.low or "fp32",
+        "keep": len(build.config.keep) or None,
+        "seconds": build.seconds,
+        "layers": len(build.layers),
+        "fused": made.inspection.layers,
+    }
+    return Report(
+        title=look.title,
+        passed=False if look.passed is False else None,
+        about=look.about,
+        parts=present(
+            Lines("Build", (sentence(say("engine", "asked", facts)), say("engine", "took", facts))),
+            *look.parts,
+            lines_of("Constraints without a layer", made.unmatched),
+            lines_of(
+                "What the builder said",
+                first_of([*_said(made.findings)], "more; --json has all", MOST_ROWS),
+            ),
+        ),
+    )
+
+
+def looked_into(inspection: Inspection) -> Report:
+    """Return the report on an engine: its inputs and outputs, speed and precision."""
+    about, latency = _about(inspection), inspection.latency
+    shown = present(
+        _tensors(inspection.tensors),
+        None if latency is None else lines_of("Speed", speed_lines(latency)),
+        lines_of(
+            "About this inspection",
+            (*inspection.notes, *filter(None, [inspection.worker.tf32_remark])),
+        ),
+    )
+    if inspection.proof is None:
+        return Report(f"{count(inspection.layers, 'layer')}; not inspected", None, about, shown)
+    report = inspected(inspection.proof, about)
+    return Report(report.title, report.passed, report.about, (*shown, *report.parts))
+
+
+def given_parts(engine: GivenEngine) -> tuple[Lines | Table, ...]:
+    """Return the report's parts on the engine that a user gave."""
+    shapes = sorted(engine.shapes, key=lambda s: s.verdict is not None)
+    return present(
+        Lines("Engine", (f"{_about(engine)}.", *filter(None, [engine.worker.tf32_remark]))),
+        lines_of("Shapes of the profiles", map(shape_line, shapes)),
+        lines_of("Speed", speed_lines(engine.latency)),
+        *(() if engine.proof is None else proof_parts(engine.proof)),
+    )
+
+
+def _about(engine: Inspection | GivenEngine) -> str:
+    file, worker = engine.engine, engine.worker
+    where = sentence(f"TensorRT {worker.tensorrt} on {worker.gpu}")
+    return f"{clean(file.path)}, {size_of(file.bytes)}, {where}"
+
+
+def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
+    def shape(tensor: EngineTensor) -> str:
+        values = tensor.shape_tensor and tensor.is_input
+        return "values" if values else dimensions(tensor.shape)
+
+    def limits(tensor: EngineTensor, at: str) -> str:
+        varies = tensor.shape_tensor or -1 in tensor.shape
+        return "; ".join(dimensions(getattr(one, at)) for one in tensor.limits) if varies else ""
+
+    return table_of(
+        "Inputs and outputs",
+        tensors,
+        [
+            (Column(""), lambda t: "input" if t.is_input else "output"),
+            (Column("name", width=28), lambda t: clean(t.name)),
+            (Column("type"), lambda t: t.dtype),
+            (Column("shape"), shape),
+            (Column("min"), lambda t: limits(t, "min")),
+            (Column("opt"), lambda t: limits(t, "opt")),
+            (Column("max"), lambda t: limits(t, "max")),
+        ],
+        MOST_ROWS,
+    )
+
+
+def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
+    for finding in findings:
+        if finding.severity != "info":
+            yield say("engine", "said", finding)
+
+
+def observed(observations: Observations, limit: float) -> Report:
+    """Return the report on ranges: what reaches `limit` or is not finite, the largest first."""
+    tensors = [o for o in observations.tensors if o.absmax >= limit or o.nonfinite]
+    tensors.sort(key=lambda o: (o.nonfinite > 0, o.absmax), reverse=True)
+    inner = [i for i in observations.inner if i.kind in ("square", "sum") and i.value >= limit]
+    inner.sort(key=lambda i: i.value, reverse=True)
+    constants = [c for c in observations.constants if _largest(c) >= limit]
+    constants.sort(key=_largest, reverse=True)
+    shares = [o.detail.samples for o in tensors if o.detail is not None]
+    facts = {
+        "reach": len(tensors),
+        "tensors": len(observations.tensors),
+        "limit": limit,
+        "samples": len(observations.samples),
+        "inner": len(inner),
+        "constants": len(constants),
+        "of": min(shares) if shares and min(shares) < len(observations.samples) else None,
+    }
+    seen = observations.samples
+    rows = [
+        *(_row(o.producer, o.tensor, o.op, o.absmax, _sample(o, seen), o) for o in tensors),
+        *(_row(i.node, f"inside: {i.kind}", i.op, i.value, _sample(i, seen)) for i in inner),
+        *(
+            _row(c.consumers[0] if c.consumers else "", c.name, "(constant)", _largest(c), "")
+            for c in constants
+        ),
+    ]
+    columns = (
+        *map(Column, ("node", "tensor", "op")),
+        *(Column(figure, "right") for figure in ("absmax", "NaN, inf", "overflow", "flush")),
+        Column("worst sample"),
+    )
+    table = Table("Largest first", columns, tuple(rows)).without_empty_columns() if rows else None
+    about = say("ranges", "about", facts)
+    return Report(say("ranges", "title", facts), None, about, present(table))
+
+
+def _row(
+    node: str | None,
+    tensor: str,
+    op: str,
+    value: float,
+    sample: str,
+    seen: Observation | None = None,
+) -> tuple[str, ...]:
+    detail = None if seen is None else seen.detail
+    if node and tensor.startswith(node):
+        # Exporters name tensors after nodes; the common part would only take up space.
+        tensor = "…" + tensor.removeprefix(node)
+    return (
+        "(graph input)" if node is None else shorten(node, 40),
+        shorten(tensor, 24),
+        shorten(op, 16),
+        number(value),
+        str(seen.nonfinite) if seen is not None and seen.nonfinite else "",
+        percent(detail.overflow) if detail else "",
+        percent(detail.flush) if detail else "",
+        sample,
+    )
+
+
+def _largest(constant: AdjustedConstant) -> float:
+    return max(-constant.minimum, constant.maximum)
+
+
+def _sample(seen: Observation | InnerObservation, samples: Sequence[str]) -> str:
+    index = seen.worst_sample
+    return shorten(samples[index], 20) if 0 <= index < len(samples) else ""

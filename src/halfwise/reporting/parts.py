@@ -54,48 +54,35 @@ class Table:
         title: Their subject.
         columns: Their headings.
         rows: All rows: a page shows them, and its CSV file holds them.
-        most: Most rows on a terminal; None for all.
-        rest: Row on a terminal in place of the rows beyond; () for one that counts them.
+        most: Most rows on a terminal, and on a page at first; None for all.
         note: What the figures are, next to the title.
-        grouped: Whether neighbouring rows with the same first cell belong together: a terminal
-            names it once, and `most` is of such groups.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     most: int | None = None
-    rest: tuple[str, ...] = ()
-    grouped: bool = False
     note: str = ""
 
     @property
     def first(self) -> int:
         """How many rows a terminal shows, and a page at first."""
-        starts = [i for i in range(len(self.rows)) if not self._repeats(i)]
-        cut = self.most is not None and len(starts) > self.most
-        return starts[self.most] if cut and self.most is not None else len(self.rows)
+        return min(len(self.rows), len(self.rows) if self.most is None else self.most)
 
     @property
     def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The rows on a terminal."""
-        rows = [
+        """The rows on a terminal, and one that counts the others."""
+        rows = tuple(
             tuple(
-                ""
-                if i == 0 and self._repeats(place)
-                else cell
-                if column.width is None
-                else shorten(cell, column.width)
-                for i, (cell, column) in enumerate(zip(row, self.columns, strict=True))
+                cell if column.width is None else shorten(cell, column.width)
+                for cell, column in zip(row, self.columns, strict=True)
             )
-            for place, row in enumerate(self.rows[: self.first])
-        ]
-        hidden = sum(not self._repeats(i) for i in range(self.first, len(self.rows)))
-        if not hidden:
-            return tuple(rows)
+            for row in self.rows[: self.first]
+        )
+        if not (hidden := len(self.rows) - self.first):
+            return rows
         words = next((i for i, c in enumerate(self.columns) if c.align == "left"), 0)
-        counted = tuple(f"and {hidden} more" * (i == words) for i in range(len(self.columns)))
-        return (*rows, self.rest or counted)
+        return (*rows, tuple(f"and {hidden} more" * (i == words) for i in range(len(self.columns))))
 
     def without_empty_columns(self) -> "Table":
         """Return this table without columns that are empty in every row."""
@@ -111,11 +98,7 @@ class Table:
         def of(row: tuple[T, ...]) -> tuple[T, ...]:
             return tuple(row[i] for i in used)
 
-        rest = of(self.rest) if self.rest else ()
-        return replace(self, columns=of(self.columns), rows=tuple(map(of, self.rows)), rest=rest)
-
-    def _repeats(self, place: int) -> bool:
-        return self.grouped and place > 0 and self.rows[place][0] == self.rows[place - 1][0]
+        return replace(self, columns=of(self.columns), rows=tuple(map(of, self.rows)))
 
 
 Row = TypeVar("Row")

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isfinite
 
-from halfwise.metrics import usual
 from halfwise.records import (
-    FULL_RUNGS,
     AdjustedConstant,
     Criterion,
     Curve,
@@ -17,13 +15,11 @@ from halfwise.records import (
     Plan,
     Point,
     Run,
-    TaskScore,
 )
 from halfwise.records.run import places
-from halfwise.reporting.guards import guard_sentence
 from halfwise.reporting.parts import Column, Table, first_of, known, table_of
-from halfwise.reporting.remarks import reasons, unfinished
-from halfwise.reporting.rungs import rung_name
+from halfwise.reporting.remarks import guard_sentence, reasons, unfinished
+from halfwise.reporting.rungs import rung_name, score_cell
 from halfwise.reporting.verdict import allowed, beyond_seen, rests_on
 from halfwise.reporting.words import say
 from halfwise.wording import MOST_ROWS, count, listed, number, ratio, sentence, shorten
@@ -50,9 +46,7 @@ def kept_table(run: Run) -> Table | None:
     shown = sorted(groups.values(), key=lambda g: (g[0].guard is None, not g[0].unknown))
     rows = tuple(_kept_row(group, run.guards) for group in shown)
     columns = (Column("node"), Column("why"), Column("without it", "right", minor=True))
-    hidden = sum(len(group) for group in shown[MOST_ROWS:])
-    rest = (f"and {hidden} more", "see run.json", "")
-    return Table(title, columns, rows, most=MOST_ROWS, rest=rest)
+    return Table(title, columns, rows, most=MOST_ROWS)
 
 
 def _types(keep: Sequence[KeptNode]) -> str:
@@ -198,62 +192,59 @@ def int8_lines(run: Run) -> Iterator[str]:
 
 
 def curve_table(run: Run) -> Table | None:
-    """Return the plans to choose from; None if none has scores."""
+    """Return the plans to choose from; None without any."""
     curve = run.curve
-    if curve is None or not any(curve.points[place].scores for place in curve.front):
+    if curve is None:
         return None
-    names = list(dict.fromkeys(score.metric for score in curve.reference))
+    names = dict.fromkeys(score.metric for score in curve.reference)
     rows = [
-        *((curve, curve.points[i], "this plan" * (i == curve.plan)) for i in curve.front),
-        *_bare(curve),
+        *_plans(curve, "this plan"),
+        *(_plans(curve.beside, "its plan") if curve.beside else ()),
     ]
-    if (beside := curve.beside) is not None:
-        own = ((beside, beside.points[i], "its plan" * (i == beside.plan)) for i in beside.front)
-        rows += [*own, *_bare(beside)]
     over, judged = curve.criterion or run.criterion, run.verdict
-    heldout = len(judged.samples) if judged.unseen and judged.level == "emulated" else None
     facts = {
         "over": allowed(over) if over != run.criterion else None,
-        "heldout": heldout,
+        "heldout": len(judged.samples) if judged.unseen and judged.level == "emulated" else None,
         "beyond": beyond_seen(run, ", both at"),
         "sketched": any(c is not None and c.unrepaired for c in (curve, curve.beside)),
     }
-    full = [
-        (
-            rung_name(r.rung),
-            *("", "", ""),
-            *(known(r.cost, ratio), known(r.error)),
-            *_values(r.scores, names),
-            "",
-        )
-        for r in run.rungs
-        if r.rung in FULL_RUNGS
-    ]
-    figures = ("kept", "not INT8", "Casts", "cost", "error / allowed")
-    shown = (*figures, *(_resting(curve, name) for name in names))
-    right = (Column(name, "right", minor=name in ("not INT8", "Casts")) for name in shown)
-    cells = (*full, *(_cells(*row, names) for row in rows))
-    note = say("plan", "curve", facts)
-    table = Table("Plans to choose from", (Column("rung"), *right, Column("")), cells, note=note)
-    return table.without_empty_columns()
+    return table_of(
+        "Plans to choose from",
+        rows,
+        [
+            (Column("rung"), lambda row: "" if row[0].rung is None else rung_name(row[0].rung)),
+            (
+                Column("kept", "right"),
+                lambda row: "" if row[0].rung == "int8" else _counted(row[1]),
+            ),
+            (
+                Column("not INT8", "right", minor=True),
+                lambda row: _counted(row[1]) if row[0].rung == "int8" else "",
+            ),
+            (Column("Casts", "right", minor=True), lambda row: known(row[1].casts, str)),
+            (Column("cost", "right"), lambda row: known(row[1].cost, ratio)),
+            (
+                Column("error / allowed", "right"),
+                lambda row: f"{'≥ ' if row[1].is_bound else ''}{number(row[1].error)}",
+            ),
+            *(
+                (
+                    Column(_resting(curve, name), "right"),
+                    lambda row, name=name: score_cell(row[1].scores, name),
+                )
+                for name in names
+            ),
+            (Column(""), lambda row: row[2]),
+        ],
+        note=say("plan", "curve", facts),
+    )
 
 
-def _bare(curve: Curve) -> Iterator[tuple[Curve, Point, str]]:
+def _plans(curve: Curve, own: str) -> Iterator[tuple[Curve, Point, str]]:
+    """Yield the plans to show of a curve, and what is special about them; `own`: of its plan."""
+    yield from ((curve, curve.points[i], own * (i == curve.plan)) for i in curve.front)
     if (bare := curve.unrepaired) is not None:
         yield from ((curve, bare.points[i], "tried without repairs") for i in bare.front)
-
-
-def _cells(curve: Curve, point: Point, mark: str, names: Sequence[str]) -> tuple[str, ...]:
-    kept, rung = _counted(point), "" if curve.rung is None else rung_name(curve.rung)
-    return (
-        rung,
-        *(("", kept) if curve.rung == "int8" else (kept, "")),
-        known(point.casts, str),
-        known(point.cost, ratio),
-        f"{'≥ ' if point.is_bound else ''}{number(point.error)}",
-        *_values(point.scores, names),
-        mark,
-    )
 
 
 def _resting(curve: Curve, metric: str) -> str:
@@ -267,16 +258,6 @@ def _counted(point: Point) -> str:
     bf16 = len([*places(point.bf16)])
     types = [f"{bf16} BF16"] * bool(bf16) + ["TF32"] * point.tf32
     return f"{point.count} ({', '.join(types)})" if types else str(point.count)
-
-
-def _values(scores: Sequence[TaskScore], names: Sequence[str]) -> Iterator[str]:
-    """Yield a cell for each metric: of several outputs, one that fails if any does."""
-    shown = dict.fromkeys(names, "")
-    for score in scores:
-        if not shown.get(score.metric) or not score.passed:
-            value = f"{number(usual(score.metric, score.value), 4)}{'' if score.passed else ' ✗'}"
-            shown[score.metric] = "–" if score.passed and score.evidence == 0 else value
-    return (shown[name] for name in names)
 
 
 def overflowing(run: Run) -> str:

@@ -1,12 +1,189 @@
-"""Words for what was decided: why verdicts fail, and remarks on a plan and its search."""
+"""Words for what was decided: failures, suspicions, why nodes are kept, worth, what to do next."""
 
-from collections.abc import Iterable
-from typing import Literal, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, isfinite
+from typing import Any, Literal, TypeVar
 
-from halfwise.records import Failure, JudgedBatch, KeptNode, Remark, Run, Search, Verdict
-from halfwise.reporting.guards import explained, worded
-from halfwise.reporting.words import say
-from halfwise.wording import capital, everything_low, sentence, stopped
+from halfwise.records import (
+    Decided,
+    Failure,
+    Followed,
+    FrozenSize,
+    Guard,
+    GuardKind,
+    JudgedBatch,
+    KeptNode,
+    MadeUp,
+    NodeName,
+    Note,
+    Origin,
+    Remark,
+    Run,
+    Search,
+    Step,
+    Verdict,
+    Worth,
+)
+from halfwise.records.planned import Because
+from halfwise.reporting.words import WORDS, say
+from halfwise.wording import (
+    capital,
+    clean,
+    command,
+    everything_low,
+    listed,
+    number,
+    sentence,
+    shorten,
+    stopped,
+)
+
+
+def flipped(decided: Decided, allowed: str) -> str:
+    """Return which decisions change, and the effect of the reference's; `allowed`: of the error."""
+    read = decided.read if decided.read and isfinite(decided.read) else None
+    nodes = tuple(flip.node for flip in decided.flips)
+    flips = {
+        "elements": sum(flip.elements for flip in decided.flips),
+        "of": sum(flip.of for flip in decided.flips),
+    }
+    return say(
+        "kept",
+        "flipped",
+        {**dict(decided), **flips, "nodes": nodes, "read": read, "allowed": allowed},
+    )
+
+
+def followed_over(metric: str | None) -> str:
+    """Return the unit of errors that a run follows; `metric` is its metric, or None."""
+    return "what the search allows" if metric is None else "the default tolerance"
+
+
+def appears(origin: Origin) -> str:
+    """Return the verb for the error at an origin: it starts there, or grows there."""
+    return "starts" if origin.read is None else "grows"
+
+
+_SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
+"""Guards that rest on what was seen in the plan, not on what happens when a node is low."""
+Reason = (
+    GuardKind
+    | Literal["rule", "model", "engine", "flip", "origin"]
+    | Literal["accumulated error", "effect", "spare", "unknown"]
+)
+CAUSES: Mapping[str, str] = WORDS["suspicion"]
+
+
+def followed_names(followed: Followed | None) -> dict[str, str]:
+    """Return what `kept` and `cause` name in `words.toml`: the decisions, and the origin."""
+    names: dict[str, str] = {}
+    if followed is not None and followed.decided is not None:
+        names["decision"] = listed([flip.node for flip in followed.decided.flips])
+    if followed is not None and followed.origin is not None:
+        names["origin"] = shorten(followed.origin.node)
+        names["verb"] = appears(followed.origin)
+    return names
+
+
+def message(guard: Guard) -> str:
+    """Return a suspicion as a clause with its numbers; the stored one if a record has no facts."""
+    if not guard.names:
+        return guard.message
+    facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.facts}
+    if guard.kind == "headroom":
+        facts["times"] = guard.numbers["limit"] / guard.numbers["value"]
+    return say("guard", guard.kind, facts)
+
+
+def guard_sentence(guard: Guard, node: NodeName) -> str:
+    """Return a guard's message worded as the reason why `node` is kept."""
+    if node == guard.node:
+        return guard.message
+    why = "it reads what may overflow" if guard.is_read_by(node) else f"needed by {guard.node}"
+    return f"{why}: {guard.message}"
+
+
+def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
+    """Return guards with their messages."""
+    return tuple(guard.model_copy(update={"message": message(guard)}) for guard in guards)
+
+
+def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
+    """Return why a node is kept, by what was measured; `followed` is that of the run."""
+    if kept.kept_by != "search":
+        return kept.kept_by
+    if kept.guard is not None:
+        return kept.guard
+    facts = kept.because or Because()
+    if kept.spare:
+        return "spare"
+    if not facts.nonfinite and (kept.error_without, facts.contribution) == (None, None):
+        return "unknown"
+    reason = "effect" if followed is None else _reason_of_error(kept.node, followed)
+    # What only adds to an error is no cause of NaN or infinities.
+    return reason if reason == "origin" or not facts.nonfinite else "effect"
+
+
+def _reason_of_error(node: NodeName, followed: Followed) -> Reason:
+    decided, origin = followed.decided, followed.origin
+    if decided is not None and node in decided.nodes:
+        return "flip"
+    if origin is not None and node in origin.kept:
+        return "origin"
+    return "accumulated error" if followed.accumulates else "effect"
+
+
+def explained(
+    keep: Sequence[KeptNode],
+    guards: Sequence[Guard],
+    headroom: float,
+    followed: Followed | None = None,
+) -> tuple[KeptNode, ...]:
+    """Return kept nodes with their reasons; unchanged for records without facts.
+
+    Args:
+        keep: The nodes.
+        guards: All guards of the run, with their messages.
+        headroom: Factor on observed ranges within which overflow counts.
+        followed: Where the error comes from that no guard explains; None if not followed.
+    """
+    return tuple(
+        kept
+        if kept.because is None
+        else kept.model_copy(
+            update={"reason": _reason(kept, kept.because, guards, headroom, followed)}
+        )
+        for kept in keep
+    )
+
+
+def _reason(
+    kept: KeptNode,
+    facts: Because,
+    guards: Sequence[Guard],
+    headroom: float,
+    followed: Followed | None,
+) -> str:
+    excess = kept.error_without
+    near = f", with values {number(headroom)} × those seen," if facts.at_headroom else ","
+    done = {**dict(facts), "near": near, "excess": excess, "endless": excess == inf}
+    effect = say("kept", "what is done", done)
+    if facts.guard is None or kept.kept_by != "search":
+        way = None if facts.opposed is None else " and ".join(facts.opposed)
+        opposed = "low inputs and outputs" if way == "" else way
+        names: dict[str, object] = {
+            "rule": facts.rule,
+            "opposed": opposed,
+            "effect": effect,
+        }
+        return say("kept", reason_of(kept, followed), names | followed_names(followed))
+    guard = guards[facts.guard]
+    doubt = "suspected: " if guard.severity < 1 else ""
+    if not effect and guard.kind not in _SEEN_INSIDE:
+        doubt = "suspected, not tried alone: "
+    starts = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
+    return f"{capital(f'{doubt}{guard_sentence(guard, kept.node)}', starts)}{effect}."
+
 
 Judged = TypeVar("Judged", Verdict, JudgedBatch)
 
@@ -99,3 +276,118 @@ def in_words(run: Run) -> Run:
         plan = plan.model_copy(update={"keep": keep, "left_out": explain_left_out(plan.left_out)})
     without = explain_left_out(run.without_int8)
     return run.model_copy(update={"without_int8": without, "guards": guards, "plan": plan})
+
+
+def note_text(note: Note) -> str:
+    """Return a note as a separate line, which says whether it is a warning."""
+    return f"warning: {clause(note)}" if note.severity == "warning" else clause(note)
+
+
+def clause(note: Note, *, repairs: int = 0) -> str:
+    """Return a note in words, without a capital letter or full stop.
+
+    Args:
+        note: The note.
+        repairs: Number of repairs made since.
+    """
+    facts = note.facts if note.made_up is None else dict(note.made_up)
+    text = say("note", note.kind, {**facts, "repairs": repairs})
+    return f"{note.of}: {text}" if note.of else text
+
+
+def not_real(made_up: Sequence[MadeUp], *, accepted: bool = False) -> str:
+    """Return why inputs say nothing about real data; if none looks made up, that they are random.
+
+    Args:
+        made_up: What looks made up; empty if random inputs were requested.
+        accepted: Whether such inputs are accepted: then no option is proposed.
+    """
+    if not made_up:
+        return "the inputs are random, not real data, so this says nothing"
+    seen = f"{'; '.join(say('note', 'look', one) for one in made_up)}: not real data"
+    return seen if accepted else f"{seen}. If the model really gets such inputs, add --allow random"
+
+
+def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | None:
+    """Return what is known of quantised products of the model or candidate; None if it has none."""
+    notes = (note.facts for note in run.provenance.notes if note.kind == "quantised")
+    return next((f for f in notes if (f["whose"] == "candidate") == candidate), None)
+
+
+def frozen_cause(frozen: FrozenSize) -> str:
+    """Return the size that a model insists on, and the nodes that fix it."""
+    axis = "/".join(map(str, sorted(set(frozen.axes.values()))))
+    facts = {**dict(frozen), "axis": axis, "inputs": tuple(frozen.axes)}
+    return say("frozen", "cause", facts.items())
+
+
+def frozen_advice(frozen: FrozenSize) -> tuple[str, ...]:
+    """Return what to do: permanently, and with the file unchanged."""
+    return say("frozen", "advice"), say("frozen", "until", frozen)
+
+
+def cut_lines(run: Run) -> tuple[str, ...]:
+    """Return a sentence each on what the budget ended, and on overlong and refused runs, if any."""
+    search, lines = run.search, list[str]()
+    if search is None:
+        return ()
+    ended = [WORDS["cut"][stage] for stage in search.cut if stage in WORDS["cut"]]
+    if ended or "interrupt" in search.ended_by:
+        lines.append(f"{': '.join(filter(None, (capital(spent(search)), '; '.join(ended))))}.")
+    lines += [say("cut", fact, search) for fact in ("late", "refused") if getattr(search, fact)]
+    return tuple(map(sentence, lines))
+
+
+def nothing_gained(run: Run) -> str:
+    """Return the end of the title of a run that gains too little; else nothing."""
+    worth, required = run.worth, run.verdict.required_worth
+    of = "the low format" if run.plan is None else run.plan.low.upper()
+    facts: dict[str, object] = {"of": of, "required": required}
+    if worth is None:
+        return "" if required is None else say("worth", "required", facts)
+    predicted = worth.measured is None
+    facts |= {
+        "does": "is predicted to cost" if predicted else "takes",
+        "saves": "is predicted to save" if predicted else "saves",
+        "gain": "little" if worth.saved >= 1e-4 else "nothing",
+        **{name: getattr(worth, name) for name in ("ratio", "fp32_ratio", "times_fp32", "saved")},
+    }
+    if required is not None:
+        return say("worth", "required", facts)
+    if worth.gains or not run.verdict.passed:
+        return ""
+    # 1 is everything low, which the last lines cover.
+    dearer = worth.is_dearer and worth.ratio != 1
+    kind = "dearer" if dearer else "fp32" if worth.fp32_ratio <= 1 else "little"
+    return say("worth", kind, facts)
+
+
+def has_int8(run: Run) -> bool:
+    """Return whether the judged model has INT8: that of a plan, or a candidate's."""
+    planned = run.plan is not None and run.plan.has_int8
+    return planned or quantised_note(run, candidate=True) is not None
+
+
+def cost_line(worth: Worth, low: str, *, int8: bool = False) -> str:
+    """Return a plan's cost, as a sentence.
+
+    Args:
+        worth: The plan's.
+        low: Name for everything low.
+        int8: Whether the plan has INT8, whose cost is uncertain until it is measured.
+    """
+    return say("worth", "cost", {**dict(worth), "everything": low, "uncertain": int8})
+
+
+def steps_told(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """Return a line for each step, which its command ends; lines must not be wrapped."""
+    return tuple(": ".join(filter(None, step_text(step))) for step in steps)
+
+
+def step_text(step: Step) -> tuple[str, str]:
+    """Return a step's words and its command, quoted for a shell; "" for none."""
+    has = dict.fromkeys(step.items, True) | {"command": step.command is not None}
+    own = {"items": step.items, "text": step.text}
+    # A name may be "", which is known.
+    facts = {**has, **{name: fact for name, fact in own.items() if fact}, **step.facts}
+    return clean(say("step", step.kind, facts)), clean(command(*step.command or ()))

@@ -1,6 +1,6 @@
 """The rungs of a run: their names, times and errors, and the ladder."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from halfwise.metrics import usual
@@ -20,11 +20,11 @@ from halfwise.records import (
     Run,
     RungTried,
     Spared,
+    TaskScore,
     Verdict,
 )
 from halfwise.reporting.parts import Column, Lines, Table, known, lines_of, table_of
-from halfwise.reporting.remarks import reasons
-from halfwise.reporting.steps import quantised_note, quantised_products
+from halfwise.reporting.remarks import quantised_note, reasons
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
     count,
@@ -210,7 +210,10 @@ def ladder_table(run: Run) -> Table | None:
             ),
             (figure("error / allowed", minor=False), lambda r: "" if by_metric else known(r.error)),
             (figure("held out"), lambda r: "" if names else known(r.heldout)),
-            *((figure(name, minor=not by_metric), _scored(name)) for name in names),
+            *(
+                (figure(name, minor=not by_metric), lambda r, name=name: score_cell(r.scores, name))
+                for name in names
+            ),
             (figure("share"), lambda r: known(r.low_share, percent)),
             (figure("cost", minor=False), lambda r: known(r.cost, ratio)),
             (
@@ -238,17 +241,13 @@ def brief_ladder(run: Run) -> Table | None:
     return None if table is None else replace(table.without_minor_columns(), note="")
 
 
-def _scored(name: str) -> Callable[[LadderRung], str]:
-    """Return what shows a rung's score by a metric: the worst of several outputs."""
-
-    def cell(rung: LadderRung) -> str:
-        by_metric = [score for score in rung.scores if score.metric == name]
-        if not by_metric:
-            return ""
-        worst = min(by_metric, key=lambda score: (score.passed, score.value - score.required))
-        return f"{number(usual(name, worst.value), 4)}{'' if worst.passed else ' ✗'}"
-
-    return cell
+def score_cell(scores: Iterable[TaskScore], metric: str) -> str:
+    """Return a score by a metric, of several outputs the nearest to failing; "" without one."""
+    alike = (score for score in scores if score.metric == metric)
+    worst = min(alike, key=lambda score: (score.passed, score.value - score.required), default=None)
+    if worst is None or (worst.passed and worst.evidence == 0):
+        return "" if worst is None else "–"
+    return f"{number(usual(metric, worst.value), 4)}{'' if worst.passed else ' ✗'}"
 
 
 def _end(rung: LadderRung, run: Run) -> str:
@@ -294,11 +293,8 @@ def _measured(run: Run) -> Iterator[str]:
             yield say("ladder", "tf32")
     beside = run.curve is not None and run.curve.beside is not None
     if run.provenance.options.get("to") == "int8" and not beside and last.rung != "int8":
-        quantised = quantised_note(run)
         remarks = () if run.plan is None else run.plan.remarks
         told = [entry.names["why"].rstrip(".") for entry in remarks if entry.kind == "int8-untried"]
-        products = quantised_products(quantised) if quantised is not None and last.passed else None
-        facts = {"passed": last.passed, "failed": last.passed is False}
-        yield say(
-            "ladder", "no int8", {**facts, "why": told[-1] if told else None, "products": products}
-        )
+        quantised = bool(last.passed) and quantised_note(run) is not None
+        facts = {"passed": last.passed, "failed": last.passed is False, "quantised": quantised}
+        yield say("ladder", "no int8", {**facts, "why": told[-1] if told else None})

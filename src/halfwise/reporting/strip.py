@@ -74,8 +74,7 @@ class Strip:
 
 def strip(run: Run, observations: Observations | None) -> Strip | None:
     """Return the strip of a run; None without observations, and for a format of FP32's range."""
-    plan = run.plan or run.worth
-    low = LOW_FORMATS[(plan and plan.low) or "fp16"]
+    low = LOW_FORMATS[run.low or "fp16"]
     if observations is None or not observations.tensors or low.has_range_of_fp32:
         return None
     bars = _bars(observations)

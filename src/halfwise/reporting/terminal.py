@@ -11,10 +11,9 @@ from typing import Self, TextIO
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.padding import Padding
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-from rich.progress_bar import ProgressBar
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -186,7 +185,7 @@ class TerminalWatcher:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[stage].label}", markup=False),
-            _Bar(8 if self._narrow else 16),
+            BarColumn(8 if self._narrow else 16),
             *wide,
             TextColumn("{task.fields[stage].time}", markup=False),
             console=self._console,
@@ -194,7 +193,7 @@ class TerminalWatcher:
             disable=not self._draws,
         )
         self._current = self._begun(name)
-        self._task = self._progress.add_task("", stage=self._current)
+        self._task = self._progress.add_task("", total=None, stage=self._current)
         self._last_line = self._clock()
 
     def _clock(self) -> float:
@@ -215,7 +214,9 @@ class TerminalWatcher:
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
         self._current = self._begun(clean(name), total)
-        self._progress.update(self._task, stage=self._current)
+        # A task whose share was known cannot become one of unknown length.
+        self._progress.remove_task(self._task)
+        self._task = self._progress.add_task("", total=None, stage=self._current)
         if not self._draws:
             self._console.print(Text(self._current.name))
             self._last_line = self._clock()
@@ -230,6 +231,10 @@ class TerminalWatcher:
     ) -> None:
         """Show the steps of the stage, or of a part, that are over."""
         self._current.step(done, total, of)
+        share = self._current.share
+        self._progress.update(
+            self._task, total=None if share is None else 1.0, completed=share or 0.0
+        )
         self._say_seldom()
 
     def left(self, seconds: float) -> None:
@@ -307,11 +312,8 @@ class _Stage:
 
     @property
     def share(self) -> float | None:
-        """The share of the stage that is over, by steps or by its longest time; None if unknown."""
-        if self.done is not None and not self.part:
-            return self.done / self.total if self.total else None
-        bounded = self.bound is not None and self.bound > self.clock()
-        return self.took / (self.bound - self.begun) if bounded and self.bound else None
+        """The share of the steps that are over; None if unknown."""
+        return self.done / self.total if self.done is not None and self.total else None
 
     @property
     def took(self) -> float:
@@ -334,16 +336,3 @@ class _Stage:
 
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(max(0.0, seconds))))
-
-
-class _Bar(ProgressColumn):
-    """A bar as long as the part that is over; none where that is unknown."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        super().__init__()
-
-    def render(self, task: Task) -> RenderableType:
-        share = task.fields["stage"].share
-        # As wide as the bar: else what follows would jump.
-        return " " * self._width if share is None else ProgressBar(1.0, share, self._width)

@@ -4,17 +4,25 @@ from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import Change, EngineResult, Engines, Plan, Run, Verdict
-from halfwise.reporting.causes import notes_beside, remade_line, repair_lines
+from halfwise.reporting.causes import (
+    followed_lines,
+    low_name,
+    mended,
+    notes_beside,
+    reason_line,
+    remade_line,
+    repair_lines,
+    trouble,
+)
 from halfwise.reporting.diagnosis import diagnosed, diagnosed_screen
-from halfwise.reporting.engines import engine_parts, made, passed_word, result_table
-from halfwise.reporting.inspection import given_parts
-from halfwise.reporting.nodes import followed_lines, low_name, mended, reason_line, trouble
+from halfwise.reporting.engines import engine_parts, given_parts, made, passed_word, result_table
 from halfwise.reporting.parts import (
     Column,
     Lines,
     Report,
     Table,
     commands,
+    first_of,
     known,
     lines_of,
     present,
@@ -30,7 +38,17 @@ from halfwise.reporting.plan import (
     overflowing,
     plan_lines,
 )
-from halfwise.reporting.remarks import in_words, reasons, stated
+from halfwise.reporting.remarks import (
+    cost_line,
+    cut_lines,
+    has_int8,
+    in_words,
+    nothing_gained,
+    quantised_note,
+    reasons,
+    stated,
+    steps_told,
+)
 from halfwise.reporting.rungs import (
     brief_ladder,
     cause_line,
@@ -41,14 +59,6 @@ from halfwise.reporting.rungs import (
     ladder_table,
     rung_caution,
     rung_line,
-)
-from halfwise.reporting.steps import (
-    cost_line,
-    cut_lines,
-    has_int8,
-    nothing_gained,
-    quantised_note,
-    steps_told,
 )
 from halfwise.reporting.verdict import (
     asked,
@@ -87,19 +97,20 @@ def worsened(change: Change) -> str:
 
 
 def baseline_line(run: Run) -> str:
-    """Return that nothing is worse than a baseline allows, as a sentence; else ""."""
+    """Return how many figures are worse than a baseline allows; "" without one."""
     compared = run.compared
-    if compared is None or not compared.passed:
+    if compared is None:
         return ""
-    lacking = sum(change.now is None for change in compared.changes)
+    changes = [change for change in compared.changes if change.now is not None]
     facts = {
-        "figures": len(compared.changes) - lacking,
-        "run": shorten(compared.run, 40),
-        "lacking": lacking or None,
+        **dict(compared),
+        "figures": len(changes),
+        "worse": sum(not change.passed for change in changes) or None,
+        "lacking": (len(compared.changes) - len(changes)) or None,
         "samples": not compared.same_samples,
         "model": not compared.same_model,
     }
-    return say("baseline", "passed", facts)
+    return say("baseline", "line", facts | {"run": shorten(compared.run, 40)})
 
 
 def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
@@ -108,11 +119,6 @@ def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
     if compared is None:
         return ()
     changes = sorted(compared.changes, key=lambda change: change.passed)
-    facts = {
-        **dict(compared),
-        "samples": not compared.same_samples,
-        "model": not compared.same_model,
-    }
     lacking = [
         f"Not compared: {_what(c)}, which this run does not have." for c in changes if c.now is None
     ]
@@ -129,7 +135,7 @@ def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
             ],
             MOST_ROWS,
         ),
-        lines_of("The baseline", (say("baseline", "about", facts), *lacking)),
+        lines_of("The baseline", (baseline_line(run), *lacking)),
     )
 
 
@@ -162,7 +168,7 @@ def report(run: Run) -> Report:
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
         *baseline_parts(run),
-        lines_of(_failed(verdict), stated(verdict.failures)),
+        lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
         Lines("Next", steps_told(run.next_step), whole=True) if run.next_step else None,
     )
@@ -279,27 +285,32 @@ def error_table(run: Run) -> Table | None:
     own = own if run.plan is None else f"{judged_name(run.engines)}{engine}"
     sides[own] = run.verdict
     outputs = run.verdict.outputs
-    rows = tuple(
-        (
-            clean(name),
-            side,
-            number(error.max_abs),
-            number(error.rel_max),
-            fixed(error.snr_db, 1),
-            fixed(error.cosine, 6),
-            str(error.nonfinite),
-            *(known(e, lambda e: percent(e, 4)) for e in (error.agreement, error.rare_agreement)),
-        )
+    rows = [
+        (name, side, error)
         for name in sorted(outputs, key=lambda name: outputs[name].passed)
         for side, verdict in sides.items()
         if (error := verdict.outputs.get(name)) is not None
+    ]
+    return table_of(
+        "Error against FP32",
+        rows,
+        [
+            (Column("output", width=28), lambda row: clean(row[0])),
+            (Column("model"), lambda row: row[1]),
+            (Column("max abs", "right"), lambda row: number(row[2].max_abs)),
+            (Column("rel max", "right"), lambda row: number(row[2].rel_max)),
+            (Column("SNR dB", "right", minor=True), lambda row: fixed(row[2].snr_db, 1)),
+            (Column("cosine", "right", minor=True), lambda row: fixed(row[2].cosine, 6)),
+            (Column("non-finite", "right", minor=True), lambda row: str(row[2].nonfinite)),
+            (Column("equal", "right"), lambda row: known(row[2].agreement, _exactly)),
+            (Column("of few", "right"), lambda row: known(row[2].rare_agreement, _exactly)),
+        ],
+        2 * MOST_ROWS,
     )
-    figures = ("max abs", "rel max", "SNR dB", "cosine", "non-finite", "equal", "of few")
-    minor = ("SNR dB", "cosine", "non-finite")
-    right = (Column(figure, "right", minor=figure in minor) for figure in figures)
-    columns = (Column("output", width=28), Column("model"), *right)
-    table = Table("Error against FP32", columns, rows, most=MOST_ROWS, grouped=True)
-    return table.without_empty_columns() if rows else None
+
+
+def _exactly(share: float) -> str:
+    return percent(share, 4)
 
 
 def metric_lines(run: Run) -> Lines | None:
@@ -438,11 +449,18 @@ def _times(run: Run) -> str:
     return f"One run takes {number(row.latency.median_ms)} ms{beside}."
 
 
+def _forced(run: Run) -> list[str]:
+    """Return what is lost at nodes that rules lower, the worst first."""
+    lowered = run.plan.lowered if run.plan is not None else {}
+    lines = [f"{shorten(g.node)}: {g.message}." for g in run.guards if lowered.keys() & g.nodes]
+    return first_of(lines or [*followed_lines(run)] if lowered else [])
+
+
 def _why(run: Run) -> Lines | None:
     """Return why the run failed, beyond its first reason; else why types, or everything low, do."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
-        return lines_of(_failed(verdict), stated(verdict.failures)[1:FEW])
+        return lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)[1:FEW]])
     if types := list(failed_rungs(run)):
         return lines_of("Why types fail", types)
     # No line speaks of the emulation where engines decided.

@@ -26,7 +26,6 @@ from tests.unit.emulation.test_switched import (
     X,
     assert_close,
     assert_same,
-    names,
     network,
     node,
 )
@@ -72,11 +71,6 @@ def test_they_have_no_switches_and_round_nothing_twice():
     low, kept = in_common(Runs(chain(6)))
     assert kept == ["Relu"] * 6
     assert low == ["Cast", "Cast", *["Relu", "Cast", "Cast"] * 6]
-
-
-def test_what_is_fused_in_a_low_form_is_not_even_rounded():
-    low, _ = in_common(Runs(chain(3), fused=names("v1", "v2")))
-    assert low == ["Cast", "Cast", "Relu", "Relu", "Relu", "Cast", "Cast"]
 
 
 def test_what_differs_within_stretches_is_made_when_it_is_needed():

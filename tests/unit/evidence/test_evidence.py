@@ -4,7 +4,6 @@ from halfwise.case import Case, Samples
 from halfwise.evidence import evidence_of
 from halfwise.records import Criterion, NodeName, RunEvidence
 from tests.unit.graph.sketch import Sketch
-from tests.unit.reporting import runs
 
 
 def case_of(network):
@@ -25,7 +24,7 @@ def test_what_the_mixed_model_has_no_longer_keeps_its_source() -> None:
     given = network()
     mixed = given.copy()
     mixed.graph.node("neg").name = "new"
-    found = evidence_of(case_of(given), runs.run(), mixed)
+    found = evidence_of(case_of(given), mixed)
     assert found.graph is not None
     assert found.graph.nodes == ("abs", "new")
     assert found.graph.added == (1,)
@@ -35,12 +34,12 @@ def test_what_the_mixed_model_has_no_longer_keeps_its_source() -> None:
 
 def test_it_has_a_largest_size_and_what_matters_least_goes_first(monkeypatch) -> None:
     given = case_of(network())
-    size = len(evidence_of(given, runs.run()).model_dump_json())
+    size = len(evidence_of(given).model_dump_json())
     monkeypatch.setattr("halfwise.evidence.MOST_BYTES", size - 1)
-    assert evidence_of(given, runs.run()) == RunEvidence(graph=None)
+    assert evidence_of(given) == RunEvidence(graph=None)
 
 
 def test_more_nodes_than_a_browser_draws_are_left_out(monkeypatch) -> None:
     monkeypatch.setattr("halfwise.evidence.MOST_NODES", 1)
-    found = evidence_of(case_of(network()), runs.run())
+    found = evidence_of(case_of(network()))
     assert found.graph is None

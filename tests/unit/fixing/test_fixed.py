@@ -8,7 +8,7 @@ import pytest
 from halfwise.fixing.fixed import plan_of, rungs_of, with_beside
 from halfwise.fixing.space import LowSpace
 from halfwise.records import Failure
-from halfwise.reporting.guards import explained, reason_of
+from halfwise.reporting.remarks import explained, reason_of
 from tests import models, tasks
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier

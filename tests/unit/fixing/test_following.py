@@ -75,7 +75,6 @@ def test_errors_are_those_of_numpy():
     ill = models.deep(layers=3)
     path = followed(ill)
     assert [step.node for step in path] == ["rotate_0", "rotate_1", "rotate_2"]
-    assert [step.depth for step in path] == [1, 2, 3]
     weights = [np.asarray(t.raw_data) for t in ill.proto.graph.initializer]
     assert len(weights) == 3
     exact = low = ill.sample(0)["x"]
@@ -104,7 +103,6 @@ def test_moving_nodes_hand_errors_on_and_have_no_step():
     path = followed(models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=1)}))
     assert [step.node for step in path] == ["scale", "abs"]
     assert path[1].inherited == path[0].error > 0
-    assert path[1].depth == 3
 
 
 def test_an_overflow_is_an_infinite_error_that_others_inherit():
@@ -187,7 +185,7 @@ def test_what_a_body_reads_from_outside_is_inherited():
     s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
     data = {"x": models.signals(2, 4, seed=1), "flag": np.full(models.COUNT, True)}
     path = followed(models.Ill(s.proto("chosen"), data))
-    assert [(step.node, step.depth) for step in path] == [("scale", 1), ("choose", 2)]
+    assert [step.node for step in path] == ["scale", "choose"]
     assert path[1].inherited == path[0].error > 0
 
 
@@ -342,7 +340,7 @@ def test_one_step_that_multiplies_an_error_is_no_accumulation(at, error, expecte
     """Roundings at most triple what is read; the last step here has far more anyway."""
     unit, errors = 1e-3, [1, 1, 1.2, 1.4, 1.5, 90]
     path = [
-        Growth(node=NodeName(str(i)), depth=i, error=unit * e, inherited=unit * e / 1.5 if i else 0)
+        Growth(node=NodeName(str(i)), error=unit * e, inherited=unit * e / 1.5 if i else 0)
         for i, e in enumerate(errors)
     ]
     inherited = unit if at else 0
@@ -414,7 +412,7 @@ def test_an_origin_on_all_samples_is_named_with_the_largest_errors():
 
 def steps_of(count: int, inherited: float) -> list[Growth]:
     return [
-        Growth(node=NodeName(f"rotate_{i}"), depth=i + 1, error=1.0 + i, inherited=inherited * i)
+        Growth(node=NodeName(f"rotate_{i}"), error=1.0 + i, inherited=inherited * i)
         for i in range(count)
     ]
 
@@ -474,7 +472,7 @@ def test_without_time_what_was_tried_is_told(runs):
 
     prepared = prepare(gated((1, 0), (0, 1)))
     places = [f"{kind}_{i}" for kind in ("add", "sub", "rotate") for i in range(2)]
-    path = [Growth(node=NodeName(n), depth=1, error=1, inherited=0) for n in places]
+    path = [Growth(node=NodeName(n), error=1, inherited=0) for n in places]
     bench = prepared.bench()
     given = prepared.roles, bench.contributions, names(), errors_of(bench, names()), path
 

@@ -26,7 +26,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Cause, Failure, NodeName, Note, RungTried, Unjudged, Worth
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from tests import models
 from tests.unit.fixing.running import changed
 from tests.unit.fixing.running import found as outcome

@@ -37,8 +37,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent
 from halfwise.records import SCHEMA_VERSION, Cause, Failure, RungTried
-from halfwise.reporting.remarks import reasons
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import reasons, steps_told
 from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
 from tests.graphs import Drawn, graphs

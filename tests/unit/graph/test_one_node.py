@@ -1,23 +1,17 @@
-import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
-from halfwise.emulation.ort import Session
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto, normalise
-from halfwise.graph.model import tensor_name
 from halfwise.graph.one_node import (
     FIRST_OPSET,
     Replacement,
-    alone,
     candidates,
     replace_all,
 )
 from halfwise.graph.written_out import read_softmaxes
 from halfwise.records import TensorName
-from tests.models.normalisation import group_norm
-from tests.spellings import EXPECTED, proto
+from tests.spellings import proto
 from tests.unit.graph.sketch import Sketch
 
 
@@ -33,8 +27,8 @@ def test_other_activations():
     assert not found("quick_gelu")
 
 
-def found(name, opset=24, available=tuple(FIRST_OPSET), **options):
-    return candidates(raise_opset(network_from_proto(proto(name)), opset), available, **options)
+def found(name, opset=24, available=tuple(FIRST_OPSET)):
+    return candidates(raise_opset(network_from_proto(proto(name)), opset), available)
 
 
 def test_a_norm_has_its_nodes_and_its_replacement():
@@ -47,15 +41,6 @@ def test_a_norm_has_its_nodes_and_its_replacement():
     assert [a.shape for a in norm.replacement.constants.values()] == [(24,), (24,)]
 
 
-def test_channels_first_gets_transposes_only_if_asked():
-    (norm,) = found("torchscript_channels_first")
-    assert norm.replacement is None
-    assert "over axis 1 of 4" in norm.reason
-    (norm,) = found("torchscript_channels_first", transposes=True)
-    assert norm.replacement is not None
-    assert norm.replacement.order == (0, 2, 3, 1)
-
-
 @pytest.mark.parametrize(
     ("name", "opset", "available", "reason"),
     [
@@ -63,6 +48,7 @@ def test_channels_first_gets_transposes_only_if_asked():
         ("torch_rms_norm", 24, ("LayerNormalization",), "the target has no RMSNormalization"),
         ("torchscript_instance_norm", 24, ("LayerNormalization",), "as InstanceNormalization does"),
         ("torchscript_by_deviation", 24, ("LayerNormalization",), "it is bounded"),
+        ("torchscript_channels_first", 24, ("LayerNormalization",), "over axis 1 of 4"),
         ("torchscript_by_deviation", 24, (), "the target has no LayerNormalization"),
     ],
 )
@@ -80,21 +66,6 @@ def test_other_types_are_left_alone():
     network = s.network(s.op("Div", centred, s.op("Sqrt", squares)))
     (candidate,) = candidates(network, tuple(FIRST_OPSET))
     assert candidate.reason == "it computes in DOUBLE"
-
-
-def test_a_group_norm_is_not_also_the_norm_inside():
-    assert [c.op for c in found("torch_group_norm")] == ["GroupNormalization"]
-    assert set(EXPECTED.values()) - {None} == set(FIRST_OPSET)
-
-
-def test_without_a_group_norm_the_norm_inside_is_one_node():
-    network = network_from_proto(group_norm().proto)
-    available = ("GroupNormalization", "LayerNormalization")
-    norm, group = candidates(network, available)
-    assert (group.op, group.replacement) == ("GroupNormalization", None)
-    assert norm.replacement is not None
-    assert norm.replacement.op == "LayerNormalization"
-    assert [c.op for c in candidates(network, available, opset=21)] == ["GroupNormalization"]
 
 
 def test_a_norm_by_channel_is_an_instance_normalization_where_that_is_wanted():
@@ -173,23 +144,3 @@ def test_one_may_read_what_another_gives(sketch):
     second = Replacement("Gelu", TensorName("/b/Mul_out"), TensorName("/b/Neg_out"), {})
     assert len(replace_all(model, [first, second])) == 2
     assert [n.op_type for n in normalise(model, path=None, sha256="").nodes()][:2] == ["Gelu"] * 2
-
-
-def test_alone_with_transposes_and_constants():
-    s = Sketch(20)
-    x = s.input("x", ["n", 4, 2])
-    network = s.network(s.op("Relu", x))
-    made = Replacement(
-        "LayerNormalization",
-        tensor_name(network.graph.inputs[0]),
-        TensorName("y"),
-        {"axis": -1, "epsilon": 0.0},
-        {"weight": np.full(4, 2, np.float32)},
-        (0, 2, 1),
-    )
-    model = alone(made, network.graph.inputs[0], network.model)
-    assert isinstance(model, ir.Model)
-    data = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(np.float32)
-    (y,) = Session(model).run({"x": data}).values()
-    expected = 2 * (data - data.mean(1, keepdims=True)) / data.std(1, keepdims=True)
-    assert np.allclose(y, expected, atol=1e-5)

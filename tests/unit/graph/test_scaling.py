@@ -246,17 +246,17 @@ def test_a_shared_weight_gets_a_copy_where_a_reader_needs_another_multiple():
 
 def test_outputs_and_readers_that_need_the_value_read_one_mul():
     sketch, norm = stream()
-    end = sketch.op("Softmax", "stream_out", name="softmax")
+    end = sketch.op("Sigmoid", "stream_out", name="gate")
     exponents = powers(
         {
             **dict.fromkeys(("embed_out", "wider_out", "stream_out"), -6),
-            **dict.fromkeys(("stream_out@output", "stream_out@softmax:0"), 0),
+            **dict.fromkeys(("stream_out@output", "stream_out@gate:0"), 0),
         }
     )
     model = check(sketch.network(norm, "stream_out", end), exponents, SAMPLE)
     (mul,) = (n for n in model.graph if n.op_type == "Mul")
     assert mul.outputs[0].name == "stream_out"
-    assert [use.node.name for use in mul.outputs[0].uses()] == ["softmax"]
+    assert [use.node.name for use in mul.outputs[0].uses()] == ["gate"]
     assert mul.inputs[0] is not None
     assert {use.node.name for use in mul.inputs[0].uses()} == {"norm", mul.name}
 
@@ -308,6 +308,27 @@ def test_what_is_scaled_under_a_logarithm_is_added_behind_it():
     assert constant_array(model.graph.initializers["log_out/operand"]) == np.float32(
         16 * math.log(2)
     )
+
+
+def test_what_an_exponential_gives_scaled_is_added_before_it():
+    sketch = Sketch()
+    x = sketch.op("Tanh", sketch.input("x", ["batch", 4]), name="tanh")
+    exp = sketch.op("Exp", x, name="exp")
+    end = sketch.op("Log", sketch.op("Add", exp, f32(1.0), name="one"), name="log")
+    exponents = powers({"exp_out": -3, "one_out": -3})
+    model = check(sketch.network(end), exponents, SAMPLE, close=True)
+    names = ["tanh", "exp_out/Add", "exp", "one", "log", "log_out/Add"]
+    assert [n.name for n in model.graph] == names
+
+
+def test_where_a_softmax_reads_more_than_is_stored_its_maximum_is_subtracted():
+    sketch = Sketch()
+    x = sketch.input("x", ["batch", 4])
+    scores = sketch.op("Mul", sketch.op("Neg", x, name="neg"), f32(3.0), name="scores")
+    net = sketch.network(sketch.op("Softmax", scores, name="softmax", axis=-1))
+    model = check(net, powers({"scores_out": -12, "scores_out@softmax:0": 0}), SAMPLE)
+    ops = ["Neg", "Mul", "ReduceMax", "Sub", "Mul", "Softmax"]
+    assert [n.op_type for n in model.graph] == ops
 
 
 def test_a_multiple_that_is_not_exact_is_refused():

@@ -4,7 +4,7 @@ from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import InputSpec, load_samples
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from tests.polygraphy_files import write_feeds
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 3))

@@ -8,7 +8,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.weights import ALIGNMENT
 from halfwise.inputs.fitting import InputSpec, pair_files
 from halfwise.inputs.loading import load_images, load_mapping, load_sequence, load_stream
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 
 IMAGE = InputSpec("image", np.dtype(np.float32), (1, 3, "h", "w"))
 OTHER = InputSpec("other", np.dtype(np.float32), (1, 3, "h", "w"))

@@ -19,7 +19,7 @@ from halfwise.inputs.recorded import (
     load_recorded,
     read_runners,
 )
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from tests.polygraphy_files import encoded, write_feeds, write_runners
 
 Y = [{"y": np.full((1, 3), i, np.float16)} for i in range(2)]

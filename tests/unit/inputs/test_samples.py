@@ -15,7 +15,7 @@ from halfwise.inputs.samples import (
     repeatable,
     understand,
 )
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 
 
 def spec(*shape):

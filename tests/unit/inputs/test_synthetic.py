@@ -8,7 +8,7 @@ from halfwise.case import Samples
 from halfwise.errors import CaseError
 from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.recorded import judge_inputs, random_samples
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 
 
 def spec(name, dtype, *shape):

@@ -9,7 +9,7 @@ from halfwise.linting.command import checked, linted, precision_remarks
 from halfwise.options.loading import load_model
 from halfwise.records import ConstraintReport, Finding, LintReport, NodeName
 from halfwise.reporting.parts import Lines
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
 

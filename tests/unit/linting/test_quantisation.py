@@ -31,7 +31,6 @@ from tests.unit.linting.said import said
             "takes",
         ),
         ("only_weights", "its weights are quantised, but x is not"),
-        ("residual", "beside_out is not quantised, but is added to the INT8 Conv product"),
         (
             "infinite_scale_of_a_channel",
             "1 of its 4 scales is not a positive number; the first is inf",

@@ -12,7 +12,7 @@ from halfwise.inputs import InputSpec, load_inputs
 from halfwise.options.loading import input_specs, load_case, load_settled
 from halfwise.options.options import Data
 from halfwise.records import Criterion
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 
 FRAMES = 7
 X = np.random.default_rng(0).standard_normal((FRAMES, 4)).astype(np.float32)

@@ -9,7 +9,7 @@ from halfwise.graph.model import Network
 from halfwise.options.loading import load_case, load_model, load_start
 from halfwise.options.options import Data
 from halfwise.records import Criterion, Run
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from halfwise.store import write_run
 from tests import models
 from tests.unit.graph.sketch import Sketch
@@ -37,8 +37,6 @@ def test_every_fourth_sample_is_held_out(ill):
     np.testing.assert_array_equal(case.heldout[1]["x"], ill.inputs["x"][7])
     assert "6 samples to search on, 2 held out" in notes_of(case)
     assert case.real
-    assert case.previews
-    assert not load(ill, no_previews=True).previews
 
 
 def test_without_a_split_all_are_for_calibration(ill):

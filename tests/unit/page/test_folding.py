@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.graph import MOST_INSIDE, Folding, fold, passing
+from halfwise.page.graph import MOST_INSIDE, Folding, fold
 from halfwise.records import Graph
 from tests.unit.page.graphs import Line, block, sketched, stacked
 
@@ -36,73 +36,60 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 def inside(folding: Folding) -> Counter[int]:
     """Count what each box holds, boxes and nodes."""
-    return Counter([*(box.parent for box in folding.boxes), *folding.places])
+    return Counter([*folding.parents, *folding.places])
 
 
 @given(graphs())
 def test_no_node_is_lost_and_none_is_twice(graph) -> None:
     folding = fold(graph)
     assert len(folding.places) == len(graph.nodes)
-    assert all(-1 <= place < len(folding.boxes) for place in folding.places)
+    assert all(-1 <= place < len(folding.labels) for place in folding.places)
     # Every box is within one that comes before it, so unfolding ends, and all are reached.
-    assert all(-1 <= box.parent < i for i, box in enumerate(folding.boxes))
+    assert all(-1 <= parent < i for i, parent in enumerate(folding.parents))
     counts = inside(folding)
-    assert all(counts[i] > 0 for i in range(len(folding.boxes)))
+    assert all(counts[i] > 0 for i in range(len(folding.labels)))
     assert max(counts.values()) <= MOST_INSIDE
-    assert all(box.label for box in folding.boxes)
+    assert all(folding.labels)
 
 
 @pytest.mark.parametrize("prefix", ["blocks.{}/", "model/layer/{}/mlp/"])
 def test_scopes_are_boxes(prefix: str) -> None:
     lines, weights = stacked([prefix.format(i) for i in range(6)])
     folding = fold(sketched(lines, constants=weights))
-    blocks = [i for i, box in enumerate(folding.boxes) if folding.places.count(i) == 4]
+    blocks = [i for i in range(len(folding.labels)) if folding.places.count(i) == 4]
     assert len(blocks) == 6
 
 
 @pytest.mark.parametrize(("count", "boxes"), [(36, 0), (37, 2)])
 def test_what_one_box_can_hold_is_not_cut(count: int, boxes: int) -> None:
     lines = [(f"n{i}", "Relu", ["x"]) for i in range(count)]
-    assert len(fold(sketched(lines)).boxes) == boxes
+    assert len(fold(sketched(lines)).labels) == boxes
 
 
 @pytest.mark.parametrize(("count", "inmost"), [(36, "35"), (37, "36"), (38, "36/37")])
 def test_the_first_scopes_of_a_name_are_boxes(count: int, inmost: str) -> None:
     names = ["/".join(map(str, range(i))) for i in range(1, count + 1)]
     lines: list[Line] = [(f"{name}/{i}", "Relu", ["x"]) for name in names for i in "ab"]
-    assert fold(sketched(lines)).boxes[-1].label == inmost
+    assert fold(sketched(lines)).labels[-1] == inmost
 
 
-def test_passing_tensors_are_counted() -> None:
-    lines = [("a", "Relu", ["x"]), ("b", "Relu", ["a"]), ("c", "Add", ["a", "b"])]
-    assert passing(sketched([*lines, ("d", "Relu", ["c"])]))[:4] == [0, 1, 2, 1]
-
-
-def test_what_is_flat_is_cut_where_few_tensors_pass() -> None:
-    lines: list[Line] = []
-    before = "x"
-    for i in range(3000):
-        # Ten nodes that all read the first of them, then a single tensor.
-        reads = [before] if i % 10 == 0 else [lines[i - i % 10][0], lines[-1][0]]
-        lines.append((f"n{i}", f"Op{i}", reads))
-        before = lines[-1][0]
-    graph = sketched(lines)
-    folding, counts = fold(graph), passing(graph)
-    assert max(inside(folding).values()) <= MOST_INSIDE
-    firsts = {place: i for i, place in reversed(list(enumerate(folding.places)))}
-    assert max(counts) == 2
-    assert all(counts[first] <= 1 for first in firsts.values())
+def test_what_is_flat_is_cut_into_stretches() -> None:
+    folding = fold(sketched([(f"n{i}", f"Op{i}", ["x"]) for i in range(3000)]))
+    counts = inside(folding)
+    assert max(counts.values()) <= MOST_INSIDE
+    assert min(counts.values()) >= 2
+    assert list(folding.places) == sorted(folding.places)
 
 
 def test_a_body_is_with_the_node_that_has_it() -> None:
     lines = [("a/loop", "Loop", ["x"]), ("b/in", "Relu", ["y"]), ("c/in", "Relu", ["b/in"])]
     folding = fold(sketched([*lines, *block("d/", "a/loop")], bodies={1: 0, 2: 0}))
     assert len(set(folding.places[:3])) == 1
-    assert folding.boxes[folding.places[0]].label == "a/loop"
+    assert folding.labels[folding.places[0]] == "a/loop"
 
 
 @pytest.mark.parametrize("name", ["/" * 10_000, "a/" * 5_000, "", "//a//b", "…", "\n/\u202e/x"])
 def test_odd_names_make_boxes_like_others(name: str) -> None:
     folding = fold(sketched([(f"{name}{i}", "Relu", ["x"]) for i in range(3)]))
     assert len(folding.places) == 3
-    assert all(len(box.label) <= 120 for box in folding.boxes)
+    assert all(len(label) <= 120 for label in folding.labels)

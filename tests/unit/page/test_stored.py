@@ -13,7 +13,7 @@ def test_that_a_run_without_observations_is_read(tmp_path: Path) -> None:
     found = stored(tmp_path)
     assert found.run == made()
     assert found.observations is None
-    assert found.report.title.startswith("PASSED")
+    assert found.screen.title.startswith("PASSED")
 
 
 @pytest.mark.parametrize("name", [OBSERVATIONS_FILE, EVIDENCE_FILE])

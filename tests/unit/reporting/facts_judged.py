@@ -41,7 +41,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting import causes, diagnosis, nodes, rungs, steps, view
+from halfwise.reporting import causes, diagnosis, remarks, rungs, view
 from halfwise.reporting import engines as of_engines
 from halfwise.reporting import verdict as verdicts
 from halfwise.reporting.parts import Lines
@@ -226,12 +226,12 @@ def worth() -> Iterator[str]:
         Worth(cost=1.0, fp32=0.8),
         Worth(cost=3.0, fp32=2.0),
     ):
-        yield steps.nothing_gained(runs.run(worth=made))
+        yield remarks.nothing_gained(runs.run(worth=made))
     short = runs.verdict(passed=False, required_worth=1.1)
     for given in (NOTHING, NOTHING.model_copy(update=measured), None):
-        yield steps.nothing_gained(runs.run(worth=given, verdict=short))
-    yield steps.cost_line(NOTHING, "everything low", int8=True)
-    yield steps.cost_line(NOTHING.model_copy(update=measured), "everything low", int8=True)
+        yield remarks.nothing_gained(runs.run(worth=given, verdict=short))
+    yield remarks.cost_line(NOTHING, "everything low", int8=True)
+    yield remarks.cost_line(NOTHING.model_copy(update=measured), "everything low", int8=True)
     given = Worth(cost=1.0, fp32=1.7)
     note = Note(kind="quantised", facts={"whose": "model"})
     yield from [*view._figures(runs.verification(worth=given))][:-1]
@@ -464,14 +464,14 @@ MADE_UP = (
 def notes() -> Iterator[str]:
     for kind in get_args(records.NoteKind):
         for facts in NOTES.get(kind, ({},) if kind != "made-up" else ()):
-            yield f"{kind}: {steps.note_text(Note(kind=kind, facts=facts))}"
+            yield f"{kind}: {remarks.note_text(Note(kind=kind, facts=facts))}"
     for found in MADE_UP:
-        yield steps.note_text(Note(kind="made-up", severity="warning", made_up=found))
-    yield steps.note_text(Note(kind="single", severity="warning", of="held out", facts={}))
-    yield steps.clause(Note(kind="linted", facts=LINTED), repairs=7)
-    yield steps.not_real(())
-    yield steps.not_real(MADE_UP[1:])
-    yield steps.not_real(MADE_UP[:1], accepted=True)
+        yield remarks.note_text(Note(kind="made-up", severity="warning", made_up=found))
+    yield remarks.note_text(Note(kind="single", severity="warning", of="held out", facts={}))
+    yield remarks.clause(Note(kind="linted", facts=LINTED), repairs=7)
+    yield remarks.not_real(())
+    yield remarks.not_real(MADE_UP[1:])
+    yield remarks.not_real(MADE_UP[:1], accepted=True)
 
 
 def frozen() -> Iterator[str]:
@@ -482,8 +482,8 @@ def frozen() -> Iterator[str]:
         update={"axes": {"a": 2, "b": 1}, "batch": False, "given": 9, "runs": 6, "nodes": (A, B)}
     )
     for found in (batch, length, batch.model_copy(update={"nodes": ()})):
-        yield steps.frozen_cause(found)
-    yield from (*steps.frozen_advice(batch), *steps.frozen_advice(length)[1:])
+        yield remarks.frozen_cause(found)
+    yield from (*remarks.frozen_advice(batch), *remarks.frozen_advice(length)[1:])
 
 
 MORE = ("interrupt", "work", "time")
@@ -499,7 +499,7 @@ STEPS: tuple[Step, ...] = (
 
 
 def next_steps() -> Iterator[str]:
-    yield from (f"{step.kind}: {told}" for step in STEPS for told in steps.steps_told((step,)))
+    yield from (f"{step.kind}: {told}" for step in STEPS for told in remarks.steps_told((step,)))
 
 
 # The other commands.
@@ -558,8 +558,8 @@ def of_node() -> Iterator[str]:
         ),
         guards=(runs.guard("/a"),),
     )
-    for node, facts in nodes.node_facts(made, None).items():
-        yield from (f"{node} {key}: {words}" for key, words in nodes.planned_words(facts))
+    for node, told in causes.told_of_nodes(made, None).items():
+        yield from (f"{node} {key}: {words}" for key, words in told)
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=A, elements=2)
     for elements in (1, 2):
         each = inside.model_copy(update={"elements": elements})
@@ -568,15 +568,15 @@ def of_node() -> Iterator[str]:
             failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,
         )
         yield from _causes(runs.verification(verdict=verdict))
-    for facts in nodes.node_facts(runs.verification(verdict=verdict), None).values():
-        yield from (f"a {key}: {words}" for key, words in nodes.planned_words(facts))
+    for told in causes.told_of_nodes(runs.verification(verdict=verdict), None).values():
+        yield from (f"a {key}: {words}" for key, words in told)
     bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)
     kernel = Cause(kind="kernel", builds=(3,), nodes=(A,))
     fixed = runs.run(plan=runs.plan((bare,)), engines=engines(causes=(kernel,)))
     yield from _causes(fixed)
     plain, repaired = runs.run(plan=runs.plan(())), runs.run(plan=int8_plan(repairs=(SCALED,)))
     kept = runs.run(plan=runs.plan(()), followed=followed_by(kept=("/a",)))
-    yield from map(nodes.grown_with, (plain, repaired, kept, runs.verification()))
+    yield from map(causes.grown_with, (plain, repaired, kept, runs.verification()))
 
 
 def _causes(run: Run) -> Iterator[str]:

@@ -22,7 +22,7 @@ from halfwise.records import (
     Run,
     Unsupported,
 )
-from halfwise.reporting import causes, guards, nodes, plan, remarks, steps, view
+from halfwise.reporting import causes, plan, remarks, view
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.test_curve import MADE, ONE, PLAN
@@ -66,7 +66,7 @@ def ended() -> Iterator[str]:
 
 def cut() -> Iterator[str]:
     def lines(*stages: str, **changed: Any) -> tuple[str, ...]:
-        return steps.cut_lines(runs.run(search=runs.search(cut=stages, **changed)))
+        return remarks.cut_lines(runs.run(search=runs.search(cut=stages, **changed)))
 
     for stage in get_args(records.CutStage):
         yield f"{stage}: {' '.join(lines(stage))}"
@@ -95,18 +95,17 @@ FOLLOWED: tuple[dict[str, Any], ...] = (
 
 def errors() -> Iterator[str]:
     growth = tuple(
-        records.Growth(node=NodeName(f"/{i}"), depth=i, error=i / 100, inherited=0.0)
-        for i in range(7)
+        records.Growth(node=NodeName(f"/{i}"), error=i / 100, inherited=0.0) for i in range(7)
     )
     for found in FOLLOWED:
         made = runs.run(followed=followed_by(**found), growth=growth)
-        yield from nodes.followed_lines(made)
+        yield from causes.followed_lines(made)
     made = runs.run(followed=followed_by(decided=DECIDED), criterion=TASK)
-    yield from nodes.followed_lines(made)
+    yield from causes.followed_lines(made)
     spare = runs.kept("/b", guard=None, error_without=None, because=Because(spare=True))
     bare = runs.kept("/a", guard=None)
     made = runs.run(plan=runs.plan((bare, spare)), followed=followed_by())
-    yield from nodes.followed_lines(made)
+    yield from causes.followed_lines(made)
 
 
 KEPT: tuple[tuple[dict[str, Any], dict[str, Any] | None], ...] = (
@@ -147,13 +146,13 @@ def reasons() -> Iterator[str]:
         values = {"guard": None, "error_without": None, "because": Because(), **facts}
         kept = runs.kept("/a", **values)
         followed = None if found is None else followed_by(**found)
-        told = guards.explained([kept], (suspected, inside), 2.0, followed)
+        told = remarks.explained([kept], (suspected, inside), 2.0, followed)
         made = runs.run(plan=runs.plan(told), followed=followed, guards=(suspected, inside))
         yield told[0].reason
-        yield f"  {nodes.reason_line(made)}"
+        yield f"  {causes.reason_line(made)}"
     flow = runs.guard("n", "overflow", tensor="t", message="it overflows", nodes=("n", "m"))
     for guard in (flow, flow.model_copy(update={"kind": "eps"})):
-        yield from (guards.guard_sentence(guard, NodeName(node)) for node in "nm")
+        yield from (remarks.guard_sentence(guard, NodeName(node)) for node in "nm")
 
 
 def left(**facts: Any) -> KeptNode:
@@ -199,7 +198,7 @@ def without_int8() -> Iterator[str]:
 
 def planned() -> Iterator[str]:
     def title(**changed: Any) -> str:
-        found = nodes.trouble(runs.run(plan=runs.plan(**{"keep": (runs.kept("/a"),), **changed})))
+        found = causes.trouble(runs.run(plan=runs.plan(**{"keep": (runs.kept("/a"),), **changed})))
         assert found is not None
         return found.title
 
@@ -250,7 +249,7 @@ def within() -> Iterator[str]:
         {"plan": runs.plan(()), "verdict": runs.verdict(sums="fp32")},
     )
     for changed in cases:
-        found = nodes.trouble(runs.run(baseline=runs.verdict(), guards=(), **changed))
+        found = causes.trouble(runs.run(baseline=runs.verdict(), guards=(), **changed))
         assert found is not None
         yield found.lines[0]
     yield from _remarks(runs.run(search=joined))
@@ -263,9 +262,7 @@ def within() -> Iterator[str]:
         {"plan": ruled, "search": chosen},
         {"plan": runs.plan((runs.kept("/a", guard="mask"),)), "guards": (mild,)},
     ):
-        found = nodes.trouble(runs.run(**changed))
-        assert found is not None
-        yield found.lines[2]
+        yield causes.reason_line(runs.run(**changed))
 
 
 def _remarks(run: Run) -> Iterable[str]:
@@ -345,5 +342,5 @@ def repairs() -> Iterator[str]:
         Remade(repairs=(), differs="/Add"),
     ):
         yield causes.remade_line(remade)
-    yield nodes.mended(runs.plan((), repairs=(SCALED, MASKED)))
-    yield nodes.mended(runs.plan((), repairs=(MASKED,)))
+    yield causes.mended(runs.plan((), repairs=(SCALED, MASKED)))
+    yield causes.mended(runs.plan((), repairs=(MASKED,)))

@@ -1,6 +1,6 @@
 from math import inf
 
-from halfwise.records import Criterion, LadderRung
+from halfwise.records import Criterion
 from halfwise.reporting.plan import chosen_line, curve_table, overflowing
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
@@ -48,15 +48,14 @@ def test_the_plans_of_each_type_are_told_apart():
     int8 = curve(point("", 0.6, 3.0), point("1", 0.8, 0.5, scores=OWN), plan=1, reference=OWN)
     below = MADE.model_copy(update={"rung": "fp16"})
     both = int8.model_copy(update={"rung": "int8", "beside": below})
-    full = LadderRung(rung="tf32", passed=True, error=0.25, cost=2.0, scores=OWN)
-    table = curve_table(run(curve=both, rungs=(full,)))
+    table = curve_table(run(curve=both))
     assert table is not None
     assert [column.title for column in table.columns][:3] == ["rung", "kept", "not INT8"]
     assert [row[:3] for row in table.rows] == [
-        *(("TF32", "", ""), ("INT8", "", "0"), ("INT8", "", "1")),
+        *(("INT8", "", "0"), ("INT8", "", "1")),
         *(("FP16", kept, "") for kept in "012"),
     ]
-    assert [row[-1] for row in table.rows] == ["", "", "this plan", "", "", "its plan"]
+    assert [row[-1] for row in table.rows] == ["", "this plan", "", "", "its plan"]
 
 
 def test_a_score_of_nothing_is_no_number():
@@ -81,6 +80,6 @@ def test_a_plan_that_passes_although_it_overflows_within_the_headroom_is_told():
     assert overflowing(run()) == ""
 
 
-def test_without_scores_there_is_no_table():
+def test_without_plans_there_is_no_table():
     assert curve_table(run()) is None
-    assert curve_table(run(curve=curve(point("", 1.0, 0.5)))) is None
+    assert curve_table(run(curve=curve(point("", 1.0, 0.5), front=()))) is None

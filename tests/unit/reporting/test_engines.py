@@ -64,7 +64,7 @@ def test_several_outputs_give_their_largest_errors():
     )
     assert "2 outputs" in table.title
     (row,) = rows(table)
-    assert (row["max error"], row["mean"]) == ("inf", "7")
+    assert row["max error"] == "inf"
 
 
 def test_an_engine_without_a_result_says_why():
@@ -79,12 +79,12 @@ def test_an_engine_without_a_result_says_why():
 
 def test_rounds_with_what_was_predicted_and_measured():
     several = (
-        engine_round(2, predicted_fused=0.9),
+        engine_round(2, predicted=0.9),
         engine_round(3, measured=None, median_ms=None, keep=()),
         *(engine_round(i) for i in range(4, 20)),
     )
     found = rows(part(engines(rounds=several), "Rounds"))
-    assert found[0]["emulated"] == "0.8 to 0.9"
+    assert found[0]["emulated"] == "0.9"
     assert (found[1]["engine"], found[1]["ms"], found[1]["kept"]) == ("no result", "", "0")
     assert "and 6 more" in found[-1].values()
 
@@ -96,7 +96,6 @@ def test_rounds_are_readable(width, most):
             number,
             step="build 2 of 3 of the same plan, once more",
             predicted=0.0767,
-            predicted_fused=0.077,
             measured=0.0768,
         )
         for number in (3, 14)
@@ -106,7 +105,7 @@ def test_rounds_are_readable(width, most):
     parts = (part(engines(rounds=several), "Rounds"),)
     _draw(Report(title="", passed=None, about="", parts=parts), console)
     text = drawn.getvalue()
-    assert "0.0767 to 0.077 " in text
+    assert "0.0767 " in text
     body = text.partition("─\n")[2].rstrip().splitlines()
     assert len(body) <= 2 * most
     words = {w for line in body for w in line.split()}

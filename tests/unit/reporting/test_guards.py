@@ -3,7 +3,7 @@
 import math
 
 from halfwise.records import Because, Followed, Guard, GuardKind, KeptNode, NodeName
-from halfwise.reporting.guards import explained, message, reason_of
+from halfwise.reporting.remarks import explained, message, reason_of
 from halfwise.store import read_run, write_run
 from tests.unit.reporting.runs import guard, run
 

@@ -14,7 +14,7 @@ from halfwise.records import (
     TensorName,
     WorkerInfo,
 )
-from halfwise.reporting.inspection import built, given_parts, looked_into
+from halfwise.reporting.engines import built, given_parts, looked_into
 from halfwise.reporting.parts import Lines
 from tests.unit.reporting.engine_runs import SHAPES, build, latency, proof
 from tests.unit.reporting.runs import verdict

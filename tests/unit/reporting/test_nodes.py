@@ -4,7 +4,7 @@ from halfwise.records import (
     NodeName,
     Repair,
 )
-from halfwise.reporting.nodes import node_facts, planned_words, type_words
+from halfwise.reporting.causes import told_of_nodes, type_words
 from tests.unit.reporting.runs import (
     guard,
     kept,
@@ -12,25 +12,26 @@ from tests.unit.reporting.runs import (
     run,
 )
 
-POW, MOVE, PIN = NodeName("/norm/Pow"), NodeName("/Reshape"), NodeName("/Custom")
+POW, MOVE = NodeName("/norm/Pow"), NodeName("/Reshape")
 REPAIR = Repair(rule="mask", nodes=(POW,), identity="(x + b)·w = x·w + b·w")
 
 
-def told(record, node, seen=None):
-    facts = node_facts(record, seen)[node]
-    return dict(planned_words(facts))
+def test_repairs_of_a_node_are_told_after_its_reason():
+    told = told_of_nodes(run(plan=plan((kept(POW),), repairs=(REPAIR, REPAIR)), guards=()), None)
+    assert [kind for kind, _ in told[POW]] == ["kept", "reason", "repaired", "repaired"]
 
 
-def test_repairs_of_a_node_are_numbered():
-    words = told(run(plan=plan((kept(POW),), repairs=(REPAIR, REPAIR)), guards=()), POW)
-    assert [*words] == ["kept", "reason", "error-if-lowered", "repaired", "repaired-2"]
-    assert words["repaired-2"] == words["repaired"]
+def test_the_suspicion_for_which_a_node_is_kept_is_told_once():
+    found = run(plan=plan((kept(POW, guard="square"),)), guards=(guard(POW), guard(MOVE)))
+    told = told_of_nodes(found, None)
+    assert [kind for kind, _ in told[POW]] == ["kept", "reason"]
+    assert [kind for kind, _ in told[MOVE]] == ["suspected"]
 
 
 def test_words_are_clean():
     name = "a\x1b[31m\u202e" + "n" * 10_000
     found = run(plan=plan((kept(name),)), guards=(guard(name),))
-    for text in told(found, NodeName(name)).values():
+    for _, text in told_of_nodes(found, None)[NodeName(name)]:
         assert text.isprintable()
         assert len(text) < 300
 

@@ -4,7 +4,7 @@ import pytest
 
 from halfwise.graph.model import Flaw
 from halfwise.records import CutStage, Note
-from halfwise.reporting.steps import cut_lines, note_text
+from halfwise.reporting.remarks import cut_lines, note_text
 from tests.unit.reporting.runs import run, search
 
 

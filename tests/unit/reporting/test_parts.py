@@ -12,13 +12,6 @@ def test_a_terminal_counts_the_rows_that_it_omits():
     assert {len(row[1]) for row in table.shown[:4]} == {5}
     assert table.shown[-1] == ("", "and 2 more")
     assert replace(table, most=6).shown[-1][0] == "5"
-    assert replace(table, rest=("", "the rest")).shown[-1] == ("", "the rest")
-
-
-def test_rows_of_one_name_are_cut_together():
-    rows = (("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("c", "2"))
-    table = Table("T", (Column("name"), Column("x", "right")), rows, most=2, grouped=True)
-    assert table.shown == (("a", "1"), ("", "2"), ("b", "1"), ("and 1 more", ""))
 
 
 def test_columns_that_say_nothing_are_left_out():

@@ -3,7 +3,7 @@ from typing import get_args
 import pytest
 
 from halfwise.records import Step, StepKind
-from halfwise.reporting.steps import step_text, steps_told
+from halfwise.reporting.remarks import step_text, steps_told
 
 NAMES = {
     "since": "9",

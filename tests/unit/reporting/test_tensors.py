@@ -1,5 +1,5 @@
 from halfwise.records import AdjustedConstant, NodeName, TensorName
-from halfwise.reporting.inspection import observed
+from halfwise.reporting.engines import observed
 from tests.unit.reporting.runs import observation, observations
 
 

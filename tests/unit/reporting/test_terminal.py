@@ -6,7 +6,7 @@ from rich.console import Console
 
 from halfwise.records import said
 from halfwise.reporting import terminal as drawing
-from halfwise.reporting.inspection import observed
+from halfwise.reporting.engines import observed
 from halfwise.reporting.parts import Column, Report, Table
 from halfwise.reporting.terminal import WIDTH, print_facts, print_report, terminal
 from halfwise.reporting.view import report

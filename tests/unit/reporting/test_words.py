@@ -25,8 +25,8 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.records.judged import NotBatched
-from halfwise.reporting import diagnosis, engines
-from halfwise.reporting import inspection as inspections
+from halfwise.reporting import diagnosis
+from halfwise.reporting import engines as inspections
 from halfwise.reporting import view as whole
 from halfwise.reporting.parts import Lines, Report, Table
 from halfwise.reporting.words import WORDS as WORDS_OF
@@ -155,7 +155,7 @@ EXAMPLES: Mapping[str, Callable[[], Report]] = {
         f"comparison {i}": partial(diagnosis.comparison, one)
         for i, one in enumerate(comparisons(), 1)
     },
-    "an engine by its inspector": lambda: engines.inspected(PROOF, "model.engine"),
+    "an engine by its inspector": lambda: inspections.inspected(PROOF, "model.engine"),
     "an engine that was inspected": lambda: inspections.looked_into(inspection()),
     "an engine that could not be": lambda: inspections.looked_into(
         inspection(proof=None, latency=None, notes=("It does not run.",))

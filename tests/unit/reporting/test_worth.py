@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.records import Worth
-from halfwise.reporting.steps import cost_line, nothing_gained
+from halfwise.reporting.remarks import cost_line, nothing_gained
 from tests.unit.reporting.runs import run, verdict
 
 NOTHING = Worth(cost=2.9, fp32=3.0)

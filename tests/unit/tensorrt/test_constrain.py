@@ -136,7 +136,6 @@ def result(error, median_ms=None, kept=0, snr_db=60.0):
         max_abs=error,
         rel_max=error,
         mean_abs=0.0,
-        median_abs=0.0,
         snr_db=snr_db,
         cosine=1.0,
         agreement=None,

@@ -2,18 +2,19 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Case, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph import one_node as looking
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto
-from halfwise.graph.model import node_name
-from halfwise.graph.one_node import FIRST_OPSET, Replacement
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.one_node import FIRST_OPSET, OF_ANY_OPSET, Replacement
 from halfwise.metrics import relative_error
+from halfwise.records import Criterion
 from halfwise.tools import modernize
-from halfwise.tools.modernize import Modernizer
+from halfwise.tools.modernize import modernized_case
 from tests.models.normalisation import averaged
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
@@ -26,9 +27,13 @@ def samples_for(model: onnx.ModelProto, count=2) -> Samples:
     return Samples(tuple(map(str, range(count))), lambda i: {"x": arrays[i]})
 
 
-def modernized(model: onnx.ModelProto, opset=24, available=tuple(FIRST_OPSET), **options):
-    network = network_from_proto(model)
-    return network, Modernizer(network, samples_for(model)).run(opset, available, **options)
+AVAILABLE = (*FIRST_OPSET, *OF_ANY_OPSET)
+
+
+def modernized(model: onnx.ModelProto, opset=24, available=AVAILABLE):
+    network, samples = network_from_proto(model), samples_for(model)
+    case = Case(network, samples, samples.select(()), Criterion(), None, (), "")
+    return network, *modernized_case(case, CPU, opset, available, "TensorRT")
 
 
 def same_at_any_batch(before, after) -> None:
@@ -43,61 +48,52 @@ def same_at_any_batch(before, after) -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_spelling_is_recognised_or_left_alone(name):
-    before, proven = modernized(proto(name))
+    before, after, record = modernized(proto(name))
     expected = EXPECTED[name]
-    assert [r.op for r in proven.rewritings] == ([expected] if expected else [])
-    assert proven.network.opset == 24
-    assert proven.error <= ROUNDINGS_OF_MODEL
-    same_at_any_batch(before, proven.network)
-
-
-@pytest.mark.parametrize("name", ["torchscript_channels_first", "keras_channels_first"])
-def test_channels_first_between_transposes(name):
-    before, proven = modernized(proto(name), transposes=True)
-    (rewriting,) = proven.rewritings
-    assert len(rewriting.added) == 3
-    same_at_any_batch(before, proven.network)
+    assert [r.op for r in record.rewritings] == ([expected] if expected else [])
+    assert after.opset == record.new_opset == 24
+    assert record.error <= ROUNDINGS_OF_MODEL
+    same_at_any_batch(before, after)
 
 
 def test_the_target_decides():
-    _, proven = modernized(proto("torch_gelu"), 17, ("LayerNormalization",))
-    assert proven.network.opset == 17
-    assert [(left.op, left.reason) for left in proven.left] == [("Gelu", "the target has no Gelu")]
-    _, proven = modernized(proto("torchscript_layer_norm"), 13)
-    assert "needs opset 17" in proven.left[0].reason
+    _, after, record = modernized(proto("torch_gelu"), 17, ("LayerNormalization",))
+    assert after.opset == 17
+    assert [(left.op, left.reason) for left in record.left] == [("Gelu", "the target has no Gelu")]
+    _, _, record = modernized(proto("torchscript_layer_norm"), 13)
+    assert "needs opset 17" in record.left[0].reason
 
 
 def test_what_is_not_gelu_is_no_pattern():
-    _, proven = modernized(proto("nearly_gelu"))
-    assert (proven.rewritings, proven.left) == ((), ())
+    _, _, record = modernized(proto("nearly_gelu"))
+    assert (record.rewritings, record.left) == ((), ())
 
 
 def test_a_wrong_axis_is_undone(monkeypatch):
     """What a peer does: LayerNormalization from axis 1 on, for a norm over axis 1 alone."""
-    read = looking._norm_plan
 
-    def wrong(norm, available, **_):
-        found = read(norm, available, transposes=True)
-        assert isinstance(found, Replacement)
+    def wrong(norm, _):
         sizes = tuple(norm.x.shape[1:])
+        arrays = {"weight": norm.weight, "bias": norm.bias}
         whole = {
-            key: np.ascontiguousarray(np.broadcast_to(array.reshape(-1, 1, 1), sizes))
-            for key, array in found.constants.items()
+            key: np.ascontiguousarray(np.broadcast_to(array.reshape(-1, 1, 1), sizes), np.float32)
+            for key, array in arrays.items()
         }
-        return Replacement(found.op, found.x, found.output, {"axis": 1, "epsilon": norm.eps}, whole)
+        x, output = tensor_name(norm.x), tensor_name(norm.output)
+        return Replacement(norm.kind, x, output, {"axis": 1, "epsilon": norm.eps}, whole)
 
     monkeypatch.setattr(looking, "_norm_plan", wrong)
-    before, proven = modernized(proto("torchscript_channels_first"))
-    assert proven.rewritings == ()
-    assert "undone: it differs by" in proven.left[0].reason
-    same_at_any_batch(before, proven.network)
+    before, after, record = modernized(proto("torchscript_channels_first"))
+    assert record.rewritings == ()
+    assert "undone: outputs differ by" in record.left[-1].reason
+    same_at_any_batch(before, after)
 
 
 def test_names_of_the_rest_stay():
-    _, proven = modernized(proto("torchscript_layer_norm"))
-    assert [node_name(n) for n in proven.network.nodes()][-1] == "after"
-    assert "/norm/Sub" in proven.rewritings[0].removed
-    assert proven.network.graph.outputs[0].name == "after_out"
+    _, after, record = modernized(proto("torchscript_layer_norm"))
+    assert [node_name(n) for n in after.nodes()][-1] == "after"
+    assert "/norm/Sub" in record.rewritings[0].removed
+    assert after.graph.outputs[0].name == "after_out"
 
 
 def test_only_the_ill_one_of_two_is_undone():
@@ -112,10 +108,10 @@ def test_only_the_ill_one_of_two_is_undone():
     squares = averaged(s, s.op("Mul", far, far), [1], "squares")
     spread = s.op("Sub", squares, s.op("Mul", mean, mean))
     root = s.op("Sqrt", s.op("Add", spread, 1e-1))
-    _, proven = modernized(s.proto(s.op("Div", s.op("Sub", far, mean), root, name="ill")))
-    assert [r.output for r in proven.rewritings] == ["good_out"]
-    (left,) = proven.left
-    assert left.reason.startswith("undone: it differs by")
+    _, _, record = modernized(s.proto(s.op("Div", s.op("Sub", far, mean), root, name="ill")))
+    assert [r.output for r in record.rewritings] == ["good_out"]
+    (left,) = record.left
+    assert left.reason.startswith("undone: outputs differ by")
 
 
 def test_the_highest_opset_that_can_be_reached(monkeypatch):
@@ -125,30 +121,7 @@ def test_the_highest_opset_that_can_be_reached(monkeypatch):
         return raise_opset(network, opset)
 
     monkeypatch.setattr(modernize, "raise_opset", up_to_21)
-    _, proven = modernized(proto("torch_gelu"), 25)
-    assert proven.network.opset == 21
-    assert proven.notes[0] == "not raised to opset 25: no adapter"
-    assert [r.op for r in proven.rewritings] == ["Gelu"]
-
-
-def many(count: int) -> onnx.ModelProto:
-    """Gelus in a row, each of an Erf and four others."""
-    s = Sketch()
-    x = s.input("x", [2, 8])
-    for _ in range(count):
-        gate = s.op("Add", s.op("Erf", s.op("Div", x, 2**0.5)), 1.0)
-        x = s.op("Mul", s.op("Mul", x, gate), 0.5)
-    return s.proto(x)
-
-
-def test_many_are_compared_a_few_at_a_time(monkeypatch):
-    chunks: list[int] = []
-    probe = Modernizer._probe
-
-    def counting(self, some):
-        chunks.append(len(some))
-        return probe(self, some)
-
-    monkeypatch.setattr(Modernizer, "_probe", counting)
-    assert len(modernized(many(20))[1].rewritings) == 20
-    assert chunks == [16, 4]
+    _, after, record = modernized(proto("torch_gelu"), 25)
+    assert after.opset == 20
+    assert record.notes[0] == "not raised to opset 25: no adapter"
+    assert [r.op for r in record.rewritings] == ["Gelu"]

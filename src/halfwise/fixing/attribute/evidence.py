@@ -82,6 +82,7 @@ class Evidence:
         fmt: The low format.
         headroom: Factor on observed ranges within which an overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
+        keeps: Whether nodes may stay in FP32; else a repair may cost more than such a node.
         raised: The guards that all this raises, if already computed.
         remarks: Remarks of rules that read this, in addition to their results.
     """
@@ -92,6 +93,7 @@ class Evidence:
     fmt: Format
     headroom: float
     accumulate: str
+    keeps: bool = True
     raised: tuple[Guard, ...] | None = None
     remarks: list[Remark] = field(default_factory=list)
     _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)

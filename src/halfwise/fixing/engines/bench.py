@@ -2,36 +2,19 @@
 
 An engine that passes on the calibration samples is judged on held-out ones at once: shrinking and
 confirming a plan first would lose those builds if it fails there.
-
-What the emulation predicts of an engine, without fusion, as plans are tried, and with fusion, costs
-no build.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
 
-from halfwise.emulation.budget import OutOfTime
-from halfwise.fixing.bench import Bench as Emulated
-from halfwise.fixing.emulating import predicting
 from halfwise.fixing.engines.device import Device, side_by_side
 from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.space import LowSpace
 from halfwise.interruption import interruption
 from halfwise.judging.judge import Judged
-from halfwise.records import ALIKE
 from halfwise.tensorrt.failures import ENGINE_FAULTS
-
-WORK = 300.0
-"""Total work for predictions, in inferences over the data: a fifth of the search's.
-Beyond it nothing is predicted."""
-SECONDS = 300.0
-"""Total time, whatever work is left: as long as a few builds."""
-
-_Answer = TypeVar("_Answer")
 
 
 class Bench:
@@ -146,67 +129,3 @@ def _fetched(device: Device, plan: EnginePlan, built: Built, earlier: list[Built
     wanted = [b for b in wanted if not plan.keep or (b.excess or 0.0) <= 1]
     is_fastest = all(built.milliseconds < b.milliseconds for b in wanted[1:])
     return device.fetch(plan, built) if built in wanted[:1] and is_fastest else built
-
-
-class Prediction:
-    """Predicts the errors of engines on the present samples of a search, each once."""
-
-    def __init__(self, space: LowSpace, *, work: float = WORK, seconds: float = SECONDS) -> None:
-        """Take what has the emulation without fusion.
-
-        Args:
-            space: The plans.
-            work: Budget for predictions, in inferences over the data.
-            seconds: Time for them.
-        """
-        self._space = space
-        self._budget = space.budget.beside(seconds=seconds, work=work * space.unit)
-        self._fused: Emulated[Plan] | None = None
-        self._answers: dict[object, object] = {}
-
-    def is_enough(self, types: Plan, fp32: Nodes) -> bool:
-        """Return whether a plan passes with fusion; false once the budget is spent.
-
-        Args:
-            types: The plan.
-            fp32: Nodes that the engine with nothing kept has in FP32 by itself.
-        """
-        plan = replace(types, kept=types.kept | fp32)
-        return self._once(("enough", plan), lambda: self._bench.evaluate(plan).passed, False)
-
-    def is_beyond(self, types: Plan, fp32: Nodes) -> bool:
-        """Return whether both put a plan beyond the limit by more than chance explains.
-
-        False once the budget is spent; arguments as for `is_enough`.
-        """
-        plan = replace(types, kept=types.kept | fp32)
-
-        def beyond() -> bool:
-            outcomes = self._bench.evaluate(plan), self._space.bench.evaluate(types)
-            # A failed trial gives a lower bound: it ends at the first failing sample.
-            return all(outcome.excess > ALIKE for outcome in outcomes)
-
-        return self._once(("beyond", types, plan), beyond, False)
-
-    def fused(self, types: Plan, fp32: Nodes) -> float | None:
-        """Return the error with fusion, on all samples; None once the budget is spent."""
-        plan = replace(types, kept=types.kept | fp32)
-        return self._once(("error", plan), lambda: self._bench.excess(plan), None)
-
-    def _once(self, question: object, work: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
-        """Return the answer that was given before, even if the budget is spent by now."""
-        key = question, self._space.bench.samples.ids
-        if key not in self._answers:
-            try:
-                with self._budget.bounding():
-                    self._answers[key] = work()
-            except OutOfTime:
-                return otherwise
-        return self._answers[key]  # type: ignore[return-value]
-
-    @property
-    def _bench(self) -> Emulated[Plan]:
-        """Evaluates plans with fusion on the present samples."""
-        if self._fused is None or self._fused.samples is not self._space.bench.samples:
-            self._fused = predicting(self._space)
-        return self._fused

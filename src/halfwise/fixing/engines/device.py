@@ -13,13 +13,12 @@ from signal import SIGTERM
 from typing import Any, NamedTuple, TypeVar
 
 from halfwise.case import Samples
-from halfwise.emulation.rounding import fp32_nodes
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
 from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
-from halfwise.fixing.plan.plan import Nodes, Plan, Variant
+from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.graph.roles import Role
 from halfwise.interruption import interruption
 from halfwise.judging.judge import not_failing
@@ -215,7 +214,7 @@ class Device(Workbench):
     def measured(self, plan: EnginePlan, build: BuildOutcome, emulated: Bench[Plan]) -> Built:
         """Return a build with its error on the calibration samples and its speed.
 
-        If its error is too large, or nothing is kept, what it computes in is read. An engine that
+        If its error is too large, what it computes in is read. An engine that
         runs but cannot be timed counts as not running, unless Ctrl-C came.
         """
         built, note = Built(build), self.watcher.note
@@ -233,7 +232,7 @@ class Device(Workbench):
                 return built
             self._tell(f"the engine of build {build.number} does not run", failed.message)
             return Built(build, failure=failed.message, lost=is_lost(failed))
-        if excess > 1 or not plan.keep:
+        if excess > 1:
             with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
                 built = replace(built, proof=self.proof(plan, build))
         return built
@@ -300,11 +299,6 @@ class Device(Workbench):
         roles = of.roles_in(network) if plan.rung == "int8" else of.roles
         requested |= quantised_types(network)
         return self.measure.proof(build, network, roles, requested, as_fp32=as_fp32)
-
-    def fp32_anyway(self, plain: Built, variant: Variant) -> Nodes:
-        """Return the compute nodes that the engine with nothing kept has in FP32 by itself."""
-        layers = () if plain.proof is None else plain.proof.layers
-        return (fp32_nodes(variant.case.network, layers) & variant.computing) - variant.lowered
 
     def _tell(self, event: str, why: str) -> None:
         """Report what happened and why; a reason is given in full only once."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from halfwise.fixing.engines.bench import Bench, Prediction
+from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, is_steady
 from halfwise.fixing.engines.search import refusals
@@ -38,42 +38,14 @@ from halfwise.reporting.remarks import under, with_failures
 from halfwise.reporting.rungs import cause_line
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What emulation predicts of a plan's engine, relative to what the search may use.
-
-    Attributes:
-        stored: Its error if every value is rounded.
-        fused: Its error with fusion; None if unknown.
-    """
-
-    stored: float
-    fused: float | None = None
-
-    @property
-    def most(self) -> float:
-        """The larger of both."""
-        return max(self.stored, self.fused or 0.0)
-
-    def explains(self, outcome: Outcome) -> bool:
-        """Return whether an engine's error is at most what two builds of one plan may differ by."""
-        return (outcome.excess or 0.0) <= ALIKE * self.most
+def expected_of(bench: Bench) -> dict[EnginePlan, float]:
+    """Return the emulation's error of each plan that was built, relative to what is allowed."""
+    return {plan: bench.space.bench.excess(plan.types) for plan in bench.tried}
 
 
-def expected_of(bench: Bench, prediction: Prediction, fp32: Nodes) -> dict[EnginePlan, Expected]:
-    """Return what emulation predicts of each plan that was built.
-
-    Args:
-        bench: What was built.
-        prediction: Predicts errors of engines of the model with its repairs.
-        fp32: Compute nodes that the engine with nothing kept has in FP32 by itself.
-    """
-    expected, space = dict[EnginePlan, Expected](), bench.space
-    for plan in bench.tried:
-        is_predicted = plan.rung != "int8" and plan.types.of is space.variant
-        fused = prediction.fused(plan.types, fp32) if is_predicted else None
-        expected[plan] = Expected(space.bench.excess(plan.types), fused)
-    return expected
+def _explains(expected: float, outcome: Outcome) -> bool:
+    """Return whether an engine's error is at most what two builds of one plan may differ by."""
+    return (outcome.excess or 0.0) <= ALIKE * expected
 
 
 @dataclass(frozen=True)
@@ -135,17 +107,14 @@ def results_on(
     return DeviceResults(name, here, shown, chosen, frozenset(elsewhere))
 
 
-def rounds_of(
-    here: DeviceResults, expected: Mapping[EnginePlan, Expected]
-) -> tuple[EngineRound, ...]:
+def rounds_of(here: DeviceResults, expected: Mapping[EnginePlan, float]) -> tuple[EngineRound, ...]:
     """Return every build of a plan with the emulation's predictions, in order."""
     rounds = [
         EngineRound(
             step=o.step,
             build=o.number,
             keep=in_order(plan),
-            predicted=expected[plan].stored,
-            predicted_fused=expected[plan].fused,
+            predicted=expected[plan],
             measured=o.excess,
             passed=o.passed,
             median_ms=None if o.worst.latency is None else o.worst.latency.median_ms,
@@ -164,7 +133,7 @@ def in_order(plan: EnginePlan) -> tuple[NodeName, ...]:
 
 def causes(
     every: Sequence[Outcome],
-    expected: Mapping[EnginePlan, Expected],
+    expected: Mapping[EnginePlan, float],
     refused: Sequence[Refusal],
     order: Sequence[NodeName],
     *,
@@ -192,7 +161,7 @@ def causes(
     off = [o for o in ran if not o.passed]
     nearest = min(off, key=lambda o: o.excess or 0.0, default=None)
 
-    awaited = [o for o in every if expected[o.plan].most <= 1]
+    awaited = [o for o in every if expected[o.plan] <= 1]
     nodes = {r.build: r.nodes for r in refused}
     shown = list[Cause]()
     if awaited and not passed and all(o.number in nodes for o in awaited):
@@ -206,10 +175,10 @@ def causes(
         shown += _kernels(off, ran, expected, order)
     if nearest is not None and not shown and not passed:
         has_run = not awaited or any(o.excess is not None for o in awaited)
-        kind = "precision" if has_run and expected[nearest.plan].explains(nearest) else "unknown"
+        kind = "precision" if has_run and _explains(expected[nearest.plan], nearest) else "unknown"
         shown = [Cause(kind=kind, builds=(nearest.number,))]
     if nearest is not None and relative:
-        errors = {"excess": nearest.excess, "other": expected[nearest.plan].most}
+        errors = {"excess": nearest.excess, "other": expected[nearest.plan]}
         kinds = ("refused", "precision", "unknown")
         return tuple(c.model_copy(update=errors) if c.kind in kinds else c for c in shown)
     return tuple(shown)
@@ -218,18 +187,18 @@ def causes(
 def _kernels(
     off: Sequence[Outcome],
     ran: Sequence[Outcome],
-    expected: Mapping[EnginePlan, Expected],
+    expected: Mapping[EnginePlan, float],
     order: Sequence[NodeName],
 ) -> Iterator[Cause]:
     """Yield the smallest set of nodes that an engine needs in FP32 to pass, if one shows it.
 
     What low precision explains need not be a fault, and a constraint not honoured shows nothing.
     """
-    right = [o for o in ran if o.passed or expected[o.plan].explains(o)]
+    right = [o for o in ran if o.passed or _explains(expected[o.plan], o)]
     pairs = [
         (wrong, other)
         for wrong in off
-        if not expected[wrong.plan].explains(wrong) and wrong.honoured
+        if not _explains(expected[wrong.plan], wrong) and wrong.honoured
         for other in right
         if other.plan.keep > wrong.plan.keep and other.plan.keeping(wrong.plan.keep) == wrong.plan
     ]
@@ -241,7 +210,7 @@ def _kernels(
             builds=(wrong.number, other.number),
             nodes=tuple(n for n in order if n in more),
             excess=wrong.excess,
-            other=expected[wrong.plan].most,
+            other=expected[wrong.plan],
         )
 
 
@@ -384,7 +353,7 @@ def recorded(
     device: Device,
     here: DeviceResults,
     bench: Bench,
-    expected: Mapping[EnginePlan, Expected],
+    expected: Mapping[EnginePlan, float],
     **results: Any,
 ) -> Engines:
     """Return the record of a device whose engines are all judged, with more results."""

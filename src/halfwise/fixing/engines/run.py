@@ -10,7 +10,7 @@ from pathlib import Path
 from shutil import move
 
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.bench import Bench, Prediction
+from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.device import Device, side_by_side
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.engines.record import (
@@ -25,7 +25,7 @@ from halfwise.fixing.engines.record import (
 from halfwise.fixing.engines.search import EngineSearch, near
 from halfwise.fixing.engines.table import Offer, choose, full_offers, offer_of, raced
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import LowSpace
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
@@ -49,7 +49,7 @@ class Proof:
         verdict: On the held-out samples: of the delivered engines, or the closest ones; of the FP32
             engine if that is wrong; of the emulation, failed, if no engine runs.
         plan: What is delivered; None if nothing passed.
-        minimal: Whether no kept node can be dropped, by engines or predictions.
+        minimal: Whether no kept node can be dropped, by engines or by the emulation.
         joined: Held-out samples that joined the calibration.
         wrong: The first device whose FP32 engine is wrong; None if none is.
     """
@@ -114,7 +114,7 @@ class EngineRun:
         low, devices = fixed.space, list(self.devices.values())
         assert isinstance(low, LowSpace)
         weak = [device for device in devices if not device.is_strong]
-        prediction, settings = Prediction(low), devices[0].engine_settings
+        settings = devices[0].engine_settings
         bench = Bench(
             self.devices,
             low,
@@ -131,8 +131,7 @@ class EngineRun:
                 bench,
                 fixed.assigned,
                 low.variant.settings.fmt.low,
-                # What was seen of fusion was seen in weak typing.
-                prediction=prediction if len(weak) == len(devices) else None,
+                needed=fixed.result.needed if fixed.result.minimal else NONE,
                 full=min(times)[::-1] if times else None,
                 unrepaired=cheapest_unrepaired(fixed),
                 int8=_int8(lowest),
@@ -143,13 +142,12 @@ class EngineRun:
         with self.stages("verdict"):
             offers = _offers(bench, search)
             delivered = choose(offers, settings.prefer)
-        return self._concluded(fixed, search, prediction, offers, delivered)
+        return self._concluded(fixed, search, offers, delivered)
 
     def _concluded(
         self,
         fixed: Fixed,
         search: EngineSearch,
-        prediction: Prediction,
         offers: Sequence[Offer],
         delivered: Offer | None,
     ) -> Proof:
@@ -158,7 +156,7 @@ class EngineRun:
         network = bench.space.variant.case.network
         is_best = delivered is not None and delivered.plan == search.best
         needed = search.predicted if is_best else ()
-        expected, spared = expected_of(bench, prediction, search.fp32_anyway), [*search.spared]
+        expected, spared = expected_of(bench), [*search.spared]
         for name, device in self.devices.items():
             table = offers if name in bench.devices else ()
             here = results_on(name, bench.tried, table, delivered, search.ruled)

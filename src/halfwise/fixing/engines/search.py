@@ -21,7 +21,7 @@ from math import inf
 from statistics import fmean
 
 from halfwise.emulation.typed import TENSOR_CORE_OPS
-from halfwise.fixing.engines.bench import Bench, Prediction
+from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.graph.model import Network, is_standard, node_name
@@ -165,7 +165,6 @@ class EngineSearch:
     Attributes:
         bench: Builds and judges plans.
         ruled: Nodes that the user's rules keep: every delivered plan keeps them.
-        fp32_anyway: Compute nodes that engines with nothing kept have in FP32 by themselves.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class EngineSearch:
         start: Plan,
         low: EngineRung,
         *,
-        prediction: Prediction | None = None,
+        needed: Nodes = NONE,
         full: tuple[int, float] | None = None,
         unrepaired: Plan | None = None,
         int8: Plan | None = None,
@@ -185,14 +184,14 @@ class EngineSearch:
             bench: Builds and judges plans.
             start: The emulation's plan.
             low: The low format.
-            prediction: Predictions of the emulation; None if it says nothing about these engines.
+            needed: Nodes that the emulation needs in FP32: lowering any was seen to fail there.
             full: Number and time, ms, of the fastest FP32 or TF32 engine that passes; None if none
                 does, or if speed does not decide.
             unrepaired: The cheapest plan known without repairs; None if there is none.
             int8: The plan with INT8; None if there is none.
         """
         self.bench, self._low, self._variant = bench, low, start.of
-        self._prediction, self._full = prediction, full
+        self._needed, self._full = needed, full
         self._unrepaired = None if unrepaired is None else EnginePlan(unrepaired, low)
         self._int8 = None if int8 is None else EnginePlan(int8, "int8")
         variant = self._variant
@@ -206,15 +205,12 @@ class EngineSearch:
         self._cores = cores_of(network, roles, self._lowered) if any(typings) else ()
         self._emulated, self.plain = start.kept, EnginePlan(Plan(variant), low)
         self.start = EnginePlan(start, low).keeping(self._whole(start.kept))
-        self.fp32_anyway = NONE
 
     def run(self) -> None:
         """Build plans until nothing is worth a build, and no held-out sample fails."""
         while True:
             while (move := self._next()) is not None:
-                outcome = self.bench.evaluate(move.plan, move.step, extra=move.extra)
-                if move.plan == self.plain and not self.fp32_anyway:
-                    self.fp32_anyway = self._fp32_anyway(outcome)
+                self.bench.evaluate(move.plan, move.step, extra=move.extra)
             best = self.best
             if best is None or not self.bench.joins(best):
                 return
@@ -233,16 +229,20 @@ class EngineSearch:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether no kept node of the best plan can be dropped, by builds or predictions."""
+        """Whether no kept node of the best plan can be dropped, by builds or by the emulation."""
         best = self.best
-        return best is not None and self._passes(best) and all(map(self._fails, self._less(best)))
+        if best is None or not self._passes(best):
+            return False
+        return all(map(self._failed, self._less(best, best.keep - self._needed)))
 
     @property
     def predicted(self) -> Nodes:
-        """The kept nodes of the best plan that only a prediction shows to be needed."""
+        """The kept nodes of the best plan that only the emulation shows to be needed."""
         best = self.best
-        unseen = [p for p in self._less(best) if self._was_seen_to_fail(p) is None] if best else []
-        return NONE.union(*(best.keep - p.keep for p in unseen if best and self._is_beyond(p)))
+        if best is None:
+            return NONE
+        less = self._less(best, best.keep & self._needed)
+        return NONE.union(*(best.keep - plan.keep for plan in less if not self._failed(plan)))
 
     @property
     def spared(self) -> Iterator[Spared]:
@@ -280,13 +280,9 @@ class EngineSearch:
         A slow plan is tried with TF32 last: what is kept for its range has that range in TF32 too,
         and a kept convolution or product is several times as fast.
         """
-        plain = Try(self.plain, "plain low precision", extra=True)
-        is_enough = not self.ruled and self._is_enough(self.plain)
-        if is_enough:
-            yield plain
-        if not (is_enough and self._passes(self.plain)):
+        yield Try(self.plain, "plain low precision", extra=True)
+        if self.ruled or not self._passes(self.plain):
             yield Try(self.start, "the plan of the emulation")
-        yield plain
         if self._is_slower(self.plain) and self._is_slower(self.start):
             freed = replace(self.plain, tf32=True)
             yield Try(freed, "plain low precision with TF32", extra=True)
@@ -347,25 +343,14 @@ class EngineSearch:
             yield Try(plan.keeping(keep), step)
 
     def _smaller(self, best: EnginePlan) -> Iterator[Try]:
-        """Yield plans that keep less: what fusion needs, then all but halves, quarters, one node.
-
-        Sets that both emulations rule out are not built.
-        """
+        """Yield plans without halves, quarters … of what the emulation does not need."""
         if self.bench.budget <= (RESERVED if self._is_slow(best) else 0):
             return
-        if self._prediction is not None:
-            keep = best.keep
-            enough = lambda keep: self._is_enough(best.keeping(keep))  # noqa: E731
-            while less := next(filter(enough, self._subsets(keep)), None):
-                keep = less
-            if keep != best.keep:
-                yield Try(best.keeping(keep), "what is enough by the emulation with fusion")
-        # What the emulation's plan keeps is needed in the emulation.
-        needed, added = best.keep & self.start.keep, best.keep - self.start.keep
-        fewer = [needed | remaining for remaining in self._subsets(added)]
-        for keep in (*fewer, *self._subsets(best.keep)):
-            plan, dropped = best.keeping(keep), len(best.keep - keep)
-            if keep and not self._fails(plan):
+        added = best.keep - self._needed
+        for remaining in self._subsets(added):
+            keep, dropped = best.keep & self._needed | remaining, len(added - remaining)
+            plan = best.keeping(keep)
+            if keep and not self._failed(plan):
                 verb = "is" if dropped == 1 else "are"
                 yield Try(plan, f"whether {count(dropped, 'kept node')} {verb} needed")
 
@@ -409,37 +394,14 @@ class EngineSearch:
                 parts |= dict.fromkeys(core, core)
         return [p for p in dict.fromkeys(parts.values()) if not p & self.ruled]
 
-    def _less(self, plan: EnginePlan) -> list[EnginePlan]:
-        """Return the plans without one of its kept nodes, or one of its whole cores."""
-        return [plan.keeping(plan.keep - part) for part in self._droppable(plan.keep)]
+    def _less(self, plan: EnginePlan, some: Nodes) -> list[EnginePlan]:
+        """Return the plans without one of some kept nodes, or one of their whole cores."""
+        return [plan.keeping(plan.keep - part) for part in self._droppable(some)]
 
-    def _fails(self, plan: EnginePlan) -> bool:
-        """Return whether a plan was seen to fail, or is ruled out by both emulations."""
-        failed = self._was_seen_to_fail(plan)
-        return self._is_beyond(plan) if failed is None else failed
-
-    def _was_seen_to_fail(self, plan: EnginePlan) -> bool | None:
-        """Return whether a plan failed in engines; None without one.
-
-        What fails in FP32 fails in TF32 too.
-        """
+    def _failed(self, plan: EnginePlan) -> bool:
+        """Return whether a plan was seen to fail in engines; in FP32 it then fails in TF32 too."""
         built = [p for p in (plan, replace(plan, tf32=False)) if p in self.bench.tried]
-        return not all(map(self._passes, built)) if built else None
-
-    def _is_beyond(self, plan: EnginePlan) -> bool:
-        prediction = self._prediction
-        return prediction is not None and prediction.is_beyond(plan.types, self.fp32_anyway)
-
-    def _is_enough(self, plan: EnginePlan) -> bool:
-        prediction = self._prediction
-        return prediction is not None and prediction.is_enough(plan.types, self.fp32_anyway)
-
-    def _fp32_anyway(self, plain: Outcome) -> Nodes:
-        """Return the compute nodes that each device's engine has in FP32 by itself."""
-        devices = self.bench.devices
-        here = {n: part for n, part in plain.parts.items() if n in devices}
-        each = (devices[n].fp32_anyway(part, self._variant) for n, part in here.items())
-        return frozenset.intersection(*each)
+        return not all(map(self._passes, built))
 
     def _whole(self, keep: Nodes) -> Nodes:
         """Return `keep` extended to all of every core that it touches."""

@@ -134,7 +134,8 @@ class _Move:
             settings.fmt,
             settings.headroom,
             settings.accumulate,
-            space.evidence.guards,
+            keeps=not settings.rules.only,
+            raised=space.evidence.guards,
         )
         proposed: list[Set] = []
         for rule in allowed_rules(space):
@@ -150,10 +151,13 @@ class _Move:
     def _plans(self, some: Set) -> list[Plan]:
         """Return the plans to try with repairs; none if the repairs cannot be made.
 
-        They keep nothing, the nodes that repairs insert, and those of guards not answered too.
+        They keep nothing, the nodes that repairs insert, and those of guards not answered too; only
+        nothing if all has to be low.
         """
         if (variant := self._variant(some)) is None:
             return []
+        if self.space.variant.settings.rules.only:
+            return [variant.plan(variant.ruled)]
         answered = {at for repair in some for at in repair.guards}
         rest = [g for g in self.space.evidence.guards if place(g) not in answered]
         inserted = variant.ruled | (variant.computing - self.space.choices)
@@ -291,7 +295,7 @@ class _Move:
 
 
 def _rounds_otherwise(some: Set) -> bool:
-    return any(repair.rule == "one-node" for repair in some)
+    return any(repair.rule in ("one-node", "split") for repair in some)
 
 
 def room(space: LowSpace, repair: Repair) -> float | None:

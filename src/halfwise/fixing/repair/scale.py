@@ -173,7 +173,7 @@ class Scale:
     name: RepairRule = "scale"
     identity = (
         "f(2^a·x; 2^b·w) = 2^c·f(x; w), with a, b and c given by the degrees of f; "
-        "log(2^a·x) = a·log 2 + log x"
+        "log(2^a·x) = a·log 2 + log x; softmax(x) = softmax(x - max x)"
     )
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
@@ -185,6 +185,8 @@ class Scale:
         if not guards or evidence.fmt.has_range_of_fp32:
             return
         constraints = relations(evidence.network.model)
+        if evidence.keeps:
+            constraints = constraints.without_sums()
         problems = _problems(evidence, guards)
         costs = dict(losses(evidence, constraints, problems))
         places = _places(constraints)
@@ -193,12 +195,16 @@ class Scale:
         if unsolved:
             evidence.remarks.append(Remark(kind="scale-limited", numbers={"elements": unsolved}))
         better = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}
+        better |= constraints.shifted & multiplied(constraints, exponents).keys()
         mended = [
             {
                 name
                 for problem in _problems(evidence, [guard])
                 for name, readers in places.get(problem, ())
-                if name in better and not better.isdisjoint(readers)
+                if name in better
+                and (
+                    (guard.tensor is None and not evidence.keeps) or not better.isdisjoint(readers)
+                )
             }
             for guard in guards
         ]
@@ -249,12 +255,13 @@ def _repair(
     """Return the repair that a part of the exponents makes, by those that determine the others."""
     constants = {n: constant for n, constant in constraints.constants.items() if n in part}
     follow = {relation.absorber for relation in constraints.equations}
-    free = (n for n in (*constraints.tensors, *constants) if n in part and n not in follow)
+    free = [n for n in (*constraints.tensors, *constants) if n in part and n not in follow]
     muls = multiplied(constraints, exponents).items()
     edges = [name for name, tensor in muls if name in part or tensor in part]
     changed = {node_name(c.node) for c in constants.values()}
     readers = (constraints.edges[name].node for name in edges)
     changed |= {node_name(node) for node in readers if node is not None}
+    changed |= {node_name(n) for name, n in constraints.sums.items() if name in free}
     return Repair(
         rule="scale",
         nodes=tuple(n for n in evidence.nodes if n in changed),
@@ -274,7 +281,8 @@ def scaled(
     """Return what a network with repairs shows, from what the original does.
 
     What a run would show bit for bit, except that shares of elements are those of whole binades.
-    None if a repair does not scale, or scales what a logarithm reads: a factor becomes a sum there.
+    None if a repair does not scale, or scales what a logarithm reads or an exponential gives: a
+    factor becomes a sum there.
 
     Args:
         before: What the original shows.
@@ -289,7 +297,7 @@ def scaled(
         return None
     constraints = relations(original.model)
     exponents, later = at_once(constraints, scalings)
-    if later or any(exponents[name] for name in constraints.logs):
+    if later or any(exponents[name] for name in constraints.sums):
         return None
     nodes = {node_name(node): node for node in original.graph}
     if (shown := _shown(before, nodes, exponents, network, fmt)) is None:

@@ -26,7 +26,7 @@ section("causes", (root, data) => {
 
 function drawn(group, data, items) {
   const body = make("div", { class: "lines" });
-  for (const found of byLine(group.found, data.places)) {
+  for (const found of byLine(group.found)) {
     body.append(lineOf(found, data, items));
   }
   if (group.more > 0) {
@@ -45,10 +45,10 @@ function unfolded({ target }) {
 }
 
 // Returns what is found, in lists of one line of code each; of no line, by module class.
-function byLine(found, places) {
+function byLine(found) {
   const lists = new Map();
   for (const one of found) {
-    const at = one.place === null ? null : places[one.place];
+    const at = one.place;
     const key = at === null ? "" : at.file ? `${at.file}:${at.line}` : at.kind;
     lists.set(key, [...(lists.get(key) ?? []), one]);
   }
@@ -77,13 +77,13 @@ function lineOf(found, data, items) {
     more.hidden = true;
   }
 
-  const from = found[0].place === null ? null : place(data.places[found[0].place]);
+  const from = place(found[0].place);
   const fix = alike && found[0].fix ? make("p", { class: "fix" }, "Usual fix: ", coded(found[0].fix)) : null;
   return make("div", { class: "line" }, from, list, more, fix);
 }
 
 function item(one, data, fix) {
-  const name = one.place === null ? "" : data.places[one.place].module;
+  const name = one.place?.module;
   const where = make("p", {},
     one.node === null ? null : make("code", {}, link("graph", one.node)),
     name ? make("span", { class: "note" }, " in ", make("code", {}, name)) : null,
@@ -98,7 +98,7 @@ function item(one, data, fix) {
       "aria-expanded": "false",
       onclick: () => {
         if (!figure.firstChild) {
-          figure.append(histogram(data.histograms[one.histogram], data.format, one.tensor));
+          figure.append(histogram(one.histogram, data.format, one.tensor));
         }
         figure.hidden = !figure.hidden;
         button.setAttribute("aria-expanded", String(!figure.hidden));

@@ -63,10 +63,10 @@ function byNumber(name, title, { value, limits, legend, words = number, fact = t
   };
 }
 
-// The largest of a column over nodes; null where none is known. NaN counts as infinite.
-function largest(column) {
+// The largest of a fact over nodes; null where none is known. NaN counts as infinite.
+function largest(graph, fact) {
   return (nodes) => {
-    const known = nodes.map((node) => column[node] ?? null).filter((x) => x !== null).map(Number);
+    const known = nodes.map((node) => graph.facts[node]?.[fact] ?? null).filter((x) => x !== null).map(Number);
     return known.length > 0 ? Math.max(...known.map((x) => (Number.isNaN(x) ? Infinity : x))) : null;
   };
 }
@@ -78,22 +78,23 @@ function engineWord(precision) {
 
 // Returns the measures for which a graph has data.
 function measures(graph) {
-  const found = [byType("precision", "Precision", (node) => graph.precisions[graph.precision[node]])];
-  if (graph.engine.length > 0) {
+  const knows = (fact) => Object.values(graph.facts).some((facts) => facts[fact] !== undefined);
+  const found = [byType("precision", "Precision", (node) => graph.precision[node])];
+  if (Object.keys(graph.engine).length > 0) {
     found.push(byType("engine", "Precision in the engine", (node) => engineWord(graph.engine[node])));
   }
-  if (graph.error.length > 0) {
+  if (knows("error")) {
     found.push(byNumber("error", "Error", {
       fact: "largest error", note: `with ${graph.grown}`,
-      value: largest(graph.error), limits: [1e-4, 1e-3, 1e-2, 1e-1],
+      value: largest(graph, "error"), limits: [1e-4, 1e-3, 1e-2, 1e-1],
       legend: ["below 1e−4 (relative RMS)", "to 1e−3", "to 0.01", "to 0.1", "more"],
     }));
   }
-  if (graph.largest.length > 0) {
+  if (knows("absmax")) {
     const { name, max } = graph.low;
     found.push(byNumber("range", "Range", {
       fact: "largest |x|",
-      value: largest(graph.largest), limits: [max / 2 ** 12, max / 2 ** 6, max / 4, max],
+      value: largest(graph, "absmax"), limits: [max / 2 ** 12, max / 2 ** 6, max / 4, max],
       legend: [`|x| below ${number(max / 2 ** 12)}`, `to ${number(max / 2 ** 6)}`, `to ${number(max / 4)}`,
         `to ${number(max)}, the largest ${name.toUpperCase()}`, "beyond"],
     }));

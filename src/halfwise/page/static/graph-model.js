@@ -2,23 +2,22 @@
 
 // The graph as data: nodes, tensors, boxes, and the facts about them. Nothing is drawn here.
 
-const decoded = halfwise.columns.names;
-
 // Returns the graph of a section's data, with what the data implies: who makes and who reads each
 // tensor, which nodes are next to each other, and what lies in each box.
 function graphModel(data) {
-  const graph = { ...data, names: decoded(data.nodes), tensorNames: decoded(data.tensors),
-    moduleNames: decoded(data.modules) };
+  const graph = { ...data };
   const size = graph.names.length;
   const lists = (length) => Array.from({ length }, () => []);
-  graph.maker = new Array(graph.tensorNames.length).fill(-1);
-  graph.readers = lists(graph.tensorNames.length);
+  graph.maker = new Array(graph.tensors.length).fill(-1);
+  graph.readers = lists(graph.tensors.length);
   graph.gives.forEach((tensors, node) => tensors.forEach((t) => { graph.maker[t] = node; }));
   graph.reads.forEach((tensors, node) => new Set(tensors).forEach((t) => graph.readers[t].push(node)));
   graph.isConstant = new Set(graph.constants);
   graph.owner = new Map(graph.bodies);
-  graph.marks = { kept: new Set(graph.kept), repaired: new Set(graph.repaired),
-    suspected: new Set(graph.suspected), added: new Set(graph.added) };
+  const marked = (...kinds) => new Set([...graph.names.keys()].filter((node) =>
+    (graph.facts[node]?.told ?? []).some(([kind]) => kinds.includes(kind))));
+  graph.marks = { kept: marked("kept"), repaired: marked("repaired"),
+    suspected: marked("suspected", "found"), added: new Set(graph.added) };
   graph.edges = edgesOf(graph);
   graph.around = lists(size);
   graph.edges.forEach(({ from, to }) => {
@@ -26,8 +25,6 @@ function graphModel(data) {
     graph.around[to].push(from);
   });
   graph.around = graph.around.map((nodes) => [...new Set(nodes)]);
-  graph.layers = data.layers.map((layer) =>
-    ({ ...layer, name: layer.name || layer.nodes.map((node) => graph.names[node]).join(" + ") }));
   graph.layersOf = lists(size);
   graph.layers.forEach((layer, i) => layer.nodes.forEach((node) => graph.layersOf[node].push(i)));
   graph.members = lists(graph.boxes.labels.length);
@@ -145,13 +142,13 @@ function matches(graph, typed, most) {
   };
   const found = [];
   graph.names.forEach((name, node) => {
-    const op = graph.ops[graph.op[node]];
+    const op = graph.ops[node];
     const best = Math.min(rank(name), rank(op) + 3);
     if (best < 9) {
       found.push({ node, label: name, what: op, best });
     }
   });
-  graph.tensorNames.forEach((name, tensor) => {
+  graph.tensors.forEach((name, tensor) => {
     const node = graph.maker[tensor] >= 0 ? graph.maker[tensor] : graph.readers[tensor][0];
     const best = rank(name) + 6;
     if (best < 9 && node !== undefined) {
@@ -169,8 +166,8 @@ function short(name, op = "") {
 
 // Returns a tensor's type and shape in words.
 function tensorWords(graph, tensor) {
-  const type = graph.types[graph.type[tensor]];
-  return [graph.shapes[graph.shape[tensor]], type].filter(Boolean).join(" ");
+  const type = graph.types[tensor];
+  return [graph.shape_names[graph.shapes[tensor]], type].filter(Boolean).join(" ");
 }
 
 Object.assign(halfwise, {

@@ -25,12 +25,12 @@ function nodePanel(graph, node, act) {
   const name = graph.names[node];
   const button = (text, onclick) => make("button", { type: "button", onclick }, text);
   return [
-    make("h3", {}, graph.ops[graph.op[node]]),
+    make("h3", {}, graph.ops[node]),
     make("p", { class: "where" }, name),
     make("div", { class: "acts" }, button("Around it", () => act.near(node)),
       button("In the whole graph", () => act.show(node)),
       graph.marks.suspected.has(node) || graph.marks.kept.has(node) ? causeLink(name) : null),
-    facts([...figures(graph, node), ...told(graph, node), ...fused(graph, node)]),
+    facts([...figures(graph, node), ...(graph.facts[node]?.told ?? []), ...fused(graph, node)]),
     ...source(graph, node),
     ...tensors(graph, "Reads", graph.reads[node], (tensor) => (graph.maker[tensor] >= 0 ? [graph.maker[tensor]] : []), act),
     ...tensors(graph, "Gives", graph.gives[node], (tensor) => graph.readers[tensor], act),
@@ -47,29 +47,19 @@ function facts(rows) {
 }
 
 function figures(graph, node) {
-  const sample = graph.samples[graph.worst[node]];
+  const known = graph.facts[node] ?? {};
   const added = graph.marks.added.has(node) ? "not in the original model" : "";
   const body = graph.owner.has(node) ? `in a body of ${graph.names[graph.owner.get(node)]}` : "";
-  const largest = number(graph.largest[node] ?? null);
-  const inherited = number(graph.inherited[node] ?? null);
+  const largest = number(known.absmax);
   return [
-    ["precision", graph.precisions[graph.precision[node]]],
+    ["precision", graph.precision[node]],
     ["in the engine", engineWord(graph.engine[node])],
     ["added", added],
     ["body", body],
-    ["error", number(graph.error[node] ?? null) && `${number(graph.error[node])} relative RMS with ${graph.grown}; ${inherited} in its inputs`],
-    ["largest |x|", largest && `${largest} in FP32${sample ? `, ${sample}` : ""}`],
-    ["not finite", graph.nonfinite[node] ? `${graph.nonfinite[node]} values in FP32` : ""],
+    ["error", number(known.error) && `${number(known.error)} relative RMS with ${graph.grown}; ${number(known.inherited)} in its inputs`],
+    ["largest |x|", largest && `${largest} in FP32${known.sample ? `, ${known.sample}` : ""}`],
+    ["not finite", known.nonfinite ? `${known.nonfinite} values in FP32` : ""],
   ];
-}
-
-function told(graph, node) {
-  const places = graph.words[node] ?? [];
-  const rows = [];
-  for (let i = 0; i < places.length; i += 2) {
-    rows.push([graph.keys[places[i]].replaceAll("-", " "), graph.texts[places[i + 1]]]);
-  }
-  return rows;
 }
 
 function fused(graph, node) {
@@ -82,14 +72,12 @@ function fused(graph, node) {
 }
 
 function source(graph, node) {
-  const at = graph.source[node] ?? null;
+  const at = graph.sources[node];
   if (at === null) {
     return [];
   }
-  const [kind, file, line, name, text] = graph.lines[graph.line[at]];
-  const module = graph.moduleNames[at];
-  const shown = place({ kind, file, line, function: name, text });
-  return [make("h4", {}, "Source"), module ? make("p", { class: "where" }, module) : null, shown];
+  const { module } = graph.origins[at];
+  return [make("h4", {}, "Source"), module ? make("p", { class: "where" }, module) : null, place(graph.origins[at])];
 }
 
 function tensors(graph, title, places, nodesOf, act) {
@@ -100,7 +88,7 @@ function tensors(graph, title, places, nodesOf, act) {
     const nodes = nodesOf(tensor);
     const kind = graph.isConstant.has(tensor) ? "constant" : graph.inputs.includes(tensor) ? "input"
       : graph.outputs.includes(tensor) ? "output" : "";
-    return make("li", {}, make("div", { class: "tensor" }, graph.tensorNames[tensor]),
+    return make("li", {}, make("div", { class: "tensor" }, graph.tensors[tensor]),
       make("div", { class: "tensor" }, [tensorWords(graph, tensor), kind].filter(Boolean).join(", ")),
       nodes.slice(0, FEW).map((node) => nodeButton(graph, node, act)), rest(nodes.length));
   });
@@ -112,7 +100,7 @@ function rest(count) {
 }
 
 function nodeButton(graph, node, act) {
-  return make("button", { type: "button", title: graph.ops[graph.op[node]], onclick: () => act.near(node) }, graph.names[node]);
+  return make("button", { type: "button", title: graph.ops[node], onclick: () => act.near(node) }, graph.names[node]);
 }
 
 function tensorPanel(graph, tensor, act) {
@@ -120,7 +108,7 @@ function tensorPanel(graph, tensor, act) {
   const nodes = isInput ? graph.readers[tensor] : [graph.maker[tensor]];
   return [
     make("h3", {}, isInput ? "Input" : "Output"),
-    make("p", { class: "where" }, graph.tensorNames[tensor]),
+    make("p", { class: "where" }, graph.tensors[tensor]),
     facts([["tensor", tensorWords(graph, tensor)]]),
     make("h4", {}, isInput ? "Read by" : "Made by"),
     make("ul", {}, nodes.slice(0, FEW).map((node) => make("li", {}, nodeButton(graph, node, act))),
@@ -137,7 +125,7 @@ function boxPanel(graph, box, act) {
 }
 
 function summary(graph, nodes, act) {
-  const ops = tally(nodes.map((node) => graph.ops[graph.op[node]])).map(([op, count]) => `${count} ${op}`);
+  const ops = tally(nodes.map((node) => graph.ops[node])).map(([op, count]) => `${count} ${op}`);
   const lists = ["kept", "repaired", "suspected"].map((name) => [name, nodes.filter((node) => graph.marks[name].has(node))]);
   return [
     facts([

@@ -78,8 +78,8 @@ function itemOf(graph, state, key) {
   const place = Number(key.slice(1));
   if (key[0] === "t" || key[0] === "o") {
     const kind = key[0] === "t" ? "input" : "output";
-    const lines = [graph.tensorNames[place], tensorWords(graph, place)];
-    return { key, kind, lines, shares: [], marks: [], title: graph.tensorNames[place] };
+    const lines = [graph.tensors[place], tensorWords(graph, place)];
+    return { key, kind, lines, shares: [], marks: [], title: graph.tensors[place] };
   }
   const nodes = key[0] === "b" ? graph.members[place] : [place];
   const measured = state.measure.of(nodes);
@@ -91,7 +91,7 @@ function itemOf(graph, state, key) {
 }
 
 function nodeWords(graph, node) {
-  const op = graph.ops[graph.op[node]];
+  const op = graph.ops[node];
   const added = graph.marks.added.has(node);
   return {
     kind: added && op === "Cast" ? "cast" : "node",
@@ -107,7 +107,7 @@ function boxWords(graph, box) {
 
 function edgeOf(graph, { from, to, tensors }, isLabelled) {
   const known = [...tensors].filter((tensor) => tensor >= 0);
-  const names = known.slice(0, 5).map((t) => `${graph.tensorNames[t]} ${tensorWords(graph, t)}`);
+  const names = known.slice(0, 5).map((t) => `${graph.tensors[t]} ${tensorWords(graph, t)}`);
   const more = known.length > 5 ? [`and ${known.length - 5} more tensors`] : [];
   const label = !isLabelled ? "" : known.length === 1 ? tensorWords(graph, known[0]) : `${known.length} tensors`;
   return { from, to, label, title: [...names, ...more].join("\n") || "in its body" };

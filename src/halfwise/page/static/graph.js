@@ -113,7 +113,7 @@ section("graph", (root, data) => {
 // Shows what a link names: a node, a tensor or a box.
 function opened(graph, key, near, parts) {
   const node = graph.names.indexOf(key);
-  const tensor = graph.tensorNames.indexOf(key);
+  const tensor = graph.tensors.indexOf(key);
   const reader = graph.maker[tensor] >= 0 ? graph.maker[tensor] : graph.readers[tensor]?.[0];
   const found = node >= 0 ? node : reader;
   parts.say(found === undefined ? `The graph shown has no ${key}: a repair or rewrite may have replaced it.` : "");

@@ -2,7 +2,7 @@
 
 // Tables: sorted by a click on a heading, saved as CSV, cut if long.
 
-const { make, coded, number } = halfwise;
+const { make, coded, link, number } = halfwise;
 // The strings that stand for numbers that JSON lacks.
 const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
 const MOST = 50;
@@ -163,6 +163,9 @@ function adopt(grid) {
   }));
   const rows = [...grid.tBodies[0].rows].map((row) => [...row.cells].map((cell) => (cell.firstElementChild === null
     ? cell.textContent : { text: cell.textContent, node: () => make("span", {}, ...cell.cloneNode(true).childNodes) })));
+  if (columns[0].title === "node") {
+    rows.forEach((row) => { row[0] = { text: shown(row[0]), node: () => link("graph", shown(row[0])) }; });
+  }
   const holder = grid.closest(".scroll");
   const most = Number(grid.dataset.first);
   holder.replaceWith(table(document.createDocumentFragment(), { name: grid.dataset.name, columns, rows, most }));

@@ -24,8 +24,7 @@ def compared(walk: Walk) -> Comparison:
     """Return the record of a walk.
 
     Only an error that leads to an output is a divergence: every tensor from there on is beyond the
-    tolerance, and the error alone changes an output by more than that; an infinity that a Tanh
-    absorbs is not one. Without such an error, the one with the largest effect counts.
+    tolerance; an infinity that a Tanh absorbs is not one. Without such an error, the first counts.
     """
     tolerance = tolerance_of(walk.a, walk.b)
     reading = _Reading(walk, tolerance)
@@ -99,15 +98,7 @@ class _Reading:
     def first(self, nodes: Sequence[NodeComparison]) -> NodeComparison | None:
         """Return the record of the node where the first error is born; None if none is."""
         born = [n for n in nodes if n.status == "born"]
-        candidates = [n for n in born if n.tensor in self.leads] or born
-        if not candidates:
-            return None
-        effects: list[float] = []
-        for node in candidates:
-            effects.append(self.walk.effect(self.walk.found[node.tensor]))
-            if effects[-1] > self.tolerance:
-                break
-        return candidates[effects.index(max(effects))]
+        return next(iter([n for n in born if n.tensor in self.leads] or born), None)
 
     def amplified_before(
         self, nodes: Sequence[NodeComparison], born: NodeComparison | None

@@ -1,9 +1,9 @@
 """Walk a graph and measure each tensor of two sides, a few tensors at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf, sqrt
+from math import sqrt
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -32,7 +32,7 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
 from halfwise.metrics import Excess, Outputs, totals
-from halfwise.metrics.difference import RelativeError, relative_rms
+from halfwise.metrics.difference import RelativeError
 from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus
 
 UNITS: Mapping[Arithmetic, float] = {
@@ -258,14 +258,11 @@ class Born:
         side: Side where it is born.
         sample: Index of the sample.
         error: Its size there.
-        tensors: The side's tensor, and the node's FP32 result on the side's inputs; empty if
-            forgotten.
     """
 
     side: SideName
     sample: int
     error: float
-    tensors: tuple[NDArray[Any], ...]
 
 
 @dataclass
@@ -404,13 +401,13 @@ class Walk:
                 suspects.append((tensor, error))
         wiggled = regions.run(sample, held, UNITS[side.arithmetic]) if suspects else {}
         for tensor, error in suspects:
-            actual, expected, natural = held[tensor.tensor], computed[tensor.tensor], 0.0
+            natural = 0.0
             if tensor.tensor in wiggled:
-                natural = RelativeError().add(expected, wiggled[tensor.tensor], 0)
+                natural = RelativeError().add(computed[tensor.tensor], wiggled[tensor.tensor], 0)
             # Each node of a region rounds anew, and such errors add up like a random walk.
             natural *= WIGGLED * sqrt(len(self.region(tensor, name)))
             if error > natural and (tensor.worst is None or error > tensor.worst.error):
-                self.remember(tensor, Born(name, index, error, (actual, expected)))
+                tensor.worst = Born(name, index, error)
 
     def region(self, tensor: Found, side: SideName) -> tuple[NodeName, ...]:
         """Return the nodes among which an error born on `side` arises.
@@ -440,36 +437,6 @@ class Walk:
 
         start = [name for target in targets for name in read(target)]
         return [name for name in reached(start, behind) if self.found[name].lack is None]
-
-    def effect(self, tensor: Found) -> float:
-        """Return the effect of the error born at `tensor`, alone, on the model's outputs.
-
-        The largest relative RMS difference of an output between FP32 continued from the side's
-        tensor and from the expected one; inf if unknown: another shape, or more errors than are
-        remembered.
-        """
-        born = tensor.worst
-        if born is None or not born.tensors:
-            return inf
-        actual, expected = born.tensors
-        ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
-        if tensor.tensor in ends:
-            return relative_rms(expected, actual)
-        behind = Regions(self.network, ends, [tensor.tensor], runtime=self.runtime)
-        sample = self.samples[born.sample]
-        right = behind.run(sample, {tensor.tensor: expected})
-        wrong = behind.run(sample, {tensor.tensor: actual})
-        if not wrong.keys() >= right.keys():
-            return inf
-        return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
-
-    def remember(self, tensor: Found, born: Born) -> None:
-        """Keep an error's tensors if it is among the first in the graph."""
-        tensor.worst = born
-        held = [f for f in self.found.values() if f.worst is not None and f.worst.tensors]
-        for late in held[TENSORS_AT_ONCE:]:
-            assert late.worst is not None
-            late.worst = replace(late.worst, tensors=())
 
     def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
         """Yield the tensors in order, in parts that fit in memory on the largest sample.

@@ -32,7 +32,7 @@ from halfwise.records import (
     TriedInputs,
     said,
 )
-from halfwise.reporting.steps import clause, frozen_advice, frozen_cause, not_real
+from halfwise.reporting.remarks import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.subject import ALIKE, LONGEST_ROW, Subject
 from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses, transformation
 from halfwise.tools.preprocessing.comparing import compare_arrays

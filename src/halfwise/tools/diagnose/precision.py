@@ -30,8 +30,7 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.guards import explained, worded
-from halfwise.reporting.remarks import reasons
+from halfwise.reporting.remarks import explained, reasons, worded
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import all_low
 from halfwise.tools.diagnose.decided import decided_rung, in_emulation

@@ -21,7 +21,7 @@ from halfwise.options.options import bounded
 from halfwise.progress import Silent, Watcher
 from halfwise.records import InputComparison, Note, PreprocessingReport
 from halfwise.reporting.parts import Lines, Report
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tools.preprocessing.changes import code_of, layout_of
 from halfwise.tools.preprocessing.comparing import compare_arrays

@@ -19,7 +19,6 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
-from halfwise.evidence import WORST
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.next_steps import after_verify
@@ -74,7 +73,7 @@ from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.engine import verify_built, verify_engine
-from halfwise.wording import listed, quoted
+from halfwise.wording import FEW, listed, quoted
 
 
 def remade(
@@ -281,8 +280,8 @@ def observed_worst(
     if run.verdict.passed or len(excesses) != len(case.calibration):
         return None
     watcher.stage("observe")
-    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:WORST]
-    low = LOW_FORMATS[(run.worth and run.worth.low) or "fp16"]
+    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:FEW]
+    low = LOW_FORMATS[run.low or "fp16"]
     roles = roles_of(case.network, low_type(low))
     with frozen_named(case, settings):
         try:

@@ -3,7 +3,7 @@ from halfwise.formats import FP16
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe_network
 from halfwise.records import Guard, NodeName, TensorName
-from halfwise.reporting.guards import message
+from halfwise.reporting.remarks import message
 from tests import models
 from tests.models import Ill
 from tests.unit.casing import prepare

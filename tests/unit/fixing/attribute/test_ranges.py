@@ -10,7 +10,7 @@ from halfwise.formats import BF16, FP16
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe_network
 from halfwise.records import Guard, InnerObservation
-from halfwise.reporting.guards import message
+from halfwise.reporting.remarks import message
 from tests import control
 from tests.unit.fixing.attribute.observing import guards, inner, only
 from tests.unit.graph.sketch import Sketch, f32

@@ -3,7 +3,7 @@ import pytest
 
 from halfwise.formats import BF16, FP16
 from halfwise.records import InnerObservation, NodeName
-from halfwise.reporting.guards import message
+from halfwise.reporting.remarks import message
 from tests.unit.fixing.attribute.observing import Inputs, guards, inner, only
 from tests.unit.graph.sketch import Sketch, f32
 

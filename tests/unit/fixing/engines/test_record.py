@@ -8,7 +8,6 @@ from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.record import (
     DeviceResults,
-    Expected,
     all_of,
     causes,
     results_on,
@@ -61,7 +60,7 @@ def kinds(
     relative: bool = True,
 ) -> dict[str, Cause]:
     """Return the causes by kind; what is not predicted has no limit."""
-    expected = {o.plan: Expected(predicted.get(o.number, 1e9)) for o in outcomes}
+    expected = {o.plan: predicted.get(o.number, 1e9) for o in outcomes}
     shown = causes(outcomes, expected, refused, ORDER, passed=passed, relative=relative)
     return {cause.kind: cause for cause in shown}
 

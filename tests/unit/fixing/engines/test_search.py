@@ -125,9 +125,7 @@ class World:
         builds = SimpleNamespace(settings=SimpleNamespace(tf32=False, optimization_level=None))
         worker = SimpleNamespace(info=SimpleNamespace(tensorrt="8.6.1"))
         is_strong = self.typing == "strong"
-        device = SimpleNamespace(
-            builds=builds, worker=worker, is_strong=is_strong, fp32_anyway=lambda *_: NONE
-        )
+        device = SimpleNamespace(builds=builds, worker=worker, is_strong=is_strong)
         return {"": device}
 
     @property
@@ -235,7 +233,7 @@ def test_plain_low_precision_that_is_enough_is_taken_in_place_of_the_plan():
     world = World(always(NONE))
     search = run(world, names(1, 2))
     assert (keep(search), search.is_minimal) == (NONE, True)
-    assert world.attempted == {names(1, 2): 1, NONE: 3}
+    assert world.attempted == {NONE: 3}
 
 
 def test_what_passes_by_luck_in_one_build_of_three_is_not_taken():
@@ -266,7 +264,7 @@ def test_a_failing_plan_gets_halves_of_the_low_nodes_until_one_passes():
     search = run(world, names(0))
     assert (keep(search), search.is_minimal) == (names(0, 6), True)
     halves = [f"whether {n} more nodes in FP32 mend it" for n in (4, 3)]
-    assert world.steps[:4] == [START, PLAIN, *halves]
+    assert world.steps[:4] == [PLAIN, START, *halves]
 
 
 def test_what_guards_suspect_comes_first():
@@ -333,60 +331,26 @@ def test_after_samples_have_joined_the_search_goes_on_from_what_passes():
     assert (keep(search), search.is_minimal) == (names(0, 1), True)
 
 
-@dataclass
-class Foretold:
-    """Emulation by rule; each prediction is an error, 1 being the limit."""
-
-    fused: Callable[[Nodes], float]
-    stored: Callable[[Nodes], float]
-
-    def is_enough(self, types: Plan, fp32: Nodes) -> bool:
-        return self.fused(types.kept | fp32) <= 1
-
-    def is_beyond(self, types: Plan, fp32: Nodes) -> bool:
-        return min(self.fused(types.kept | fp32), self.stored(types.kept)) > 2
-
-
-def needs(needed: Nodes) -> Callable[[Nodes], float]:
-    return lambda keep: 0.5 if needed <= keep else 20.0
-
-
-def test_what_emulation_rules_out_is_not_built():
+def test_what_the_emulation_needs_is_not_built_without():
     needed = names(*range(8))
     world = World(always(needed))
-    search = run(world, needed, prediction=Foretold(needs(needed), needs(needed)))
+    search = run(world, needed, needed=needed)
     assert world.attempted == {needed: 3, NONE: 1}
     assert (keep(search), search.is_minimal, search.predicted) == (needed, True, needed)
 
 
-def test_where_fusion_needs_nothing_plain_is_built_first_and_is_enough():
-    world = World(always(NONE))
-    search = run(world, names(1), prediction=Foretold(needs(NONE), needs(names(1))))
-    assert world.attempted == {NONE: 3}
-    assert (keep(search), search.is_minimal, search.predicted) == (NONE, True, NONE)
+def test_what_is_added_to_it_is_made_smaller():
+    world = World(always(names(0, 1, 5)), suspected=names(4, 5), budget=20)
+    search = run(world, names(0, 1), needed=names(0, 1))
+    assert (keep(search), search.is_minimal) == (names(0, 1, 5), True)
+    assert search.predicted == names(0, 1)
 
 
-def test_where_fusion_is_wrong_about_nothing_the_plan_is_built_after_all():
-    world = World(always(names(1)))
-    search = run(world, names(1), prediction=Foretold(needs(NONE), needs(names(1))))
-    assert world.attempted == {NONE: 1, names(1): 3}
-    assert (keep(search), search.is_minimal) == (names(1), True)
-
-
-def test_what_is_enough_with_fusion_is_built_at_once():
-    every = frozenset(ORDER)
-    world = World(always(names(2, 5)))
-    search = run(world, every, prediction=Foretold(needs(names(2, 5)), needs(every)))
-    assert world.attempted == {every: 1, NONE: 1, names(2, 5): 3}
-    assert (keep(search), search.is_minimal) == (names(2, 5), True)
-    assert search.predicted == names(2, 5)
-
-
-@given(needed=sets, more=sets, fused=sets, stored=sets, budget=st.integers(1, 12))
-def test_whatever_is_foretold_only_what_passed_is_taken(needed, more, fused, stored, budget):
+@given(needed=sets, more=sets, emulated=sets, budget=st.integers(1, 12))
+def test_whatever_the_emulation_needs_only_what_passed_is_taken(needed, more, emulated, budget):
     start = needed | more
     world = World(always(needed), budget=budget)
-    search = run(world, start, prediction=Foretold(needs(fused), needs(stored)))
+    search = run(world, start, needed=emulated & start)
     assert needed <= keep(search) <= start
     assert search.predicted <= keep(search)
 
@@ -394,7 +358,7 @@ def test_whatever_is_foretold_only_what_passed_is_taken(needed, more, fused, sto
 def test_after_ctrl_c_nothing_is_built():
     world = World(always(names(0)), most=2)
     search = run(world, names(0, 1))
-    assert world.steps == [START, PLAIN]
+    assert world.steps == [PLAIN, START]
     assert keep(search) == names(0, 1)
     assert [spared.kind for spared in search.spared] == ["interrupted"]
     untouched = World(always(NONE), most=0)
@@ -405,7 +369,7 @@ def test_after_ctrl_c_nothing_is_built():
 def test_no_plan_is_looked_for_that_gains_no_speed():
     world = World(always(names(0)), speed=lambda kept: 1.0 + len(kept))
     search = run(world, names(0, 1), full=(2, 0.5))
-    assert world.steps == [START, PLAIN, "plain low precision with TF32"]
+    assert world.steps == [PLAIN, START, "plain low precision with TF32"]
     assert [spared.kind for spared in search.spared] == ["slower"]
     strong = World(always(names(0)), speed=lambda kept: 1.0 + len(kept), typing="strong")
     assert not [*run(strong, names(0, 1), full=(2, 0.5)).spared]

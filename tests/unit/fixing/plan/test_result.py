@@ -16,7 +16,7 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName, Remark
-from halfwise.reporting.guards import explained
+from halfwise.reporting.remarks import explained
 from tests import control, models
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,7 +179,9 @@ def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
 BY_NAME = {make.__name__: make for make in models.CLASSES}
 
 
-@pytest.mark.parametrize("name", ["layer_norm", "l2_norm_sums", "query_key", "magnitudes", "zeros"])
+@pytest.mark.parametrize(
+    "name", ["layer_norm", "l2_norm_sums", "sum_then_divide", "magnitudes", "zeros"]
+)
 def test_a_scaled_network_shows_what_the_original_does_times_powers_of_two(name) -> None:
     network = network_from_proto((ill := BY_NAME[name]()).proto)
     few, roles = Samples(("0", "1"), ill.sample), roles_of(network)
@@ -207,9 +210,23 @@ def test_what_another_rule_changes_has_to_be_observed() -> None:
     assert scaled(evidence.observations, network, network, [repair], evidence.roles, FP16) is None
 
 
-def test_what_a_logarithm_makes_a_sum_has_to_be_observed() -> None:
-    evidence = functions.evidence(BY_NAME["logarithm"]())
+@pytest.mark.parametrize("name", ["logarithm", "query_key"])
+def test_what_needs_another_node_than_muls_has_to_be_observed(name: str) -> None:
+    evidence = functions.evidence(BY_NAME[name]())
     repairs = tuple(Scale().propose(evidence))
     made, before = repaired(evidence.network, repairs), evidence.observations
     assert repairs
     assert scaled(before, evidence.network, made, repairs, roles_of(made), FP16) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"), [("exponential", {"exp", "scale"}), ("inner_squares", {"norm"})]
+)
+def test_what_a_node_in_fp32_would_do_as_well_is_repaired_only_if_none_is(name, changed) -> None:
+    network = network_from_proto((ill := BY_NAME[name]()).proto)
+    few, roles = Samples(("0", "1"), ill.sample), roles_of(network)
+    seen, _ = observe_network(network, few, FP16, roles=roles)
+    evidence = Evidence(network, roles, seen, FP16, headroom=2.0, accumulate="fp16")
+    assert not [*Scale().propose(evidence)]
+    (repair,) = Scale().propose(replace(evidence, keeps=False))
+    assert changed <= set(repair.nodes)

@@ -1,51 +1,39 @@
-from typing import Any
-
-from halfwise.page.data import script_json
-from halfwise.page.engines import engine
+from halfwise.page.sections import engine
 from halfwise.records import GivenEngine
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.engine_runs import build, engines, latency, proof
 from tests.unit.reporting.runs import verdict
 
 
-def data(**changed: Any) -> Any:
+def titles(**changed) -> list[str]:
     section = engine(stored(**changed))
     assert section is not None
-    script_json(section.data)
-    return section.data
+    return [part.title for part in section.facts]
 
 
-def test_every_device_has_its_engines_and_the_delivered_one_is_marked() -> None:
-    found = engines(emulated=verdict())
-    one, other = data(engines=found, further=(engines(delivered=None, results=()),))["devices"]
-    assert one["about"] == "TensorRT 8.6.0 on NVIDIA H200"
-    names = [each["engine"] for each in one["engines"]]
-    assert (names[-1], one["delivered"]) == ("mixed", 3)
-    error = next(iter(verdict().outputs.values()))
-    (row,) = one["outputs"]
-    assert row[1:] == [error.max_abs, error.max_abs, error.snr_db, error.snr_db]
-    assert (other["engines"], other["delivered"], other["outputs"]) == ([], None, [])
+def test_the_engines_of_a_device_and_the_layers_of_the_delivered_one_are_told() -> None:
+    found = titles(engines=engines(emulated=verdict()))
+    assert any(title.startswith("Errors and speed of the engines") for title in found)
+    assert any(title == "Precision" for title in found)
+    one, other = engines(), engines(delivered=None, results=())
+    assert "One plan on each device, on held-out samples" in titles(engines=one, further=(other,))
 
 
-def test_the_users_own_engine_has_its_layers_and_its_log() -> None:
+def test_the_users_own_engine_has_its_layers() -> None:
     made = engines()
-    file = made.delivered
-    assert file is not None
+    assert made.delivered is not None
     given = GivenEngine(
         worker=made.worker,
-        engine=file,
+        engine=made.delivered,
         profiles=(),
         shapes=(),
         latency=latency(1.0),
-        build=build(1, "given", log=("warning: Something that nobody knows.",)),
+        build=build(1, "given"),
         proof=proof(),
     )
-    (one,) = data(given_engine=given)["devices"]
-    assert [each["engine"] for each in one["engines"]] == ["your engine"]
-    assert one["log"]["rows"][0][0] == "warning"
+    assert any(title == "Precision" for title in titles(given_engine=given))
     bare = given.model_copy(update={"build": None, "proof": None})
-    (one,) = data(given_engine=bare)["devices"]
-    assert (one["engines"], one["log"]["rows"]) == ([], [])
+    assert titles(given_engine=bare) == ["Engine", "Speed"]
 
 
 def test_a_run_without_engines_has_no_such_section() -> None:

@@ -13,7 +13,6 @@ from halfwise.records import (
     Source,
 )
 from tests.unit.page.graphs import sketched, stacked
-from tests.unit.page.test_columns import decoded
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.engine_runs import engines, proof, result
 from tests.unit.reporting.runs import guard, kept, observation, observations, plan
@@ -36,14 +35,12 @@ def test_a_run_without_its_graph_has_no_section() -> None:
 
 def test_nodes_tensors_and_boxes_are_told() -> None:
     data = section_data(RunEvidence(graph=SHOWN))
-    assert decoded(data["nodes"]) == [name for name, _, _ in LINES]
-    assert decoded(data["tensors"]) == list(SHOWN.tensors)
-    assert [data["ops"][op] for op in data["op"]] == [op for _, op, _ in LINES]
-    assert [data["tensors"] and data["shapes"][s] for s in data["shape"]] == [
-        SHOWN.shape_names[shape] for shape in SHOWN.shapes
-    ]
+    assert data["names"] == [name for name, _, _ in LINES]
+    assert data["tensors"] == list(SHOWN.tensors)
+    assert data["ops"] == [op for _, op, _ in LINES]
+    assert (data["shapes"], data["shape_names"]) == ([*SHOWN.shapes], [*SHOWN.shape_names])
     assert data["boxes"] == {"labels": ["blocks.0", "blocks.1"], "parents": [-1, -1]}
-    assert {data["precisions"][p] for p in data["precision"]} == {"FP32"}
+    assert set(data["precision"]) == {"FP32"}
 
 
 def test_what_is_known_of_nodes_stands_at_their_places() -> None:
@@ -52,21 +49,13 @@ def test_what_is_known_of_nodes_stands_at_their_places() -> None:
         RunEvidence(graph=SHOWN),
         plan=found,
         guards=(guard(ACT),),
-        growth=(Growth(node=ACT, depth=2, error=float("inf"), inherited=0.5),),
+        growth=(Growth(node=ACT, error=float("inf"), inherited=0.5),),
     )
-    names = decoded(data["nodes"])
-    up, act = names.index(UP), names.index(ACT)
-    assert (data["kept"], data["suspected"], data["repaired"]) == ([up], [act], [])
-    places = data["words"][str(up)]
-    told = {
-        data["keys"][k]: data["texts"][t] for k, t in zip(places[::2], places[1::2], strict=True)
-    }
-    assert (told["kept"], told["reason"]) == ("FP32", "Why.")
-    assert (data["error"][act], data["inherited"][act], data["error"][up]) == (
-        "Infinity",
-        0.5,
-        None,
-    )
+    up, act = (data["facts"][str(data["names"].index(name))] for name in (UP, ACT))
+    assert up == {"told": [["kept", "FP32"], ["reason", "Why."]]}
+    assert [kind for kind, _ in act["told"]] == ["suspected"]
+    assert (act["error"], act["inherited"]) == ("Infinity", 0.5)
+    assert len(data["facts"]) == 2
 
 
 def test_largest_values_and_samples() -> None:
@@ -74,7 +63,8 @@ def test_largest_values_and_samples() -> None:
     section = graph(replace(stored(), evidence=RunEvidence(graph=SHOWN), observations=seen))
     assert section is not None
     data = json.loads(script_json(section.data))
-    assert data["largest"][decoded(data["nodes"]).index(UP)] == 7e4
+    (facts,) = data["facts"].values()
+    assert (facts["absmax"], facts["sample"]) == (7e4, seen.samples[1])
     assert data["low"]["max"] == 65504
 
 
@@ -95,10 +85,10 @@ def test_layers_of_the_engine_name_nodes_of_the_graph() -> None:
     data = section_data(
         RunEvidence(graph=SHOWN), engines=engines(results=(result("FP16", 4, 1.0), row))
     )
-    names = decoded(data["nodes"])
-    assert [told["name"] for told in data["layers"]] == ["a+b", ""]
-    assert data["layers"][0]["nodes"] == [names.index(UP), names.index(ACT)]
-    assert data["engine"][names.index(UP)] == "fp16"
+    up, act = (data["names"].index(name) for name in (UP, ACT))
+    assert [told["name"] for told in data["layers"]] == ["a+b", f"{UP} + {ACT}"]
+    assert data["layers"][0]["nodes"] == [up, act]
+    assert data["engine"] == {str(up): "fp16"}
 
 
 def test_each_node_leads_to_its_line() -> None:
@@ -107,6 +97,6 @@ def test_each_node_leads_to_its_line() -> None:
     places = (0, 1, *[None] * (len(LINES) - 2))
     shown = SHOWN.model_copy(update={"sources": places})
     data = section_data(RunEvidence(graph=shown, sources=sources))
-    assert data["source"][:3] == [0, 1, None]
-    assert decoded(data["modules"]) == ["blocks.0", "blocks.1"]
-    assert [data["lines"][i] for i in data["line"]] == [["M", "m.py", 7, "f", "x @ w"], [""]]
+    assert data["sources"][:3] == [0, 1, None]
+    assert [each["module"] for each in data["origins"]] == ["blocks.0", "blocks.1"]
+    assert (data["origins"][0]["file"], data["origins"][0]["line"]) == ("m.py", 7)

@@ -63,22 +63,6 @@ def test_small_tensors_take_one_run():
     assert parts == [(len(walk.line), len(walk.line))]
 
 
-def test_the_effect_of_an_error_alone():
-    walk = walked(side(network(b=1.01, y=1.5).model))
-    alone = walk.effect(walk.found[TensorName("b_out")])
-    assert 1e-4 < alone < 0.1
-    assert walk.effect(walk.found[TensorName("y_out")]) == pytest.approx(0.5, rel=1e-3)
-    assert walk.effect(walk.found[TensorName("a_out")]) == np.inf
-
-
-def test_no_more_errors_are_remembered_than_memory_allows(monkeypatch):
-    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", 1)
-    walk = walked(side(network(b=1.01, y=1.5).model))
-    assert walk.effect(walk.found[TensorName("b_out")]) < np.inf
-    assert walk.effect(walk.found[TensorName("y_out")]) == np.inf
-    assert walk.found[TensorName("y_out")].worst.tensors == ()
-
-
 def test_what_no_input_reaches_and_what_one_side_lacks():
     sketch = Sketch()
     x = sketch.input("x", [4, 16])

@@ -6,7 +6,7 @@ import pytest
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.kernels import fp32_engine
 from halfwise.tools.diagnose.precision import precision, tf32
 from tests.unit.graph.sketch import Sketch, f32

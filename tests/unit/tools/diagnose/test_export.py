@@ -5,7 +5,7 @@ from halfwise.case import Samples
 from halfwise.emulation.double import DoubleSession
 from halfwise.errors import RunFailed
 from halfwise.records import TensorName
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.harness import harness
 from tests.unit.graph.sketch import Sketch, f32

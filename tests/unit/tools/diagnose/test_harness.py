@@ -8,7 +8,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
 from halfwise.records import MadeUp, Note
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.harness import (
     CODE_FILE,
     PIPELINES_CODE,

@@ -8,7 +8,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.export import exported, healthy
 from tests.faults.tensorrt import never_parsed
 from tests.unit.graph.sketch import Sketch

@@ -16,7 +16,7 @@ from halfwise.interruption import offered
 from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Silent
 from halfwise.records import BuildConfig, BuildOutcome, NodeName
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools.diagnose import kernels
 from halfwise.tools.diagnose.kernels import cut, decibels, fp32_engine, line, low_engine, symptom_of

@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import Criterion
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.subject import order, signs_of, skipped
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.records import Criterion
-from halfwise.reporting.steps import steps_told
+from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.precision import tf32
 from tests.fake_tensorrt.faults import Fault
 

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from halfwise import api
 from halfwise.graph.loading import network_from_proto
-from halfwise.reporting.steps import clause
+from halfwise.reporting.remarks import clause
 from halfwise.tools.verify.command import demand_valid
 from tests.models import signals
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last

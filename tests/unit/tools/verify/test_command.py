@@ -11,8 +11,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import TensorName
-from halfwise.reporting.remarks import reasons
-from halfwise.reporting.steps import note_text
+from halfwise.reporting.remarks import note_text, reasons
 from halfwise.store import read_observations
 from halfwise.tools.verify.command import shared_outputs, understand_verify
 from tests import models
