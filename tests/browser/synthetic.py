@@ -148,7 +148,7 @@ class Drawn:
             growth=self.growth(),
             curve=self.curve(),
             engines=made,
-            search=search(budget=400.0, spent=312.0, r2=0.93),
+            search=search(budget=400.0, spent=312.0),
             baseline=verdict(passed=False, outputs={"logits": bad}),
             verdict=verdict(level="engine"),
             worth=Worth(cost=1.12, fp32=1.94, measured=1.05, measured_fp32=3.9),
