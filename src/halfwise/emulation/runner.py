@@ -207,13 +207,12 @@ def seen_shapes(
     sample: Sample,
     *,
     runtime: Runtime = CPU,
-    stand_in: ir.Model | None = None,
     known: Mapping[TensorName, tuple[int, ...]] = MappingProxyType({}),
 ) -> Shapes:
     """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
 
-    Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`. `stand_in` runs
-    in the network's place, if any shape is not `known`.
+    Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`. Those `known`
+    are not seen again.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
@@ -221,7 +220,7 @@ def seen_shapes(
     of_inputs = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
     names = [name for name in observable(network.model) if name not in of_inputs]
     unknown = [name for name in names if name not in known]
-    seen = shapes_of(stand_in or network.model, unknown, sample, runtime)
+    seen = shapes_of(network.model, unknown, sample, runtime)
     return of_inputs | {name: known[name] for name in names if name in known} | seen
 
 
@@ -282,6 +281,7 @@ def inspect_samples(
     tensors: Sequence[TensorName],
     samples: Samples,
     *,
+    exact: bool = False,
     runtime: Runtime = CPU,
 ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
     """Return the outputs of each sample, and the non-finite values per tensor.
@@ -290,6 +290,7 @@ def inspect_samples(
         model: A model whose chosen tensors are FP32: a reference, or an emulation.
         tensors: Tensors of the main graph.
         samples: The samples to run it on; if there are none, nothing is loaded.
+        exact: Whether some are probably not finite; see `ExtremaProbe`.
         runtime: Where to run.
 
     Returns:
@@ -300,7 +301,7 @@ def inspect_samples(
     nonfinite: dict[TensorName, Nonfinite] = {}
     if not samples:
         return outputs, nonfinite
-    probe = ExtremaProbe(model, tensors, magnitudes=False, runtime=runtime)
+    probe = ExtremaProbe(model, tensors, magnitudes=False, exact=exact, runtime=runtime)
     for index, sample in enumerate(samples):
         try:
             results, extrema = probe.run(sample)

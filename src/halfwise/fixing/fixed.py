@@ -419,5 +419,4 @@ def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:
         refused=bench.refused,
         exhausted=result.exhausted,
         remarks=result.steps,
-        r2=result.r2,
     )

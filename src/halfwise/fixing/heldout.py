@@ -84,13 +84,17 @@ class HeldOut:
         """Demand of plans that their files pass on further samples of the search."""
         self.demanding += tuple(samples)
 
-    def may_join(self, judged: Judged) -> bool:
-        """Return whether samples fail and others would be left to judge.
+    def fails(self, judged: Judged) -> bool:
+        """Return whether unseen samples fail that another plan may mend.
 
-        No plan mends a verdict that fails only because the samples show too little.
+        None mends a verdict that fails only because the samples show too little.
         """
         shown = {failure.kind for failure in judged.verdict.failures} - UNSHOWN
-        return len(shown) > 0 and len(judged.failing) > 0 and len(self.rest) >= 2
+        return self.unseen and len(shown) > 0 and len(judged.failing) > 0
+
+    def may_join(self, judged: Judged) -> bool:
+        """Return whether samples fail and others would be left to judge."""
+        return self.fails(judged) and len(self.rest) >= 2
 
     def join(self, judged: Judged, space: Space, where: str = "") -> tuple[Samples, list[Outputs]]:
         """Move failing samples to the search, at most a quarter; return them, maybe none.

@@ -275,6 +275,7 @@ class _Fix:
         found = self._sound(self._searched(found))
         while self._may_go_on(found, judged := self._judged(found, plan := self._settled(found))):
             found = self._sound(self._joined(found, judged))
+        found, plan, judged = self._passing(found, plan, judged)
         verdict = judged.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
@@ -365,6 +366,29 @@ class _Fix:
         """
         goes_on = found.result.passed and found.space.searches and found.late < MOST_FAILURES
         return goes_on and self.heldout.may_join(judged)
+
+    def _passing(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged]:
+        """Return the cheapest plan that passes on unseen samples too; else this one.
+
+        For a plan that fails on samples that are too few to join the search: what passed in it, and
+        its seeds, may pass there.
+        """
+        space, result = found.space, found.result
+        too_few = self.heldout.fails(judged) and not self.heldout.may_join(judged)
+        if not (too_few and result.passed and space.searches):
+            return found, plan, judged
+        passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
+        others = passed.union(space.seeds) - {result.kept, space.choices}
+        for kept in sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept))):
+            if not space.evaluate(kept).passed:
+                continue
+            other = replace(found, result=replace(result, kept=kept, minimal=False))
+            larger = self._settled(other)
+            if Depths(space, self.heldout).inside(larger).guards:
+                continue
+            if (again := self._judged(other, larger)).verdict.passed:
+                return other, larger, again
+        return found, plan, judged
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result

@@ -22,7 +22,6 @@ from halfwise.records import (
     Engines,
     NodeName,
     Plan,
-    Point,
     Profile,
     Search,
     Step,
@@ -252,8 +251,7 @@ def next_steps(
         late = verdict.required_worth >= 1 and bool(fixed.plan.keep)
         steps = (*lower, *cheap, *(_unfinished(fixed.search) if late else ()))
     elif not verdict.passed:
-        other = choosing(fixed.curve, out) if _is_off(verdict) and not devices else ()
-        steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
+        steps = (*lower, *_after_failure(verdict, case, fixed, devices))
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:
@@ -452,30 +450,3 @@ def _trtexec(
 def _sayable(profiles: Sequence[Profile]) -> bool:
     """Return whether trtexec accepts the names of all inputs."""
     return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
-
-
-def choosing(curve: Curve, out: Path | None) -> tuple[Step, ...]:
-    """Return the command that takes the cheapest other plan that passes on held-out samples too.
-
-    Args:
-        curve: The plans of a run whose own plan fails.
-        out: The run folder; None if nothing was written.
-    """
-    others = (p for place, p in enumerate(curve.points) if place != curve.plan and _passes(p))
-    point = min(others, key=lambda point: point.price, default=None)
-    if point is None or out is None:
-        return ()
-    chosen = out.with_name(f"{out.name}.chosen")
-    most = ("--kept", str(point.count), "-o", argument(chosen))
-    numbers = {"kept": point.count, "int8": int(curve.rung == "int8")}
-    cost = {} if point.cost is None else {"cost": point.cost}
-    words = ("halfwise", "choose", argument(out), *most)
-    return (Step(kind="choose", numbers={**numbers, **cost}, command=words),)
-
-
-def _passes(point: Point) -> bool:
-    """Return whether a plan is known to pass on the samples of the search and on held-out ones."""
-    known = point.heldout is not None and not (point.is_bound or point.nonfinite)
-    errors = max(point.error, point.heldout or 0.0)
-    scored = all(score.passed for score in point.scores)
-    return known and errors <= 1 and scored and not point.infinite_inside

@@ -13,24 +13,19 @@ import onnx_ir as ir
 from halfwise import memory
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import runtime_version
-from halfwise.emulation.runner import seen_shapes
-from halfwise.emulation.typed import TF32_MARK, emulate_typed
+from halfwise.emulation.typed import TF32_MARK
 from halfwise.errors import CaseError
-from halfwise.fixing.cost import QUANTISING, cost_model
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
-from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.space import Space
-from halfwise.graph.casts import FORMATS, low_type
+from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import low_nodes, raise_opset, upcast
-from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.movement import carried
-from halfwise.graph.quantised import quantised_nodes, quantising
-from halfwise.graph.roles import Role, Roles, bodies, float_io, roles_of
+from halfwise.graph.model import Network, opset_of
+from halfwise.graph.quantised import quantising
 from halfwise.graph.weights import (
     LOW_TYPES,
-    is_large,
     without_weights,
 )
 from halfwise.judging.judge import with_bound
@@ -346,69 +341,35 @@ def worth_of(space: Space, plan: Plan, engines: Engines | None = None) -> Worth 
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
-    """Return a candidate's worth by its own graph; None if none of its nodes is low or INT8.
+    """Return a candidate's worth: that of the plan that its types are.
 
-    Also None for another model, for integer operators, whose kernel rates are unknown, and for a
-    large one with bodies, whose shapes would need its weights widened. Data movement counts as in a
-    plan that keeps the same compute nodes.
+    None if none of its nodes is low, if it is quantised or another model, and as for `worth_of`.
 
     Args:
         case: The case.
-        settings: Where to run, and the low format if the file has none.
+        settings: Where to run.
         candidate: In the types of its file; its inputs may be low.
     """
-    large = is_large(candidate.model, settings.large_from)
-    few = without_weights(candidate.model) if large else candidate.model
-    wide, stored = upcast(replace(candidate, model=few))
+    stored = upcast(replace(candidate, model=without_weights(candidate.model)))[1]
     low = next((t for t, name in LOW_TYPES.items() if name in stored.formats), None)
-    low = low or low_type(settings.fmt)
-    low_io = float_io(case.network).intersection(n for n, t in stored.io.items() if t == low)
+    if low is None or quantising(candidate):
+        return None
+    opset = opset_of(candidate.model)
     try:
-        network = case.network
-        network = raise_opset(network, wide.opset) if wide.opset > network.opset else network
-        roles = roles_of(network, low)
-        if not (integers := quantising(candidate)):
-            starting_plan(network, roles, candidate)
+        network = raise_opset(case.network, opset) if opset > case.network.opset else case.network
+        settings = replace(settings, fmt=FORMATS[low], io="fp32")
+        variant = Variant(replace(case, network=network, stored=stored), settings)
+        start = starting_plan(network, variant.roles, candidate)
     except CaseError:
         return None
-    unseen = large and any(map(bodies, candidate.nodes()))
-    if unseen or any(not is_standard(n, *QUANTISING) for n in integers):
+    tf32 = any(TF32_MARK in node.metadata_props for node in candidate.nodes())
+    bf16 = low_nodes(candidate, (ir.DataType.BFLOAT16,)) & variant.computing
+    bf16 = frozenset() if low == ir.DataType.BFLOAT16 else bf16
+    plan = Plan(variant, start.kept | bf16, bf16, tf32)
+    cost, prices = variant.cost(plan), variant.prices
+    if cost is None or prices is None:
         return None
-    own_roles, low_ones = _roles(wide, low), low_nodes(candidate, (low,))
-    if not (integers or low_ones):
-        return None
-    sample, runtime = case.calibration[0], settings.runtime
-    shapes = lambda: seen_shapes(network, sample, runtime=runtime)  # noqa: E731
-    base = cost_model(replace(case, network=network), settings, roles, low_io, shapes)
-    runs = emulate_typed(candidate.model, large_from=settings.large_from) if large else None
-    shapes = lambda: seen_shapes(wide, sample, runtime=runtime, stand_in=runs)  # noqa: E731
-    costs = cost_model(replace(case, network=wide), settings, own_roles, low_io, shapes)
-    if base is None or costs is None:
-        return None
-    kept = own_roles.computing - low_ones - quantised_nodes(wide).keys()
-    cost = costs.cost(
-        kept | carried(wide, own_roles, kept, low_io=low_io),
-        kept & low_nodes(candidate, (ir.DataType.BFLOAT16,)),
-        tf32=any(TF32_MARK in node.metadata_props for node in candidate.nodes()),
-    )
-    least = base.cost(carried(network, roles, frozenset(), low_io=low_io))
-    fp32 = base.cost(frozenset(roles))
-    if least == 0:
-        return None
-    format_ = FORMATS[low].low
-    return Worth(cost=cost / least, fp32=fp32 / least, low=format_)
-
-
-def _roles(network: Network, low: ir.DataType) -> Roles:
-    """Return the roles of a model; what is INT8 makes no neighbour FP32, as in its plan."""
-    roles = roles_of(network, low)
-    integers = {*quantised_nodes(network), *map(node_name, quantising(network))}
-    changed = dict(roles)
-    for node in (node for node in network.nodes() if node_name(node) in integers):
-        role = roles[node_name(node)]
-        inputs = role.inputs or (True,) * len(node.inputs)  # a Q takes what a Flatten gives it
-        changed[node_name(node)] = replace(role, role=Role.COMPUTE, inputs=inputs)
-    return Roles(changed)
+    return Worth(cost=cost, fp32=prices.fp32, low=FORMATS[low].low)
 
 
 def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:

@@ -218,7 +218,6 @@ def judge(
     reference_nonfinite: frozenset[TensorName] = frozenset(),
     accumulate: str = "fp32",
     unseen: bool = True,
-    inspected: int | None = None,
     runtime: Runtime = CPU,
 ) -> Judged:
     """Return the verdict on the typed emulation of `candidate` on every sample.
@@ -232,13 +231,11 @@ def judge(
         reference_nonfinite: Tensors that are non-finite in the reference too.
         accumulate: Format of running sums inside low ops.
         unseen: Whether no search has used these samples; otherwise the verdict fails.
-        inspected: Number of samples searched for non-finite values inside the model, which costs up
-            to three times a plain run; None for all.
         runtime: Where to run.
     """
     return judge_emulated(
         candidate,
-        emulate(candidate, samples, accumulate=accumulate, inspected=inspected, runtime=runtime),
+        emulate(candidate, samples, accumulate=accumulate, runtime=runtime),
         samples,
         references,
         criterion,

@@ -136,7 +136,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     libraries = tuple(Path(path) for path in values.get("ort_library", ()))
     sm = values.get("sm", default("sm"))
     targets = runners_of(values.get("target", ()), sm, libraries)
-    if lowest_sums_of(targets) == "fp16":
+    # Runtimes that ignore FP32 nodes have no FP32 sums.
+    if lowest_sums_of(targets) == "fp16" or "only" in values:
         values = {"accumulate": "fp16", **values}
     rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
     paths = {name: Path(values[name]) for name in _LABELS if name in values}

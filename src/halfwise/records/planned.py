@@ -318,8 +318,6 @@ class Search(Record):
         refused: Why ONNX Runtime failed on a run of the plan's own network, emulated, the first
             time; empty if it never did.
         ended_by: What ended stages; unless it was the work limit alone, another run may differ.
-        r2: R² of predicted errors of plans, on a log scale, over tried plans outside the fit; below
-            0.8, predictions chose none. None if nothing was predicted.
         seen: First 16 digits of the SHA-256 of each sample that was used by this search, or by an
             earlier one that the plan comes from.
     """
@@ -337,7 +335,6 @@ class Search(Record):
     ended_by: tuple[BudgetEnd, ...] = ()
     late: int = 0
     refused: str = ""
-    r2: float | None = None
     seen: tuple[str, ...] = ()
 
 

@@ -306,7 +306,6 @@ StepKind = Literal[
     "export",
     "use-fp32",
     "lint",
-    "choose",
     "choose-cost",
     "unfused",
     "fix",

@@ -186,6 +186,27 @@ def test_a_single_heldout_sample_that_fails_fails_the_verdict():
     assert fixed.search.joined == ()
 
 
+def test_a_plan_that_passes_on_a_single_heldout_sample_is_taken_in_place_of_one_that_fails():
+    s = Sketch()
+    x = s.input("x", [2, 16])
+    large = s.op("Sqrt", s.op("Mul", x, x, name="square"), name="root")
+    small = s.op("Mul", x, 0.15, name="smaller")
+    near = s.op("Sqrt", s.op("Mul", small, small, name="near_square"), name="near_root")
+    y = s.op("Add", large, near, name="add")
+
+    def signals(peak: float, count: int) -> np.ndarray:
+        return models.signals(2, 16, seed=3, peak=peak, count=count)
+
+    ill, beyond = (models.Ill(s.proto(y), {"x": signals(p, 4)}) for p in (1000, 3000))
+    wide = found(beyond, no_repair=True)
+    assert kept(found(ill, no_repair=True)) == {"square", "root"} < kept(wide)
+    start = replace(wide.space.variant.case.network, model=wide.rewritten.model)
+    fixed = found(ill, start=start, heldout={"x": signals(3000, 1)}, no_repair=True)
+    assert fixed.verdict.passed
+    assert fixed.search.joined == ()
+    assert kept(fixed) == kept(wide)
+
+
 def test_what_no_plan_can_pass_ends_without_joining():
     fixed = found(models.layer_norm(), lower=["square"])
     assert not fixed.verdict.passed

@@ -13,7 +13,6 @@ from halfwise.fixing.next_steps import (
     after_verify,
     building,
     cheaper,
-    choosing,
     delivered_next,
     diagnose_step,
     fix_step,
@@ -32,7 +31,7 @@ from tests.unit.fixing.running import changed
 from tests.unit.fixing.running import found as outcome
 from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import engines
-from tests.unit.reporting.runs import kept, output_error, verdict
+from tests.unit.reporting.runs import kept, verdict
 from tests.unit.reporting.test_verdict import BATCH
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -292,32 +291,6 @@ def test_a_model_in_a_file_has_a_command_for_eight(fixed, tmp_path):
     assert len(building(filed, bf16, (), tmp_path / "run")) == 1
 
 
-def test_a_plan_that_passes_on_held_out_samples_too_is_named():
-    lower, fails = point("1", 1.2, 0.9, heldout=1.4), point("1-2", 1.4, 0.5, heldout=0.8)
-    dearer = point("0-2", 2.0, 0.1, heldout=0.1)
-    tried = curve(lower, fails, dearer)
-    (step,) = choosing(tried, Path("runs/one"))
-    assert step.command == (
-        *("halfwise", "choose", "runs/one", "--kept", "2", "-o", "runs/one.chosen"),
-    )
-    assert choosing(curve(lower), Path("runs/one")) == choosing(tried, None) == ()
-
-
-@pytest.mark.parametrize(("error", "offered"), [(2.0, True), (0.5, False)])
-def test_another_plan_is_offered_only_where_outputs_fail(error, offered):
-    delivered, dearer = point("1", 1.2, 0.9, heldout=1.9), point("0-2", 2.0, 0.1, heldout=0.1)
-    made = outcome(models.small(), allow_random=True)
-    made = replace(made, curve=curve(delivered, dearer, plan=0))
-    request = understand("x.npz", {"allow_random": True})
-    failed = verdict(
-        passed=False,
-        outputs={"y": output_error(passed=error <= 1)},
-        failures=(Failure(kind="tolerance" if error > 1 else "not-real", text="why"),),
-    )
-    told = next_steps(failed, made.space.variant.case, request, made, (), Path("run"), (), None)
-    assert ("choose" in [step.kind for step in told]) == offered
-
-
 def test_to_keep_a_body_that_never_ran_is_advised_once():
     idle = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If", around="choose")
     lacking = verdict(passed=False, judged=False, unjudged=(idle,))
@@ -325,10 +298,3 @@ def test_to_keep_a_body_that_never_ran_is_advised_once():
     assert step.items == ("choose",)
     (step,) = after_untested(lacking, frozenset([NodeName("choose")]))
     assert (step.kind, step.items, step.names) == ("untested", (), {})
-
-
-def test_the_plan_that_was_delivered_is_not_offered_again():
-    delivered, dearer = point("1", 1.2, 0.9, heldout=0.9), point("0-2", 2.0, 0.1, heldout=0.1)
-    (step,) = choosing(curve(delivered, dearer, plan=0), Path("runs/one"))
-    assert step.numbers["kept"] == 3
-    assert choosing(curve(delivered, plan=0), Path("runs/one")) == ()

@@ -9,7 +9,6 @@ import pytest
 from halfwise.case import Chosen
 from halfwise.emulation.typed import TF32_MARK, TF32_OPS
 from halfwise.errors import CaseError
-from halfwise.fixing.emulating import predicting
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.outcome import candidate_worth
 from halfwise.fixing.plan.plan import Nodes, Plan
@@ -93,15 +92,6 @@ def test_plans_of_a_network_with_repairs_share_the_bench_and_samples_that_join(m
     )
 
 
-def test_a_prediction_has_no_headroom_and_the_same_samples():
-    space = space_of(models.near_the_edge())
-    fused = predicting(space)
-    assert space.evidence.limits
-    assert fused.excess(space.fresh(NONE)) < 1 < space.excess(NONE)
-    assert fused.samples.ids == space.bench.samples.ids
-    assert fused.evaluations == 1
-
-
 def cost_of(fixed: Fixed, bf16: Nodes = NONE, *, tf32: bool = False) -> float:
     """Return the cost of the plan found, with other types of what it keeps."""
     variant = fixed.space.variant
@@ -148,7 +138,7 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
     factor = bench.tolerance.factor
     assert point.error == bench.excess_of(emulate(written, bench.samples).results) * factor
     left, references = fixed.heldout.rest, fixed.heldout.rest_references
-    seen = emulate(written, left, inspected=0).results
+    seen = emulate(written, left, inside=False).results
     assert point.heldout == bench.tolerance.excess(seen, left, references) * factor
     assert not any(p.bf16 for p in fixed.curve.points if p.is_bound)
 

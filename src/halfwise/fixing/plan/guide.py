@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
-from math import inf, isfinite, log, sqrt
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,21 +129,6 @@ class Sites:
         return sqrt(float(self.added[self.rounded(low)].sum()))
 
 
-def explained(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Return R² of pairs of predicted and measured errors, on their logarithms.
-
-    A common factor is ignored: only the order of plans matters. None if fewer than four pairs are
-    positive and finite, or if all measured errors are equal.
-    """
-    logs = np.array([(log(p), log(m)) for p, m in pairs if min(p, m) > 0 and isfinite(p + m)])
-    if len(logs) < 4 or np.ptp(logs[:, 1]) == 0:
-        return None
-    predicted, measured = (logs - logs.mean(axis=0)).T
-    return 1 - float(np.sum((measured - predicted) ** 2) / np.sum(measured**2))
-
-
-TRUSTED = 0.8
-"""R² below which predictions choose nothing. Our choice."""
 WEIGHTS = tuple(10.0 ** (i / 8 - 4) for i in range(96))
 """Prices of all error, in multiples of all other costs: from keeping nothing to everything."""
 
@@ -152,7 +137,6 @@ class Guide:
     """Predicts errors of plans from contributions, and proposes plans.
 
     Attributes:
-        explained: Last value returned by `r2`; None before.
         is_fitted: Whether contributions were taken.
     """
 
@@ -160,7 +144,6 @@ class Guide:
         """Take where values are rounded, and the terms of costs."""
         self._all, self._terms = tuple(sites), terms
         self._sites = Sites(sites)
-        self.explained: float | None = None
         self.is_fitted = False
 
     @cached_property
@@ -204,12 +187,3 @@ class Guide:
     def cheapest(self, always: Nodes) -> Nodes:
         """Return the plan of least cost of all that keep at least `always`."""
         return self._cut.kept(np.zeros(len(self._all)), 0.0, always)
-
-    def r2(self, tried: Iterable[tuple[Nodes, float]]) -> float | None:
-        """Return R², the share of differences between errors that predictions explain, if known.
-
-        Args:
-            tried: Low nodes and excess, of assignments that were not fitted.
-        """
-        self.explained = explained([(self.predicted(low), excess) for low, excess in tried])
-        return self.explained

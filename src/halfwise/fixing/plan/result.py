@@ -45,7 +45,6 @@ class SearchResult:
         exhausted: Whether the budget ended the search.
         steps: Remarks on what happened.
         spare: Kept nodes that a smaller plan lowers, which passes too but costs more.
-        r2: R² of predicted against actual differences between plans; None if unknown.
     """
 
     kept: Nodes
@@ -56,7 +55,6 @@ class SearchResult:
     contributions: Mapping[NodeName, float]
     exhausted: bool
     steps: tuple[Remark, ...]
-    r2: float | None = None
     spare: Nodes = frozenset()
 
     @property

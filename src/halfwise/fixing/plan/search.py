@@ -22,7 +22,6 @@ from operator import sub
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.bench import Outcome
 from halfwise.fixing.plan.guide import (
-    TRUSTED,
     Guide,
     places,
     stretches,
@@ -217,7 +216,8 @@ class Search:
         for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
             self._contributions = {n: error for group, error in ranking for n in group}
             cuts = list[Nodes]()
-            if self.guide is not None and self._trusts(self.guide, measured, always):
+            if self.guide is not None:
+                self.guide.fit(measured)
                 cuts = self.guide.plans(self._everything, always)
             if len(cuts) <= len({always, self._everything}):  # no plan lies between
                 kept = accumulate((group for group, _ in ranking), sub, initial=self._everything)
@@ -231,13 +231,6 @@ class Search:
                 raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return best
-
-    def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
-        """Fit the guide to measurements; return whether it predicts what was tried so far."""
-        guide.fit(contributions)
-        tried = {**self._failed, **self._passed}.items()
-        r2 = guide.r2((self._everything - k, trial.excess) for k, trial in tried if always <= k)
-        return r2 is None or r2 >= TRUSTED
 
     def _share_error(self) -> None:
         """Let all nodes share the error of everything low."""
@@ -391,8 +384,8 @@ class Search:
         fails = {n: trial for n, trial in failed.items() if trial and not trial.not_run}
         without = {n: trial.excess for n, trial in fails.items()}
         nonfinite = frozenset(n for n, trial in fails.items() if trial.nonfinite)
-        more = exhausted, tuple(self.steps), self.guide.explained if self.guide else None
-        return SearchResult(kept, passed, minimal, without, nonfinite, self._contributions, *more)
+        more = self._contributions, exhausted, tuple(self.steps)
+        return SearchResult(kept, passed, minimal, without, nonfinite, *more)
 
     def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}

@@ -12,7 +12,6 @@ from halfwise.fixing.plan.guide import (
     COARSE_GROUPS,
     Guide,
     Sites,
-    explained,
     places,
     sites_of,
     stretches,
@@ -56,17 +55,6 @@ def test_merit_is_error_added_for_cost_saved():
     low = frozenset(NODES[:2])
     assert made.merit(low, NODES[2], 0.5) == pytest.approx(0.5, rel=0.01)
     assert made.merit(low, NODES[2], 0.0) == math.inf
-
-
-def test_r2_is_of_what_nothing_was_fitted_to():
-    made = guide([1] * 6)
-    made.fit({frozenset((n,)): 2.0**i for i, n in enumerate(NODES)})
-    sets = [frozenset(NODES[: i + 1]) for i in range(5)]
-    true = made.r2([(low, made.predicted(low)) for low in sets])
-    assert true == made.explained == pytest.approx(1)
-    unrelated = made.r2([(low, 8.0 - i) for i, low in enumerate(sets)])
-    assert unrelated is not None
-    assert unrelated < 0
 
 
 CUT_NODES = tuple(NodeName(f"n{i}") for i in range(6))
@@ -174,17 +162,6 @@ def test_the_sites_of_a_network_join_its_compute_nodes():
     assert {n for site in found for n in site} == compute
     assert any(len(site) == 2 for site in found)
     assert len(set(found)) == len(found)
-
-
-def test_r2_leaves_out_a_common_factor():
-    pairs = [(1.0, 2.0), (2.0, 4.0), (4.0, 8.0), (8.0, 16.0)]
-    assert explained(pairs) == pytest.approx(1)
-    assert explained(pairs[:3]) is None
-    assert explained([*pairs, (1.0, math.inf), (0.0, 1.0)]) == pytest.approx(1)
-    assert explained([(1.0, 3.0)] * 5) is None
-    wrong = explained([(8.0, 1.0), (1.0, 2.0), (4.0, 4.0), (1.0, 8.0)])
-    assert wrong is not None
-    assert wrong < 0.8
 
 
 @given(st.integers(1, 200), st.integers(1, 50))

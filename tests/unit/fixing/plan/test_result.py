@@ -6,7 +6,6 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from halfwise.fixing.plan.result import (
-    SearchResult,
     kept_nodes,
     plan_record,
 )
@@ -21,12 +20,6 @@ from tests import control, models
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.runs import guard
-
-
-def test_where_nothing_was_predicted_no_r2_is_told():
-    found = SearchResult(frozenset(), True, True, {}, frozenset(), {}, False, ())
-    assert found.r2 is None
-
 
 NORM = network_from_proto(models.layer_norm().proto)
 NORM_ROLES = roles_of(NORM)

@@ -5,8 +5,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -593,12 +591,3 @@ def test_the_last_ranking_is_the_finest_also_between_doublings():
 
 def singles(errors):
     return [(frozenset((n,)), e) for n, e in zip(named(len(errors)), errors, strict=True)]
-
-
-@pytest.mark.parametrize(("r2", "trusted"), [(0.81, True), (0.79, False), (None, True)])
-def test_predictions_are_trusted_that_explain_four_fifths(r2, trusted):
-    nothing: Any = None
-    guide: Any = SimpleNamespace(fit=lambda _: None, r2=lambda _: r2)
-    searching = search(3, nothing)
-    searching._passed = searching._failed = {}
-    assert searching._trusts(guide, {}, names()) is trusted
