@@ -436,7 +436,7 @@ class _Checked:
         Before 8.6 a Cast was an Identity. Wildcards pass over what computes shapes.
         """
         for layer in layers if item.option == OUTPUT_TYPES else ():
-            wrong = layer.is_cast and layer.outputs[0] not in (item.types or ())
+            wrong = layer.is_cast and not {*layer.outputs[:1]} <= {*(item.types or ())}
             if wrong and not layer.of_shapes and has("layers for casts", self._version):
                 yield _finding(
                     "untouchable",
