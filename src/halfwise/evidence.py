@@ -94,12 +94,10 @@ def graph_of(model: ir.Model, originals: Container[NodeName], sources: Sources) 
     reads = tuple(_placed(node.inputs, values) for node in nodes)
     gives = tuple(_placed(node.outputs, values) for node in nodes)
     outputs = _placed(model.graph.outputs, values)
-    scopes, shapes = _interned(_scopes(nodes)), _interned(map(_shape, values))
     return Graph(
         nodes=names,
         ops=tuple(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes),
-        scopes=scopes[0],
-        scope_names=scopes[1],
+        scopes=tuple(_scopes(nodes)),
         reads=reads,
         gives=gives,
         bodies=_owners(nodes),
@@ -107,8 +105,7 @@ def graph_of(model: ir.Model, originals: Container[NodeName], sources: Sources) 
         sources=tuple(map(sources.of, nodes)),
         tensors=tuple(map(tensor_name, values)),
         types=tuple("" if v.dtype is None else v.dtype.name for v in values),
-        shapes=shapes[0],
-        shape_names=shapes[1],
+        shapes=tuple(map(_shape, values)),
         constants=tuple(i for v, i in values.items() if v.is_initializer()),
         inputs=inputs,
         outputs=outputs,
@@ -118,12 +115,6 @@ def graph_of(model: ir.Model, originals: Container[NodeName], sources: Sources) 
 def _placed(values: Sequence[ir.Value | None], places: Places) -> tuple[int, ...]:
     """Return the indices of values, appending new ones; omitted values have none."""
     return tuple(places.setdefault(v, len(places)) for v in values if v is not None and v.name)
-
-
-def _interned(texts: Iterator[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return each text's index among the distinct texts, and these."""
-    places: dict[str, int] = {}
-    return tuple(places.setdefault(text, len(places)) for text in texts), tuple(places)
 
 
 def _shape(value: ir.Value) -> str:

@@ -1,13 +1,11 @@
 """What shows a made-up run beyond its numbers: its graph and source lines."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from halfwise.records import Graph, NodeName, RunEvidence, Source, TensorName
 from tests.browser.network import Made
 
-T = TypeVar("T")
 CAST = "halfwise_cast"
 CLASSES = {
     "norm1": "timm.layers.norm.LayerNorm",
@@ -51,23 +49,19 @@ def _graph(network: Sequence[Made], keep: set[str]) -> Graph:
     tensors = {name: place for place, name in enumerate([*outside, *given])}
     shapes = ["×".join(map(str, given[name].shape)) if name in given else "" for name in tensors]
     scopes = [node.name[1:].rpartition("/")[0] for node in network]
-    shape_of, shape_names = _interned(shapes)
-    scope_of, scope_names = _interned(scopes)
     casts = [place for place, node in enumerate(network) if node.op == "Cast"]
     user = iter(range(len(network)))
     return Graph(
         nodes=tuple(NodeName(node.name) for node in network),
         ops=tuple(node.op for node in network),
-        scopes=scope_of,
-        scope_names=scope_names,
+        scopes=tuple(scopes),
         reads=tuple(tuple(tensors[name] for name in node.reads) for node in network),
         gives=tuple((tensors[node.gives],) for node in network),
         added=tuple(casts),
         sources=tuple(None if node.op == "Cast" else next(user) for node in network),
         tensors=tuple(map(TensorName, tensors)),
         types=tuple(_type(given[n], keep) if n in given else "FLOAT" for n in tensors),
-        shapes=shape_of,
-        shape_names=shape_names,
+        shapes=tuple(shapes),
         constants=tuple(tensors[name] for name in outside if name != "image"),
         inputs=(tensors["image"],),
         outputs=(tensors[network[-1].gives],),
@@ -80,12 +74,6 @@ def _type(node: Made, keep: set[str]) -> str:
     if node.op == "Cast":
         wide = node.name.removesuffix(f"/{CAST}") not in keep
     return "FLOAT" if wide else "FLOAT16"
-
-
-def _interned(values: Iterable[T]) -> tuple[tuple[int, ...], tuple[T, ...]]:
-    """Return each value as an index into the different ones, and these."""
-    places: dict[T, int] = {}
-    return tuple(places.setdefault(value, len(places)) for value in values), tuple(places)
 
 
 def _source(node: Made) -> Source:

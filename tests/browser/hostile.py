@@ -44,7 +44,7 @@ FIXED = frozenset(
         *(
             "Provenance.model_sha256",
             "Provenance.inputs_sha256",
-            "Graph.shape_names",
+            "Graph.shapes",
             "Graph.types",
         ),
     )

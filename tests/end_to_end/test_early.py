@@ -12,7 +12,7 @@ import pytest
 
 from halfwise.fixing.engines import device
 from halfwise.fixing.space import Best
-from halfwise.reporting.rungs import proven_line
+from halfwise.reporting.plan import proven_line
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.link import Log
 from tests import models

@@ -95,6 +95,7 @@ class ExtremaProbe:
         tensors: Sequence[TensorName],
         *,
         magnitudes: bool = True,
+        exact: bool = False,
         runtime: Runtime = CPU,
     ) -> None:
         """Load `model` with its reductions.
@@ -103,6 +104,8 @@ class ExtremaProbe:
             model: Any model, such as a reference or an emulation; changed only while it loads.
             tensors: FP32 tensors of the main graph, computed or inputs.
             magnitudes: If False, every `absmax` stays 0, with a third of the reductions.
+            exact: Count non-finite elements of all tensors from the start, for a model that has
+                some: it is not loaded again then.
             runtime: Where it runs.
 
         Raises:
@@ -114,7 +117,7 @@ class ExtremaProbe:
         self._roots = roots(model.graph, tensors)
         self._measured = tuple(dict.fromkeys(self._roots.values()))
         self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
-        self._suspects: dict[TensorName, None] = {}
+        self._suspects = dict.fromkeys(self._measured if exact else ())
         self.sizes = dict.fromkeys(self._roots, 0)
         self.least: dict[TensorName, int] = {}
         self._session: Session | None

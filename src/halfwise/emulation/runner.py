@@ -281,6 +281,7 @@ def inspect_samples(
     tensors: Sequence[TensorName],
     samples: Samples,
     *,
+    exact: bool = False,
     runtime: Runtime = CPU,
 ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
     """Return the outputs of each sample, and the non-finite values per tensor.
@@ -289,6 +290,7 @@ def inspect_samples(
         model: A model whose chosen tensors are FP32: a reference, or an emulation.
         tensors: Tensors of the main graph.
         samples: The samples to run it on; if there are none, nothing is loaded.
+        exact: Whether some are probably not finite; see `ExtremaProbe`.
         runtime: Where to run.
 
     Returns:
@@ -299,7 +301,7 @@ def inspect_samples(
     nonfinite: dict[TensorName, Nonfinite] = {}
     if not samples:
         return outputs, nonfinite
-    probe = ExtremaProbe(model, tensors, magnitudes=False, runtime=runtime)
+    probe = ExtremaProbe(model, tensors, magnitudes=False, exact=exact, runtime=runtime)
     for index, sample in enumerate(samples):
         try:
             results, extrema = probe.run(sample)

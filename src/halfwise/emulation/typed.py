@@ -29,7 +29,7 @@ from halfwise.graph.model import (
 )
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.roles import DATA_MOVEMENT, is_float
-from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, is_large
+from halfwise.graph.weights import LARGE_TENSOR_BYTES, is_large
 from halfwise.records import NodeName
 
 TF32_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -170,9 +170,7 @@ def round_tf32(
     return tuple(steps.nodes), rounded
 
 
-def emulate_typed(
-    model: ir.Model, *, accumulate: str = "fp32", large_from: int = LARGE_MODEL_BYTES
-) -> ir.Model:
+def emulate_typed(model: ir.Model, *, accumulate: str = "fp32", late: bool = False) -> ir.Model:
     """Return an FP32 model that computes what `model` does, rounding its low tensors.
 
     Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`), and FP32 products
@@ -184,8 +182,8 @@ def emulate_typed(
         accumulate: "fp32" for FP32 arithmetic inside ops, "fp16" for FP16 nodes that sum in FP16,
             "each" for those that round each product and addition too (see `accumulate.py`); BF16
             nodes always sum in FP32, as tensor cores do.
-        large_from: Bytes of float weights in files above which low weights stay low and are widened
-            one by one while the model runs.
+        late: Whether low weights stay low and are widened one by one while the model runs; those
+            of a large model always do.
 
     Returns:
         A model with the same input and output names; low inputs and outputs become FP32 and hold
@@ -194,7 +192,7 @@ def emulate_typed(
     result = model.clone()
     round_folded(result)
     low_sums_from = None if accumulate == "fp32" else opset_of(model)
-    large, each = is_large(model, large_from), accumulate == "each"
+    large, each = late or is_large(model), accumulate == "each"
     widener = _Widener(result.graph, low_sums_from, {}, large=large, each=each)
     for value in result.graph.inputs:
         widener.round_input(value)

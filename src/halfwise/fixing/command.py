@@ -152,10 +152,12 @@ def _stored(
     mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)
     written = write_back(mixed, case.aside)
     hints = criterion_hints(case.criterion, fixed.references)
+    ran = written is mixed and any(not file.not_run for file in fixed.verdict.as_file[:1])
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:
-            save_checked(written, partial / MODEL_FILE, runtime=settings.runtime, foreign=foreign)
+            path, runtime = partial / MODEL_FILE, settings.runtime
+            save_checked(written, path, runtime=runtime, foreign=foreign, ran=ran)
             finish(partial, run, case, watcher, mixed=mixed, observations=fixed.seen)
     return Result(run, folder, written, fixed.seen)
 

@@ -67,18 +67,18 @@ class Depths:
         return inside
 
     @property
-    def _expected(self) -> bool:
+    def expects_infinities(self) -> bool:
         """Whether something may be infinite inside."""
         guards = self.space.evidence.guards
         return self.heldout.infinite or any(g.kind in LEADING_TO_INFINITY for g in guards)
 
     @property
     def _key(self) -> object:
-        return self.space.held_nodes, self.space.chosen, self._expected
+        return self.space.held_nodes, self.space.chosen, self.expects_infinities
 
     def _looked(self, plan: Plan, written: Rewritten | None) -> Inside:
         space = self.space
-        if not self._expected:
+        if not self.expects_infinities:
             return Inside()
         of, settings, samples = space.variant, space.variant.settings, space.bench.samples
         rewritten = written or of.write(plan)[0]

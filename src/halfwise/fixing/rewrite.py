@@ -63,11 +63,17 @@ def rewrite(
 
 
 def save_checked(
-    model: ir.Model, path: Path, *, runtime: Runtime = CPU, foreign: bool = False
+    model: ir.Model,
+    path: Path,
+    *,
+    runtime: Runtime = CPU,
+    foreign: bool = False,
+    ran: bool = False,
 ) -> None:
     """Write `model` to `path`; check that the file is valid and loads, unless it is `foreign`.
 
-    A foreign one has operators that ONNX Runtime lacks; only the checker sees it.
+    A foreign one has operators that ONNX Runtime lacks; only the checker sees it. Nor is a
+    model loaded again that ONNX Runtime `ran`.
 
     The reference loaded, so a kernel that ONNX Runtime lacks now is one for a low type: its CPU
     provider has few for BF16. Such a file counts as valid: ONNX Runtime checks the graph and its
@@ -89,6 +95,8 @@ def save_checked(
             checked(graph)
         else:
             onnx.checker.check_model(checkable(graph))
+        if ran:
+            return
         # A rule says another runtime has them in a low type; a library here need not.
         with suppress(CaseError if any(map(is_low_custom, written.graph)) else KernelMissing):
             Session(written, runtime=runtime)

@@ -48,7 +48,8 @@ class Verdicts:
         written = plan.of.write(plan)
         excess = space.bench.exact(plan)
         passes = excess is not None and excess <= 1
-        emulated = self._emulate(space, written[0], samples, None if passes else FEW_SAMPLES)
+        exact = not passes and depths.expects_infinities
+        emulated = self._emulate(space, written[0], samples, exact=exact)
         if passes:
             self._latest = _Latest(plan, written, samples.ids, emulated)
         else:
@@ -108,7 +109,7 @@ class Verdicts:
         bench = space.bench
         if bench.tolerance.criterion.failing is not None:
             return verdict
-        emulated = self._emulate(space, written, bench.samples, inspected=0)
+        emulated = self._emulate(space, written, bench.samples, inside=False)
         judged = self._judged(
             space, written, emulated, bench.samples, bench.references, unseen=True
         )
@@ -117,7 +118,13 @@ class Verdicts:
         return with_failures(verdict, under("seen", "", judged.verdict.failures))
 
     def _emulate(
-        self, space: Space, written: Rewritten, samples: Samples, inspected: int | None = None
+        self,
+        space: Space,
+        written: Rewritten,
+        samples: Samples,
+        *,
+        inside: bool = True,
+        exact: bool = False,
     ) -> Emulated:
         settings = space.variant.settings
         space.budget.spend("judge", len(samples))
@@ -125,7 +132,8 @@ class Verdicts:
             written.model,
             samples.with_progress(self._watcher.step),
             accumulate=settings.accumulate,
-            inspected=inspected,
+            inside=inside,
+            exact=exact,
             runtime=settings.runtime,
         )
 

@@ -5,13 +5,14 @@ and an If whose condition the inputs fix. What such a part reads becomes an outp
 what it computes becomes an input that judging supplies, or what follows is set aside with it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.dataflow import reached
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import (
@@ -94,7 +95,12 @@ def set_aside(
     supplied = [v for n in drawing for v in n.outputs if v.uses() or v.is_graph_output()]
     supplied += [v for n in foreign for v in n.outputs if v.name in stand_ins]
     owners = _owners(network.graph)
-    apart = _followed([*foreign, *drawing], supplied, owners)
+
+    def following(node: ir.Node) -> list[ir.Node]:
+        values = [v for v in node.outputs if v not in supplied]
+        return [owners[use.node] for v in values for use in v.uses()]
+
+    apart = reached([*foreign, *drawing], following)
     names = frozenset(map(node_name, apart))
     supplied = [v for v in supplied if any(owners[u.node] not in apart for u in v.uses())]
     aside = Aside(
@@ -105,23 +111,6 @@ def set_aside(
         supplied=tuple(map(tensor_name, supplied)),
     )
     return _judged(aside, stand_ins)
-
-
-def _followed(
-    nodes: Collection[ir.Node], supplied: Collection[ir.Value], owners: Mapping[ir.Node, ir.Node]
-) -> dict[ir.Node, None]:
-    """Return nodes and all that depends on their outputs, except on those that are supplied."""
-    apart: dict[ir.Node, None] = {}
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node in apart:
-            continue
-        apart[node] = None
-        for value in node.outputs:
-            if value not in supplied:
-                waiting += [owners[use.node] for use in value.uses()]
-    return apart
 
 
 def _owners(graph: ir.Graph) -> dict[ir.Node, ir.Node]:
@@ -216,9 +205,8 @@ def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[
     read: dict[ir.Value, None] = {}
     names = Names(graphs_of(model))
     for node in apart:
-        for value in _read(node):
-            producer = value.producer()
-            if producer is None or producer.graph is not graph or producer in apart:
+        for _, _, value in _reads_of(node, graph):
+            if value.producer() is None or value.producer() in apart:
                 continue
             if not is_standard(node, *_LIKE):
                 read[value] = None
@@ -285,11 +273,6 @@ def _full_name(node: ir.Node) -> str:
     return node.op_type if is_standard(node) else f"{node.domain}::{node.op_type}"
 
 
-def _read(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that a node and the nodes in its bodies read."""
-    yield from (v for one in with_bodies(node) for v in one.inputs if v is not None)
-
-
 def write_back(model: ir.Model, aside: Aside | None) -> ir.Model:
     """Return a mixed model with what was set aside, in FP32; not changed without that.
 
@@ -318,8 +301,10 @@ def write_back(model: ir.Model, aside: Aside | None) -> ir.Model:
             _fold(graph, node, branch, names)
         for one, slot, value in _reads_of(node, whole.graph):
             here = there.get(tensor_name(value)) if value.const_value is None else None
-            brought = _constant(graph, value, names) if here is None else here
-            one.replace_input_with(slot, _cast(graph, brought, value.dtype, names))
+            if here is None:
+                name = names.take(f"{value.name}_aside")
+                here = add_constant(graph, name, constant_array(value))
+            one.replace_input_with(slot, _cast(graph, here, value.dtype, names))
         if is_standard(node, *_LIKE):
             node.attributes["dtype"] = ir.AttrInt64("dtype", int(node.outputs[0].dtype or 1))
         graph.append(node)
@@ -341,12 +326,6 @@ def _reads_of(node: ir.Node, graph: ir.Graph) -> list[tuple[ir.Node, int, ir.Val
         for slot, value in enumerate(one.inputs)
         if value is not None and value.graph is graph
     ]
-
-
-def _constant(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
-    """Return a constant of `graph` equal to one of another graph."""
-    assert value.const_value is not None
-    return add_constant(graph, names.take(f"{value.name}_aside"), constant_array(value))
 
 
 def _cast(graph: ir.Graph, value: ir.Value, dtype: ir.DataType | None, names: Names) -> ir.Value:

@@ -230,26 +230,6 @@ def region_model(
     return copy
 
 
-def between(network: Network, names: frozenset[NodeName]) -> frozenset[NodeName]:
-    """Return all nodes on paths between two of `names`, and `names` themselves."""
-    nodes = list(network.nodes())
-    after = _reached_from(nodes, names, forwards=True)
-    return after & _reached_from(reversed(nodes), names, forwards=False)
-
-
-def _reached_from(
-    nodes: Iterable[ir.Node], names: frozenset[NodeName], *, forwards: bool
-) -> frozenset[NodeName]:
-    values: set[ir.Value] = set()
-    among: set[NodeName] = set()
-    for node in nodes:
-        read, made = set(operands(node)), set(node.outputs)
-        if node_name(node) in names or values & (read if forwards else made):
-            among.add(node_name(node))
-            values |= made if forwards else read
-    return frozenset(among)
-
-
 class Ancestry:
     """Ancestors of tensors in a network, which is read only once."""
 

@@ -203,10 +203,8 @@ def cast_of(value: ir.Value, dtype: ir.DataType, names: Names) -> ir.Node:
     return node
 
 
-_REDUCED_AXES_ARE_READ = 18
-"""First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""
-_AXES_OF_SIZE_1_ARE_READ = 13
-"""First operator set in which Squeeze and Unsqueeze take their axes as an input."""
+_SUMMED_AXES_ARE_READ, _REDUCED_AXES_ARE_READ = 13, 18
+"""First operator sets in which ReduceSum, and all reductions, take their axes as an input."""
 
 Attribute = float | int | str | Sequence[int] | ir.Attr
 
@@ -230,18 +228,12 @@ class Writer:
 
     def op(self, op: str, *read: ir.Value, **attributes: Attribute) -> ir.Value:
         """Return the output of a new node."""
-        return self.ops(op, read, 1, **attributes)[0]
-
-    def ops(
-        self, op: str, read: Sequence[ir.Value], count: int, **attributes: Attribute
-    ) -> tuple[ir.Value, ...]:
-        """Return the `count` outputs of a new node."""
         name = self.names.take(f"{self.stem}/{op}")
-        node = ir.node(op, list(read), attributes=attributes, num_outputs=count, name=name)
-        for value in node.outputs:
-            value.name = self.names.take(f"{name}_output")
+        node = ir.node(op, list(read), attributes=attributes, name=name)
+        (output,) = node.outputs
+        output.name = self.names.take(f"{name}_output")
         self.made.append(node)
-        return tuple(node.outputs)
+        return output
 
     def constant(self, what: str, array: NDArray[Any]) -> ir.Value:
         """Return a new constant."""
@@ -249,22 +241,7 @@ class Writer:
 
     def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
         """Return a reduction over `axes`, kept with size 1 if `keep`."""
-        first = _AXES_OF_SIZE_1_ARE_READ if op == "ReduceSum" else _REDUCED_AXES_ARE_READ
-        return self._along(first, op, value, axes, keepdims=int(keep))
-
-    def reshaped(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
-        """Return a Squeeze or Unsqueeze of `axes`."""
-        return self._along(_AXES_OF_SIZE_1_ARE_READ, op, value, axes)
-
-    def _along(
-        self, first: int, op: str, value: ir.Value, axes: tuple[int, ...], **attributes: int
-    ) -> ir.Value:
-        """Return a node's output over `axes`, which are an input from opset `first` on."""
-        if self.opset < first:
-            return self.op(op, value, axes=axes, **attributes)
-        return self.op(op, value, self.constant("axes", np.array(axes, np.int64)), **attributes)
-
-    def like(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        """Return the output of a copy of `node` with `value` as first input."""
-        read = [v for v in node.inputs[1:] if v is not None]
-        return self.op(node.op_type, value, *read, **node.attributes)
+        if self.opset < (_SUMMED_AXES_ARE_READ if op == "ReduceSum" else _REDUCED_AXES_ARE_READ):
+            return self.op(op, value, axes=axes, keepdims=int(keep))
+        array = self.constant("axes", np.array(axes, np.int64))
+        return self.op(op, value, array, keepdims=int(keep))

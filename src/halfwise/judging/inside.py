@@ -37,19 +37,17 @@ class Emulated:
 
     Attributes:
         results: Outputs of each sample, or why it could not be run.
-        nonfinite: Non-finite tensors of the candidate in the first `inspected` samples.
-        inspected: Number of samples searched for them.
+        nonfinite: Non-finite tensors of the candidate, as far as they were searched for.
     """
 
     results: list[Computed]
     nonfinite: Mapping[TensorName, Nonfinite]
-    inspected: int
 
-    def first(self, inspected: int) -> "Emulated":
-        """Return the same with only the first samples searched."""
-        first = ((name, one.first(inspected)) for name, one in self.nonfinite.items())
+    def first(self, count: int) -> "Emulated":
+        """Return the same with the non-finite tensors of only the first samples."""
+        first = ((name, one.first(count)) for name, one in self.nonfinite.items())
         nonfinite = {name: one for name, one in first if one is not None}
-        return Emulated(self.results, nonfinite, min(self.inspected, inspected))
+        return Emulated(self.results, nonfinite)
 
 
 def emulate(
@@ -57,7 +55,8 @@ def emulate(
     samples: Samples,
     *,
     accumulate: str = "fp32",
-    inspected: int | None = None,
+    inside: bool = True,
+    exact: bool = False,
     runtime: Runtime = CPU,
 ) -> Emulated:
     """Run the typed emulation of `candidate` on every sample.
@@ -66,17 +65,16 @@ def emulate(
         candidate: A typed model.
         samples: Samples to run.
         accumulate: Format of running sums inside low ops.
-        inspected: Number of samples searched for non-finite values inside the model; None for all.
+        inside: Whether to search for non-finite values inside the model.
+        exact: Whether there probably are some; see `ExtremaProbe`.
         runtime: Where to run.
     """
-    watched = samples.select(range(len(samples))[:inspected])
-    unwatched = samples.select(range(len(samples))[len(watched) :])
-    emulation = emulate_typed(candidate, accumulate=accumulate)
-    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
-    results, nonfinite = inspect_samples(emulation, tensors, watched, runtime=runtime)
-    if unwatched:
-        results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
-    return Emulated(results, nonfinite, len(watched))
+    # A GPU widens weights in no time, and half as much goes there.
+    late = runtime.device == "cuda"
+    emulation = emulate_typed(candidate, accumulate=accumulate, late=late)
+    computed = (v for n in candidate.graph for v in n.outputs) if inside else ()
+    tensors = [tensor_name(v) for v in computed if _is_observed(v)]
+    return Emulated(*inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime))
 
 
 def lacking_in(

@@ -218,7 +218,7 @@ def judge(
     reference_nonfinite: frozenset[TensorName] = frozenset(),
     accumulate: str = "fp32",
     unseen: bool = True,
-    inspected: int | None = None,
+    inside: bool = True,
     runtime: Runtime = CPU,
 ) -> Judged:
     """Return the verdict on the typed emulation of `candidate` on every sample.
@@ -232,13 +232,12 @@ def judge(
         reference_nonfinite: Tensors that are non-finite in the reference too.
         accumulate: Format of running sums inside low ops.
         unseen: Whether no search has used these samples; otherwise the verdict fails.
-        inspected: Number of samples searched for non-finite values inside the model, which costs up
-            to three times a plain run; None for all.
+        inside: Whether to search for non-finite values inside the model.
         runtime: Where to run.
     """
     return judge_emulated(
         candidate,
-        emulate(candidate, samples, accumulate=accumulate, inspected=inspected, runtime=runtime),
+        emulate(candidate, samples, accumulate=accumulate, inside=inside, runtime=runtime),
         samples,
         references,
         criterion,

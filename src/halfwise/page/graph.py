@@ -73,7 +73,7 @@ def _by_scope(graph: Graph) -> _Part:
     owners = set(graph.bodies.values())
     paths: list[tuple[object, ...]] = []
     for i, scope in enumerate(graph.scopes):
-        names = [name for name in graph.scope_names[scope].split("/") if name]
+        names = [name for name in scope.split("/") if name]
         path: tuple[object, ...] = (*names[:MOST_INSIDE], "/".join(names[MOST_INSIDE:]))
         path = path if path[-1] else path[:-1]
         if i in graph.bodies:
@@ -120,7 +120,7 @@ def _label(items: Sequence[_Item], graph: Graph) -> str:
 
 _SCRIPTS = ("model", "measures", "scene", "drawing", "panel", "controls")
 _STRUCTURE = {
-    *("ops", "reads", "gives", "added", "tensors", "shapes", "shape_names"),
+    *("ops", "reads", "gives", "added", "tensors", "shapes"),
     *("constants", "inputs", "outputs", "sources"),
 }
 

@@ -10,9 +10,8 @@ from halfwise.reporting.causes import LABELS, Causes, engine_proof
 from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import PRECISIONS, given_parts, proof_parts
 from halfwise.reporting.parts import Column, Lines, Table, known, present, table_of
-from halfwise.reporting.plan import curve_table
+from halfwise.reporting.plan import curve_table, ladder_table
 from halfwise.reporting.remarks import CAUSES, in_words, note_text, step_text
-from halfwise.reporting.rungs import ladder_table
 from halfwise.reporting.strip import as_svg, strip
 from halfwise.reporting.view import device_parts, error_table
 from halfwise.wording import capital, clean, number
@@ -86,8 +85,7 @@ def sources_of(evidence: RunEvidence | None) -> Mapping[NodeName, Source]:
     found, shown = dict[NodeName, Source](), evidence.graph
     if shown is not None:
         for name, at, scope in zip(shown.nodes, shown.sources, shown.scopes, strict=True):
-            module = Source(module=shown.scope_names[scope])
-            found[name] = module if at is None else evidence.sources[at]
+            found[name] = Source(module=scope) if at is None else evidence.sources[at]
     return found | {name: evidence.sources[at] for name, at in evidence.replaced.items()}
 
 

@@ -443,9 +443,24 @@ class MetricResult(Record):
     unit: Unit | None = None
 
     @property
+    def scores(self) -> tuple[TaskScore, ...]:
+        """Its parts; a metric that stands alone is one score, of all outputs."""
+        return self.parts or (
+            TaskScore(
+                metric=self.name,
+                outputs=(),
+                value=self.candidate,
+                required=self.reference - self.allowed_drop,
+                passed=self.passed,
+                evidence=self.evidence,
+                unit=self.unit,
+            ),
+        )
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the combined metrics, each once; its own name if it stands alone."""
-        return tuple(dict.fromkeys(part.metric for part in self.parts)) or (self.name,)
+        return tuple(dict.fromkeys(score.metric for score in self.scores))
 
 
 class IntermediateNonfinite(Record):

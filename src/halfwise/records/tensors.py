@@ -281,9 +281,8 @@ class Graph(Record):
     Attributes:
         nodes: Names, in graph order; nodes of a body follow the node that has it.
         ops: Operator type of each node, prefixed with its domain unless that is ONNX's.
-        scopes: Module of each node as an index into `scope_names`, from the outside in, joined by
-            "/". A node without one has that of the producer of its first input.
-        scope_names: All scopes that occur; "" is the model itself.
+        scopes: Module of each node, from the outside in, joined by "/"; "" is the model itself. A
+            node without one has that of the producer of its first input.
         reads: Tensors that each node reads, as indices; omitted inputs are left out.
         gives: Tensors that each node computes, as indices.
         bodies: For nodes in a body of If, Loop or Scan, the index of the node with the body.
@@ -291,8 +290,7 @@ class Graph(Record):
         sources: Index of each node into `RunEvidence.sources`; None if unknown.
         tensors: Names of the tensors.
         types: Element type of each tensor, as onnx-ir names it ("FLOAT16"); "" where unknown.
-        shapes: Shape of each tensor, as an index into `shape_names`.
-        shape_names: All shapes that occur, as `wording.dimensions` writes them: "1×3×height×?".
+        shapes: Shape of each tensor, as `wording.dimensions` writes it: "1×3×height×?".
         constants: Tensors that are neither computed nor given.
         inputs: Tensors that the user gives.
         outputs: Tensors that the model returns.
@@ -300,8 +298,7 @@ class Graph(Record):
 
     nodes: tuple[NodeName, ...]
     ops: tuple[str, ...]
-    scopes: tuple[int, ...]
-    scope_names: tuple[str, ...]
+    scopes: tuple[str, ...]
     reads: tuple[tuple[int, ...], ...]
     gives: tuple[tuple[int, ...], ...]
     bodies: Mapping[int, int] = {}
@@ -309,8 +306,7 @@ class Graph(Record):
     sources: tuple[int | None, ...]
     tensors: tuple[TensorName, ...]
     types: tuple[str, ...]
-    shapes: tuple[int, ...]
-    shape_names: tuple[str, ...]
+    shapes: tuple[str, ...]
     constants: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -327,8 +323,6 @@ class Graph(Record):
         ends = (self.constants, self.inputs, self.outputs)
         demand_indices(chain(*self.reads, *self.gives, *ends), tensors)
         demand_indices(chain(self.added, self.bodies), nodes)
-        demand_indices(self.scopes, len(self.scope_names))
-        demand_indices(self.shapes, len(self.shape_names))
         if not all(0 <= owner < node for node, owner in self.bodies.items()):
             raise ValueError("a node of a body comes before the node that has the body")
         return self

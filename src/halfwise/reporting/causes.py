@@ -22,6 +22,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.engines import PRECISIONS
 from halfwise.reporting.parts import Lines, first_of, lines_of
+from halfwise.reporting.plan import cause_line as engine_cause
 from halfwise.reporting.remarks import (
     CAUSES,
     Reason,
@@ -36,7 +37,6 @@ from halfwise.reporting.remarks import (
     remark,
     stated,
 )
-from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
@@ -206,12 +206,8 @@ def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
         suspected.setdefault((state, guard.kind), []).append(guard)
     for guard in mended:
         suspected.setdefault(("mended", guard.kind), []).append(guard)
-    because = Counter(kept.guard for kept in keep)
     for (state, kind), guards in suspected.items():
         title = f"{capital(CAUSES[kind])}, at {count(len({g.node for g in guards}), 'node')}"
-        # Guards are in order of severity, so the first group counts the nodes.
-        if state in ("cause", "suspected") and (kept := because.pop(kind, 0)):
-            title += f"; {count(kept, 'node')} kept because of that"
         yield Causes(title, state, tuple(map(_suspected, guards)))
 
 

@@ -37,7 +37,7 @@ from halfwise.reporting.parts import (
     present,
     table_of,
 )
-from halfwise.reporting.rungs import (
+from halfwise.reporting.plan import (
     cause_line,
     config_words,
     first_line,
@@ -45,10 +45,10 @@ from halfwise.reporting.rungs import (
     range_text,
     refusal_lines,
     rung_line,
+    score_cell,
     shows_line,
     spared_line,
 )
-from halfwise.reporting.verdict import heading_of, values_of
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
     MOST_ROWS,
@@ -346,16 +346,16 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
         what: Title of the first column.
         rows: Name, whether it passed, and the engine if there is one.
     """
-    verdicts = (row.verdict for _, _, row in rows if row is not None)
-    heading = next((heading_of(v.metric) for v in verdicts if v and v.metric), "")
+    results = [row.verdict.metric for _, _, row in rows if row is not None and row.verdict]
+    names = dict.fromkeys(name for metric in results if metric for name in metric.metrics)
 
     def error(row: ResultRow) -> str:
         verdict = None if row[2] is None else row[2].verdict
         return "" if verdict is None else number(largest(verdict, "max_abs"))
 
-    def metric(row: ResultRow) -> str:
+    def score(row: ResultRow, name: str) -> str:
         verdict = None if row[2] is None else row[2].verdict
-        return "; ".join(values_of(verdict.metric)) if verdict and verdict.metric else ""
+        return score_cell(verdict.metric.scores, name) if verdict and verdict.metric else ""
 
     def time(field: str) -> Callable[[ResultRow], str]:
         return lambda row: (
@@ -372,7 +372,10 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
             (Column(what), lambda row: row[0]),
             (Column("passed"), lambda row: row[1]),
             (Column("max error", "right"), error),
-            (Column(heading, "right"), metric),
+            *(
+                (Column(shorten(name, 16), "right"), lambda row, name=name: score(row, name))
+                for name in names
+            ),
             (Column("ms", "right"), time("median_ms")),
             (Column("p99 ms", "right", minor=True), time("p99_ms")),
             (Column("MiB", "right", minor=True), size),

@@ -44,25 +44,12 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
 
 def figures(result: MetricResult) -> str:
     """Return the value of each metric."""
-    if not result.parts:
-        return f"{sentence(result.name)} {number(usual(result.name, result.candidate))}"
-    each = (f"{_of(part)} {number(usual(part.metric, part.value))}" for part in result.parts)
-    return ", ".join(each)
+    return ", ".join(
+        f"{_of(score)} {number(usual(score.metric, score.value))}" for score in result.scores
+    )
 
 
-def heading_of(result: MetricResult) -> str:
-    """Return the heading of a column with the values of `values_of`."""
-    return "; ".join(shorten(part.metric, 16) for part in result.parts) or shorten(result.name, 16)
-
-
-def values_of(result: MetricResult) -> Iterator[str]:
-    """Yield the value of each metric, without its name."""
-    yield from map(_value, result.parts)
-    if not result.parts:
-        yield number(usual(result.name, result.candidate), 6)
-
-
-def rests_on(score: TaskScore | MetricResult) -> str:
+def rests_on(score: TaskScore) -> str:
     """Return how much a score rests on, such as `on 3 boxes`; "" if that is unknown."""
     unit = score.unit or ""
     if score.evidence is None or not unit:
@@ -71,7 +58,7 @@ def rests_on(score: TaskScore | MetricResult) -> str:
     return f"on {score.evidence} {verb(score.evidence, one, unit)}"
 
 
-def weakest(scores: Sequence[TaskScore | MetricResult]) -> TaskScore | MetricResult | None:
+def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
     """Return the score that rests on least, if it rests on too little; else None."""
     few = [s for s in scores if s.evidence is not None and s.evidence < FEWEST_ROWS]
     return min(few, key=lambda score: score.evidence or 0, default=None)
@@ -79,7 +66,7 @@ def weakest(scores: Sequence[TaskScore | MetricResult]) -> TaskScore | MetricRes
 
 def _of(part: TaskScore) -> str:
     what = "largest error" if part.metric == REL_MAX else sentence(part.metric)
-    return f"{what} of {listed(part.outputs)}"
+    return f"{what} of {listed(part.outputs)}" if part.outputs else what
 
 
 def _value(part: TaskScore) -> str:
@@ -205,14 +192,10 @@ def doubt(verdict: Verdict) -> str:
         return f": {', and '.join(doubts)}"
     if not verdict.passed or not verdict.unseen:
         return ""
-    weak = (
-        None if result is None else weakest((*result.parts, *(() if result.parts else (result,))))
-    )
+    weak = None if result is None else weakest(result.scores)
     facts = {
-        "name": ""
-        if weak is None
-        else sentence(getattr(weak, "metric", "") or getattr(weak, "name", "")),
-        "on": "" if weak is None else rests_on(weak),
+        "name": None if weak is None else sentence(weak.metric),
+        "on": None if weak is None else rests_on(weak),
         "share": None if bound is None or bound.upper <= WEAK else floor(100 * (1 - bound.upper)),
     }
     return say("shown", "doubt", facts.items())

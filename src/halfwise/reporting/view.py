@@ -29,14 +29,23 @@ from halfwise.reporting.parts import (
     table_of,
 )
 from halfwise.reporting.plan import (
+    brief_ladder,
+    cause_line,
     curve_table,
+    failed_rungs,
+    in_full,
     int8_lines,
+    judged_name,
     kept_table,
+    ladder_lines,
+    ladder_table,
     left_out_table,
     minimality,
     nothing_in_int8,
     overflowing,
     plan_lines,
+    rung_caution,
+    rung_line,
 )
 from halfwise.reporting.remarks import (
     cost_line,
@@ -48,17 +57,6 @@ from halfwise.reporting.remarks import (
     reasons,
     stated,
     steps_told,
-)
-from halfwise.reporting.rungs import (
-    brief_ladder,
-    cause_line,
-    failed_rungs,
-    in_full,
-    judged_name,
-    ladder_lines,
-    ladder_table,
-    rung_caution,
-    rung_line,
 )
 from halfwise.reporting.verdict import (
     asked,
@@ -328,7 +326,7 @@ def metric_lines(run: Run) -> Lines | None:
     facts = {
         "name": sentence(name),
         "unlabelled": result.labelled is False and name in BUILT_IN,
-        "figures": ", ".join(filter(None, (*figures, rests_on(result)))),
+        "figures": ", ".join(filter(None, (*figures, *map(rests_on, result.scores)))),
         "rises": rises(name),
         "allowed": result.allowed_drop,
     }

@@ -174,9 +174,9 @@ def chain(length: int, elements: int, rows: str = "1") -> Network:
     )
 
 
-def test_same_suspects_need_no_new_session(monkeypatch):
+@pytest.mark.parametrize(("exact", "sessions"), [(False, 2), (True, 1)])
+def test_same_suspects_need_no_new_session(monkeypatch, exact, sessions):
     net = chain(6, 4)
-    tool = ExtremaProbe(net.model, observable(net.model))
     made: list[Session] = []
 
     def making(*args, **options):
@@ -184,10 +184,11 @@ def test_same_suspects_need_no_new_session(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(probe, "Session", making)
+    tool = ExtremaProbe(net.model, observable(net.model), exact=exact)
     for _ in range(5):
         _, extrema = tool.run({"t0": f32([[np.inf, 1, 2, np.nan]])})
         assert set(extrema.values()) <= {Extremum(float(2 + i), 2) for i in range(7)}
-    assert len(made) == 1
+    assert len(made) == sessions
 
 
 @pytest.mark.slow

@@ -305,7 +305,7 @@ def test_low_weights_of_large_models_stay_low_and_give_the_same(tmp_path, kept, 
     net = load_network(models.saved_beside(ill, tmp_path))
     weights = LowWeights(net.model, FP16, large_from=0)
     mixed = rewrite(net, roles_of(net), frozenset(kept), FP16, weights=weights).model
-    large = emulate_typed(mixed, accumulate=accumulate, large_from=0)
+    large = emulate_typed(mixed, accumulate=accumulate, late=True)
     small = emulate_typed(mixed, accumulate=accumulate)
     low = [v.name for v in large.graph.initializers.values() if v.dtype == ir.DataType.FLOAT16]
     assert low == [n for n in ("up_w", "down_w", "out_w") if n.removesuffix("_w") not in kept]
@@ -329,7 +329,7 @@ def test_low_weights_in_bodies_of_large_models_too(tmp_path, flag):
     path = models.saved_beside(models.Ill(proto, {}), tmp_path)
     model = load_network(path).model
     sample = {"x": np.ones((1, 8, 64), np.float32), "flag": np.array(flag)}
-    large, small = (emulate_typed(model, large_from=size) for size in (0, 1 << 30))
+    large, small = (emulate_typed(model, late=late) for late in (True, False))
     found, expected = (Session(m).run(sample)["y"] for m in (large, small))
     assert found.tobytes() == expected.tobytes()
     expected = 64 * f16([3 / 7 if flag else 2 / 7])
@@ -432,7 +432,7 @@ def test_weights_on_disk_stay_low_in_bodies_and_give_the_same_to_the_bit(tmp_pat
         found = disk(kept, ill.sample(0))
         assert found.tobytes() == memory(kept, ill.sample(0)).tobytes()
         mixed = rewrite(net, roles, frozenset(map(NodeName, kept)), fmt, weights=weights).model
-        typed = emulate_typed(mixed, accumulate=accumulate, large_from=0)
+        typed = emulate_typed(mixed, accumulate=accumulate, late=True)
         result = Session(typed).run(ill.sample(0))["y"]
         np.testing.assert_allclose(found, np.float32(result), rtol=1e-6, atol=0)
 
@@ -442,7 +442,7 @@ def test_no_wide_copy_of_a_low_weight_is_held(tmp_path):
     weights = LowWeights(net.model, FP16, large_from=0)
     switched = emulate_switched(net, roles_of(net), FP16, weights=weights).model
     mixed = rewrite(net, roles_of(net), frozenset(), FP16, weights=weights).model
-    for made, full in ((switched, 2), (emulate_typed(mixed, large_from=0), 0)):
+    for made, full in ((switched, 2), (emulate_typed(mixed, late=True), 0)):
         stored = [
             v.const_value
             for graph in (made.graph, *made.graph.subgraphs())

@@ -27,12 +27,12 @@ def test_columns_tell_what_reads_what() -> None:
     assert names == ["x", "w"]
     assert graph.gives[0] == graph.reads[1]
     assert graph.added == (1,)
-    assert [graph.scope_names[i] for i in graph.scopes] == ["a", "a", "b"]
+    assert graph.scopes == ("a", "a", "b")
     assert [graph.tensors[i] for i in graph.constants] == ["w"]
     assert graph.inputs == (graph.tensors.index("x"),)
     assert graph.outputs == graph.gives[2]
     kinds = {graph.tensors[i]: (graph.types[i], s) for i, s in enumerate(graph.shapes)}
-    assert {n: (t, graph.shape_names[s]) for n, (t, s) in kinds.items()} == {
+    assert kinds == {
         "x": ("FLOAT", "n×4"),
         "w": ("FLOAT", "4"),
         "/a/mul_out": ("FLOAT", "n×4"),

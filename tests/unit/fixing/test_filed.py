@@ -220,11 +220,11 @@ def test_a_file_that_is_refused_demands_nothing_and_one_that_fails_is_out(
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """Tell, of each emulation, on how many samples, and how many are looked inside of."""
+    """Tell, of each emulation, on how many samples, and whether inside all count exactly."""
     seen, emulate = [], inside.emulate
 
     def telling(candidate, samples, **options):
-        seen.append((len(samples), options["inspected"]))
+        seen.append((len(samples), options["exact"]))
         return emulate(candidate, samples, **options)
 
     monkeypatch.setattr(verdicts, "emulate", telling)
@@ -233,17 +233,17 @@ def emulated(monkeypatch):
 
 def test_a_model_that_needs_nothing_is_emulated_once(emulated):
     fixed = found(models.small())
-    assert emulated == [(len(fixed.heldout.samples), None)]
+    assert emulated == [(len(fixed.heldout.samples), False)]
     assert fixed.space.bench.runs == len(fixed.references)
     assert fixed.evaluations == 1
     assert fixed.verdict.outputs == fixed.baseline.outputs
 
 
-def test_of_another_the_baseline_is_looked_into_on_a_few_samples(emulated):
+def test_of_one_that_overflows_the_baseline_counts_exactly_from_the_start(emulated):
     fixed = found(models.layer_norm())
     assert kept(fixed)
     samples = len(fixed.heldout.samples)
-    assert emulated == [(samples, 4), (samples, None)]
+    assert emulated == [(samples, True), (samples, False)]
 
 
 NONE: frozenset[Any] = frozenset()

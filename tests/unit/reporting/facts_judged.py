@@ -41,8 +41,9 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting import causes, diagnosis, remarks, rungs, view
+from halfwise.reporting import causes, diagnosis, remarks, view
 from halfwise.reporting import engines as of_engines
+from halfwise.reporting import plan as rungs
 from halfwise.reporting import verdict as verdicts
 from halfwise.reporting.parts import Lines
 from tests.unit.reporting import runs
@@ -297,9 +298,9 @@ def acceptable() -> Iterator[str]:
     yield from verdicts.part_lines({"all FP16": both, "mixed": both})
     few = parts[0].model_copy(update={"evidence": 1, "unit": "mask pixels"})
     yield from verdicts.part_lines({"mixed": both.model_copy(update={"parts": (few,)})})
-    yield f"{verdicts.figures(both)} | {verdicts.heading_of(both)}"
+    yield verdicts.figures(both)
     alone = MetricResult(name="epe", reference=0, candidate=-0.2, allowed_drop=0.1, passed=False)
-    yield f"{verdicts.figures(alone)} | {verdicts.heading_of(alone)}"
+    yield verdicts.figures(alone)
     boxes = few.model_copy(update={"unit": "boxes"})
     yield from map(verdicts.rests_on, (boxes, boxes.model_copy(update={"evidence": 3})))
     for score in (alone, alone.model_copy(update={"name": "top1", "labelled": False})):

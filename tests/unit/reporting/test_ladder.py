@@ -1,7 +1,7 @@
 """What is told of the rungs of a run."""
 
 from halfwise.records import Criterion, Curve, Failure, LadderRung, Note, Remark, TaskScore
-from halfwise.reporting.rungs import brief_ladder, ladder_lines, ladder_table
+from halfwise.reporting.plan import brief_ladder, ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
 RUN = run()

@@ -1,5 +1,5 @@
 from halfwise.records import NodeName, Refusal, RungTried
-from halfwise.reporting.rungs import first_line, refusal_lines, rung_caution, shows_line
+from halfwise.reporting.plan import first_line, refusal_lines, rung_caution, shows_line
 from tests.unit.reporting.engine_runs import engines, failed
 
 

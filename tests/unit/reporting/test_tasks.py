@@ -3,7 +3,7 @@
 import pytest
 
 from halfwise.records import Criterion, MetricResult, Recognised, TaskScore
-from halfwise.reporting.verdict import allowed_together, rests_on, values_of
+from halfwise.reporting.verdict import allowed_together, figures, rests_on
 
 MASK = Recognised(
     kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
@@ -17,8 +17,8 @@ def test_several_metrics_are_told_by_their_parts_and_never_as_one_number() -> No
     )
     alone = MetricResult(name="epe", reference=0, candidate=-0.2, allowed_drop=0.1, passed=False)
     both = alone.model_copy(update={"name": "auto", "candidate": 0.967, "parts": parts})
-    assert [*values_of(both)] == ["0.995", "0.003"]
-    assert [*values_of(alone)] == ["0.2"]
+    assert figures(both) == "mask-iou of m 0.995, largest error of h 0.003"
+    assert figures(alone) == "epe 0.2"
     assert rests_on(parts[0]) == ""
 
 

@@ -38,7 +38,7 @@ from halfwise.records import (
     ShapeVerdict,
     Verdict,
 )
-from halfwise.reporting.rungs import own_criterion, proven_line
+from halfwise.reporting.plan import own_criterion, proven_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
 from halfwise.tensorrt.constrain import constraints, quantised_types, same_outputs, shown
 from halfwise.tensorrt.failures import ENGINE_FAULTS, EngineFailed

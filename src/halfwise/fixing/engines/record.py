@@ -34,8 +34,8 @@ from halfwise.records import (
     RungTried,
     Verdict,
 )
+from halfwise.reporting.plan import cause_line
 from halfwise.reporting.remarks import under, with_failures
-from halfwise.reporting.rungs import cause_line
 
 
 def expected_of(bench: Bench) -> dict[EnginePlan, float]:

@@ -167,7 +167,7 @@ function short(name, op = "") {
 // Returns a tensor's type and shape in words.
 function tensorWords(graph, tensor) {
   const type = graph.types[tensor];
-  return [graph.shape_names[graph.shapes[tensor]], type].filter(Boolean).join(" ");
+  return [graph.shapes[tensor], type].filter(Boolean).join(" ");
 }
 
 Object.assign(halfwise, {

@@ -19,7 +19,6 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.next_steps import diagnose_step, fix_step, int8_step
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
-from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.graph.model import Names, Network, graphs_of
 from halfwise.graph.quantised import quantised_nodes, quantising
@@ -40,6 +39,7 @@ from halfwise.tools.compare.walk import (
     emulated,
     excess_of,
     reference,
+    with_bf16,
 )
 from halfwise.wording import count, listed
 
@@ -359,11 +359,8 @@ def _arithmetic(dtypes: set[str]) -> Arithmetic:
 
 def _with_opset(case: Case, request: Request, sources: Sequence[Source]) -> Case:
     """Return the case at an opset that has BF16, if a source needs it."""
-    if not any(source.form == BF16.name for source in sources):
-        return case
-    settings = request.settings
-    network, _ = with_opset_for(BF16, case.network, case.calibration, runtime=settings.runtime)
-    return replace(case, network=network)
+    needed = any(source.form == BF16.name for source in sources)
+    return with_bf16(case, request.settings) if needed else case
 
 
 def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Case, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """Walk a graph and measure each tensor of two sides, a few tensors at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from typing import Any, Literal, Protocol
@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Runtime, Sample, Samples, Settings
+from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import LIVE_BYTES, TENSORS_AT_ONCE
 from halfwise.emulation.runner import (
@@ -24,8 +24,8 @@ from halfwise.emulation.runner import (
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.errors import HalfwiseError, TookTooLong
 from halfwise.fixing.plan.rules import lowered_by
-from halfwise.fixing.rewrite import rewrite
-from halfwise.formats import LOW_FORMATS, Format
+from halfwise.fixing.rewrite import rewrite, with_opset_for
+from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, Ancestry, reached, read_by, region_model
 from halfwise.graph.model import Network, node_name, tensor_name
@@ -155,6 +155,12 @@ def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -
         label = f"emulation, all {low.upper()}"
     arithmetic = arithmetic_on(network, low)
     return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=settings.runtime)
+
+
+def with_bf16(case: Case, settings: Settings) -> Case:
+    """Return the case at an opset whose operators take BF16, if it can be raised."""
+    network, _ = with_opset_for(BF16, case.network, case.calibration, runtime=settings.runtime)
+    return replace(case, network=network)
 
 
 def arithmetic_on(network: Network, kind: Arithmetic) -> Arithmetic:

@@ -9,7 +9,7 @@ from halfwise.emulation.runner import ModelRunner
 from halfwise.fixing.plan.rules import lowered_by
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
-from halfwise.judging.deciding import Candidate, Corrected, Deciding, with_true_values
+from halfwise.judging.deciding import Deciding, with_true_values
 from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals
 from halfwise.records import (
     Criterion,
@@ -28,31 +28,27 @@ from halfwise.reporting.diagnosis import (
 from halfwise.tools.diagnose.subject import Subject
 
 
-def in_emulation(
-    subject: Subject,
-    verdict: Verdict,
-    low: ir.Model,
-    *,
-    criterion: Criterion | None = None,
-    optimise: bool = False,
-) -> Decided | None:
-    """Return the decisions that cause most of the error of a model run in ONNX Runtime.
+def in_emulation(subject: Subject, verdict: Verdict, low: ir.Model) -> Decided | None:
+    """Return the decisions that cause most of the error of an emulation.
 
     Args:
         subject: What is diagnosed.
         verdict: The verdict on that model, on all samples.
         low: The model: an emulation in FP32, with the names of the network's tensors.
-        criterion: Criterion of the verdict; None for the user's.
-        optimise: Whether ONNX Runtime may fuse nodes.
     """
-    runtime, network = subject.settings.runtime, subject.case.network
-    return _cause(
-        subject,
-        verdict,
-        criterion or subject.case.criterion,
-        lambda some: ModelRunner(low, some, partial=True, optimise=optimise, runtime=runtime),
-        with_true_values(low, network, optimise=optimise, runtime=runtime),
+    settings, network = subject.settings, subject.case.network
+    lowered = lowered_by(settings.rules, network)
+    criterion = subject.case.criterion if subject.case.metric is None else Criterion()
+    look = Deciding(
+        network,
+        roles_of(network, low_type(settings.fmt), lowered=lowered),
+        lambda some: ModelRunner(low, some, partial=True, runtime=settings.runtime),
+        with_true_values(low, network, runtime=settings.runtime),
+        _error_by(criterion, subject.references),
+        subject.samples.with_progress(subject.watcher.step),
+        settings.runtime,
     )
+    return look.cause([inf if isnan(error) else error for error in verdict.excesses])
 
 
 def decided_rung(
@@ -61,7 +57,6 @@ def decided_rung(
     what: str,
     subject: Subject,
     *advice: Step,
-    low: bool = True,
 ) -> Rung:
     """Return a failed rung with the decisions that explain it instead of its cause.
 
@@ -73,7 +68,6 @@ def decided_rung(
         what: What changes them, with its verb, such as `TF32 changes`.
         subject: What is diagnosed.
         advice: What to do besides.
-        low: Whether FP32 would help.
     """
     if decided is None:
         return rung
@@ -88,31 +82,10 @@ def decided_rung(
             "cause": decided_cause(decided, what, criterion),
             "nodes": tuple(flip.node for flip in decided.flips),
             "evidence": (*decided_signs(decided), *rung.evidence),
-            "advice": (*advice, *said(*decided_advice(decided, criterion, low=low, auto=auto))),
+            "advice": (*advice, *said(*decided_advice(decided, criterion, low=True, auto=auto))),
             "decided": decided,
         }
     )
-
-
-def _cause(
-    subject: Subject,
-    verdict: Verdict,
-    criterion: Criterion,
-    candidate: Candidate,
-    provider: Corrected,
-) -> Decided | None:
-    settings, network = subject.settings, subject.case.network
-    lowered = lowered_by(settings.rules, network)
-    look = Deciding(
-        network,
-        roles_of(network, low_type(settings.fmt), lowered=lowered),
-        candidate,
-        provider,
-        _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),
-        subject.samples.with_progress(subject.watcher.step),
-        settings.runtime,
-    )
-    return look.cause([inf if isnan(error) else error for error in verdict.excesses])
 
 
 def _error_by(

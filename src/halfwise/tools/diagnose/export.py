@@ -14,15 +14,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.double import DoubleSession
-from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.dataflow import reached
-from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
-from halfwise.judging.judge import judge_outputs
 from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete, relative_rms
@@ -50,26 +47,10 @@ from halfwise.tools.diagnose.subject import (
 )
 from halfwise.wording import argument, count, listed, number
 
-
-def passes_without_pairs(subject: Subject) -> bool:
-    """Return whether a quantised model that is wrong is right without its Q/DQ pairs.
-
-    Right are the framework's outputs. Weights stored as integers stay unchanged.
-    """
-    case, runtime = subject.case, subject.settings.runtime
-    network = case.network
-    if not pairs_of(network) or not subject.given:
-        return False
-    every = [node_name(node) for node in network.nodes()]
-    session = Session(excluding(network, every, ends=True).model, runtime=runtime)
-    ran = [session.run(sample) for sample in subject.samples]
-    judging = subject.samples, subject.given, case.criterion, case.metric
-    return judge_outputs(ran, *judging).verdict.passed
-
-
 _REQUANTISE = (
-    "`halfwise verify ORIGINAL QUANTISED --inputs DATA` judges it against the unquantised model; "
-    "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED` finds which nodes to leave out."
+    "If its quantisation may be too coarse: `halfwise verify ORIGINAL QUANTISED --inputs DATA` "
+    "judges it against the unquantised model, and `halfwise fix ORIGINAL --to int8 --start-from "
+    "QUANTISED` finds which nodes to leave out."
 )
 _MEANT = (
     "Give inputs on which the model is defined, or fix the model. If such values are intended, "
@@ -235,7 +216,7 @@ def exported(subject: Subject) -> Rung:
 
 
 def _apart(verdict: Verdict, subject: Subject) -> Rung:
-    """Return why the outputs differ: order, quantisation, FP32 rounding, or another function."""
+    """Return why the outputs differ: order, FP32 rounding, or another function."""
     signs = signs_of(verdict, "ONNX Runtime against the framework")
     if subject.tried is not None and subject.tried.planned:
         signs.append(Sign(severity="info", text=no_change(subject.tried)))
@@ -244,14 +225,6 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         again = said("Give --expected the framework's outputs for these inputs, in the same order.")
         cause = _reordered(subject.order, subject.samples.ids)
         return rung.model_copy(update={"cause": cause, "evidence": (*signs,), "advice": again})
-    if passes_without_pairs(subject):
-        many = count(len(pairs_of(subject.case.network)), "Q/DQ pair")
-        update = {
-            "cause": f"Its quantisation is too coarse: without its {many} the outputs pass.",
-            "evidence": tuple(signs),
-            "advice": said(_REQUANTISE),
-        }
-        return rung.model_copy(update=update)
     if explained := blurred(subject):
         most = max(explained, key=lambda name: explained[name][0])
         figures = " and ".join(map(number, explained[most]))
@@ -307,6 +280,7 @@ def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:
     )
     return said(
         where,
+        *([_REQUANTISE] if pairs_of(subject.case.network) else []),
         *([other] if subject.tried is not None and subject.tried.tried else []),
         "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
         "FP32; another opset or exporter may work better (docs/exporting.md).",

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from halfwise.case import Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic, ModelRunner
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.dataflow import GIVEN, between, read_by, region_model, varying_tensors
+from halfwise.graph.dataflow import GIVEN, reached, read_by, region_model, varying_tensors
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, add_constant, node_name, tensor_name
-from halfwise.graph.quantised import pairs_of
 from halfwise.graph.roles import is_float
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
@@ -45,12 +44,10 @@ from halfwise.records import (
 from halfwise.reporting.diagnosis import advice, cause, evidence
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
-from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions, emulated, reference
-from halfwise.tools.diagnose.decided import decided_rung, in_emulation
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
-from halfwise.wording import capital, count
+from halfwise.wording import count
 
 Values = Mapping[Any, NDArray[Any]]
 Part = frozenset[NodeName]
@@ -359,11 +356,14 @@ def _region(line: Sequence[NodeName], transplants: Transplants) -> list[NodeName
             last = middle
     region = list(line[first:end])
     # Both ends are needed; what is on no path from one to the other may stand there by chance.
-    network, ends = transplants.engines.case.network, frozenset((*region[:1], *region[-1:]))
-    paths = [node for node in region if node in between(network, ends)]
-    for nodes in (paths, region):
-        if nodes and transplants.wrong(nodes, "the region alone"):
-            return nodes
+    nodes = {node_name(node): node for node in transplants.engines.case.network.nodes()}
+    ends = [nodes[name] for name in (*region[:1], *region[-1:])]
+    ahead, back = reached(ends[:1], ir.Node.successors), reached(ends[-1:], ir.Node.predecessors)
+    on_path = (ahead.keys() & back.keys()).union(ends)
+    paths = [name for name in region if nodes[name] in on_path]
+    for part in (paths, region):
+        if part and transplants.wrong(part, "the region alone"):
+            return part
     return []
 
 
@@ -378,12 +378,9 @@ NEEDS_TENSORRT = "This needs TensorRT, but no target was given."
 
 
 def fp32_engine(subject: Subject) -> Rung:
-    """Return whether an FP32 engine without TF32 computes the model's function.
-
-    Without a target, ONNX Runtime's optimised form replaces it: other kernels, other sums.
-    """
+    """Return whether an FP32 engine without TF32 computes the model's function."""
     if subject.engines is None:
-        return _stand_in(subject)
+        return skipped(4, "fp32", NEEDS_TENSORRT, "Add --target tensorrt.")
     side = subject.engines.side("fp32")
     right = reference(subject.case.network, subject.samples, subject.settings)
     return _judged(_Judged(4, "fp32", subject, subject.engines, side, right, subject.same_function))
@@ -398,39 +395,6 @@ def low_engine(subject: Subject) -> Rung:
     right = emulated(subject.case.network, subject.samples, subject.settings, low)
     criterion = subject.case.criterion
     return _judged(_Judged(7, "kernels", subject, subject.engines, side, right, criterion))
-
-
-def _stand_in(subject: Subject) -> Rung:
-    network, samples = subject.case.network, subject.samples
-    criterion = subject.same_function
-    verdict = subject.judge(network.model, criterion, optimise=True)
-    other = reference(network, samples, subject.settings, optimise=True)
-    rung = Rung(
-        rung=4,
-        name="fp32",
-        passed=verdict.passed,
-        how="emulated",
-        cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function.",
-        evidence=tuple(signs_of(verdict, other.label)),
-    )
-    if verdict.passed:
-        return rung
-    right = reference(network, samples, subject.settings)
-    rounding = (
-        "how Q/DQ pairs round, and on the integer kernels that absorb them"
-        if pairs_of(network)
-        else "the order in which FP32 sums are rounded"
-    )
-    changed = {
-        "cause": f"The outputs depend on {rounding}: ONNX Runtime disagrees with itself with and "
-        "without optimisations.",
-        "nodes": find_divergence(subject.walk(right, other)).first,
-        "advice": said("Expect no engine to agree better; look for what amplifies rounding."),
-    }
-    rung = rung.model_copy(update=changed)
-    decided = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
-    what = f"{capital(rounding)} changes"
-    return decided_rung(rung, decided, what, subject, *rung.advice, low=False)
 
 
 def _judged(engine: "_Judged") -> Rung:

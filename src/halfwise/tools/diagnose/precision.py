@@ -13,7 +13,6 @@ from halfwise.errors import HalfwiseError
 from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
-from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
@@ -32,7 +31,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import explained, reasons, worded
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.walk import all_low
+from halfwise.tools.compare.walk import all_low, with_bf16
 from halfwise.tools.diagnose.decided import decided_rung, in_emulation
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import MOST_ROWS, count, stopped
@@ -100,7 +99,8 @@ decisions change because of it."""
 def precision(subject: Subject) -> Rung:
     """Return whether emulation with everything low is right; otherwise what `fix` blames."""
     low = subject.settings.fmt.name.upper()
-    case = _with_opset(subject)
+    bf16 = subject.settings.fmt == BF16
+    case = with_bf16(subject.case, subject.settings) if bf16 else subject.case
     typed = all_low(case.network, subject.settings.fmt, subject.settings)
     verdict = _judged(subject, case, typed)
     signs = signs_of(verdict, f"emulation, all {low}")
@@ -199,16 +199,3 @@ def _cause(fixed: Fixed, low: str) -> str:
         f"{low} breaks the model. With the graph as it is, keeping {count(kept, 'node')} in "
         f"FP32 is enough{more}."
     )
-
-
-def _with_opset(subject: Subject) -> Case:
-    """Return the case at an opset that has the low format."""
-    if subject.settings.fmt != BF16:
-        return subject.case
-    network, _ = with_opset_for(
-        BF16,
-        subject.case.network,
-        subject.samples,
-        runtime=subject.settings.runtime,
-    )
-    return replace(subject.case, network=network)

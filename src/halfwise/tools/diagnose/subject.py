@@ -319,17 +319,9 @@ class Subject:
             return self.case.criterion
         return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
 
-    def judge(
-        self, model: ir.Model, criterion: Criterion | None = None, *, optimise: bool = False
-    ) -> Verdict:
-        """Return the verdict on a model run in ONNX Runtime in place of the FP32 model.
-
-        Args:
-            model: Same inputs and outputs.
-            criterion: For its outputs, unless the user has a metric; None for the user's.
-            optimise: Whether ONNX Runtime may fuse nodes.
-        """
-        session = Session(model, optimise=optimise, runtime=self.settings.runtime)
+    def judge(self, model: ir.Model) -> Verdict:
+        """Return the verdict on a model with the same inputs and outputs, run in ONNX Runtime."""
+        session = Session(model, runtime=self.settings.runtime)
 
         def run(sample: Sample) -> Computed:
             try:
@@ -341,8 +333,8 @@ class Subject:
             list(map(run, self.samples.with_progress(self.watcher.step))),
             self.samples,
             self.references,
-            criterion or self.case.criterion,
-            self.case.metric if criterion is None else self.case.users_metric,
+            self.case.criterion,
+            self.case.metric,
         ).verdict
 
     def walk(self, a: Side, b: Side) -> Walk:

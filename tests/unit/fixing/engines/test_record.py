@@ -26,8 +26,8 @@ from halfwise.records import (
     Refusal,
     Verdict,
 )
+from halfwise.reporting.plan import cause_line
 from halfwise.reporting.remarks import reasons
-from halfwise.reporting.rungs import cause_line
 from tests.unit.fixing.engines.test_table import VARIANT, changed, offer
 from tests.unit.reporting.engine_runs import build, failed, latency, proof, result
 from tests.unit.reporting.runs import output_error, verdict

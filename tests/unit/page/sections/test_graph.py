@@ -38,7 +38,7 @@ def test_nodes_tensors_and_boxes_are_told() -> None:
     assert data["names"] == [name for name, _, _ in LINES]
     assert data["tensors"] == list(SHOWN.tensors)
     assert data["ops"] == [op for _, op, _ in LINES]
-    assert (data["shapes"], data["shape_names"]) == ([*SHOWN.shapes], [*SHOWN.shape_names])
+    assert data["shapes"] == [*SHOWN.shapes]
     assert data["boxes"] == {"labels": ["blocks.0", "blocks.1"], "parents": [-1, -1]}
     assert set(data["precision"]) == {"FP32"}
 

@@ -104,5 +104,4 @@ def test_the_framework_is_right_within_what_is_allowed(subject):
     assert exported(diagnosed(subject, GOOD, expected=given)).passed
     rung = exported(diagnosed(subject, SATURATED, expected=given))
     assert rung.passed is False
-    assert "without its 6 Q/DQ pairs the outputs pass" in rung.cause
-    assert "--to int8 --start-from QUANTISED" in steps_told(rung.advice)[0]
+    assert any("--to int8 --start-from QUANTISED" in step for step in steps_told(rung.advice))
