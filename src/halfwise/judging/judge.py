@@ -218,7 +218,6 @@ def judge(
     reference_nonfinite: frozenset[TensorName] = frozenset(),
     accumulate: str = "fp32",
     unseen: bool = True,
-    inside: bool = True,
     runtime: Runtime = CPU,
 ) -> Judged:
     """Return the verdict on the typed emulation of `candidate` on every sample.
@@ -232,12 +231,11 @@ def judge(
         reference_nonfinite: Tensors that are non-finite in the reference too.
         accumulate: Format of running sums inside low ops.
         unseen: Whether no search has used these samples; otherwise the verdict fails.
-        inside: Whether to search for non-finite values inside the model.
         runtime: Where to run.
     """
     return judge_emulated(
         candidate,
-        emulate(candidate, samples, accumulate=accumulate, inside=inside, runtime=runtime),
+        emulate(candidate, samples, accumulate=accumulate, runtime=runtime),
         samples,
         references,
         criterion,

@@ -152,7 +152,6 @@ def graph(stored: Stored) -> Section | None:
         data,
         scripts=("source", *(f"graph-{part}" for part in _SCRIPTS)),
         libraries=("dagre",),
-        is_open=True,
     )
 
 

@@ -5,7 +5,17 @@ from typing import TypeGuard
 
 from halfwise.page.data import Data, Section, Stored
 from halfwise.page.graph import graph
-from halfwise.records import NodeName, Observation, Run, RunEvidence, Source, TensorName
+from halfwise.page.scatter import Spot, scatter
+from halfwise.records import (
+    Curve,
+    Engines,
+    NodeName,
+    Observation,
+    Run,
+    RunEvidence,
+    Source,
+    TensorName,
+)
 from halfwise.reporting.causes import LABELS, Causes, engine_proof
 from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import PRECISIONS, given_parts, proof_parts
@@ -14,7 +24,7 @@ from halfwise.reporting.plan import curve_table, ladder_table
 from halfwise.reporting.remarks import CAUSES, in_words, note_text, step_text
 from halfwise.reporting.strip import as_svg, strip
 from halfwise.reporting.view import device_parts, error_table
-from halfwise.wording import capital, clean, number
+from halfwise.wording import capital, clean, count, number
 
 MOST = 400
 """Most places shown per group; run.json has the rest."""
@@ -39,7 +49,8 @@ def headroom(stored: Stored) -> Section | None:
     drawn = strip(stored.run, stored.observations)
     if drawn is None:
         return None
-    return Section("headroom", "Headroom", template="headroom.html", facts=as_svg(drawn))
+    title, picture = "Headroom", as_svg(drawn)
+    return Section("headroom", title, template="headroom.html", facts=picture, is_open=True)
 
 
 def causes(stored: Stored) -> Section | None:
@@ -122,11 +133,43 @@ def tables(
 
 
 def plans(stored: Stored) -> Section | None:
-    """Return the section of the plans to choose from, and of the ladder."""
+    """Return the section of the plans to choose from, of engines by time, and of the ladder."""
     run = stored.run
-    return tables(
-        "plans", "What precision costs", curve_table(run), ladder_table(run), is_open=True
-    )
+    facts = {
+        "parts": present(curve_table(run), ladder_table(run)),
+        "pictures": [
+            scatter(spots, unit)
+            for spots, unit in (
+                (_plan_spots(run.curve), "predicted cost over everything low"),
+                (_engine_spots(run.engines), "median ms of an engine"),
+            )
+            if len(spots) > 1
+        ],
+    }
+    if not any(facts.values()):
+        return None
+    title = "What precision costs"
+    return Section("plans", title, template="plans.html", facts=facts, is_open=True)
+
+
+def _plan_spots(curve: Curve | None) -> list[Spot]:
+    if curve is None:
+        return []
+    return [
+        Spot(point.cost, point.error, f"{count(point.count, 'kept node')}", i == curve.plan)
+        for i, point in enumerate(curve.points)
+        if point.cost is not None and not point.is_bound
+    ]
+
+
+def _engine_spots(engines: Engines | None) -> list[Spot]:
+    if engines is None:
+        return []
+    return [
+        Spot(one.latency.median_ms, one.excess, one.name, one.rung == engines.rung)
+        for one in engines.results
+        if one.latency is not None and one.excess is not None
+    ]
 
 
 def kept(stored: Stored) -> Section | None:

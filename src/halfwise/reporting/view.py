@@ -303,7 +303,7 @@ def error_table(run: Run) -> Table | None:
             (Column("equal", "right"), lambda row: known(row[2].agreement, _exactly)),
             (Column("of few", "right"), lambda row: known(row[2].rare_agreement, _exactly)),
         ],
-        2 * MOST_ROWS,
+        MOST_ROWS,
     )
 
 

@@ -324,10 +324,9 @@ def test_sums_in_fp16_overflow_where_they_are_asked_for(accumulate):
 
 
 @pytest.mark.parametrize("metric", [None, lambda *_: 1.0])
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_candidate_that_cannot_be_run_fails_and_names_node_and_sample(metric, inside):
+def test_a_candidate_that_cannot_be_run_fails_and_names_node_and_sample(metric):
     criterion = Criterion(metric="m" if metric else None)
-    result = judged(models.detector(), criterion=criterion, metric=metric, inside=inside)
+    result = judged(models.detector(), criterion=criterion, metric=metric)
     verdict, samples = result.verdict, prepare(models.detector()).samples.ids
     assert [run.sample for run in verdict.failed_runs] == list(samples)
     assert {run.node for run in verdict.failed_runs} == {"rows"}

@@ -107,7 +107,7 @@ def test_many_outputs_are_counted_failing_ones_first():
     outputs = {f"o{i}": output_error(passed=i != 29) for i in range(30)}
     table = part(report(verification(verdict=verdict(outputs=outputs))), "Error")
     assert table.shown[0][0] == "o29"
-    assert table.shown[-1][0] == "and 6 more"
+    assert table.shown[-1][0] == "and 18 more"
 
 
 def test_a_plan_that_keeps_everything_is_told_first():
