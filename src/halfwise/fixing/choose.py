@@ -263,14 +263,11 @@ def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str
     # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
     ignored |= _TYPES if curve.rung == "int8" else set()
     every = run.provenance.options.items()
-    recorded = {
-        name: _data(run, text) if name in _FILES else text
-        for name, text in every
-        if name in _OF_THE_RUN and name not in ignored
-    }
+    recorded = {n: text for n, text in every if n in _OF_THE_RUN and n not in ignored}
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
     accepted = _acceptance(run, curve, updates.get("metric"))
-    options = {name: _typed(name, text) for name, text in recorded.items()}
+    files = {name: _data(run, recorded[name]) for name in _FILES if name in recorded}
+    options = {name: _typed(name, text) for name, text in {**recorded, **files}.items()}
     options |= {name: value for name, value in updates.items() if name != "metric"}
     return understand(data, options | accepted)
 

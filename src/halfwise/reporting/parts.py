@@ -22,7 +22,7 @@ class Lines:
         title: Their subject.
         lines: The sentences.
         whole: Whether lines must not be wrapped, because they hold commands to copy.
-        first: Whether a first screen cuts everything else before it.
+        first: Whether a first screen cuts it last.
         hidden: How many more lines the whole report has.
     """
 
@@ -235,9 +235,7 @@ def shortened(report: Report) -> Report | None:
 
 
 def _spare(part: Lines | Table) -> tuple[int, int]:
-    """Return what can go first: lists, further commands, tables, one-liners, small tables, and last the part
-    that comes first.
-    """
+    """Return what can go first: lists, commands, tables, one-liners, small tables, the result."""
     if isinstance(part, Table) and len(part.shown) <= FEW:
         return 0, len(part.shown)
     if isinstance(part, Table):
