@@ -20,7 +20,6 @@ from halfwise.records import (
     CauseKind,
     Curve,
     Engines,
-    Failure,
     NodeName,
     Plan,
     Profile,
@@ -348,25 +347,20 @@ def after_untested(
     To keep a node helps only if it is not among those `kept` already. `split`: whether the inputs
     were split into samples to search on and held-out ones.
     """
-    few = tuple(
-        Step(kind="enough-samples", numbers={**failure.numbers, **_total(failure, split=split)})
-        for failure in verdict.failures
-        if failure.kind == "few"
-    )
+    lacking = [dict(failure.numbers) for failure in verdict.failures if failure.kind == "few"]
+    for numbers in lacking if split else ():
+        # The search takes a quarter, rounded down.
+        numbers["total"] = (4 * int(numbers["needed"]) - 1) // 3
+    few = tuple(Step(kind="enough-samples", numbers=numbers) for numbers in lacking)
     if verdict.passed or not verdict.unjudged:
         return few
     idle = [part.around or part.name for part in verdict.unjudged if part.kind == "never-ran"]
     nodes = tuple(name for name in dict.fromkeys(idle) if name not in kept)
     options = {"options": " ".join(f"--keep {shlex.quote(name)}" for name in nodes)}
-    names = options if nodes else {}
-    names |= {"split": ""} if split else {}
-    names |= {"absent": ""} if any(part.kind == "absent" for part in verdict.unjudged) else {}
+    absent = any(part.kind == "absent" for part in verdict.unjudged)
+    flags = dict.fromkeys(("absent",) * absent + ("split",) * split, "")
+    names = {**(options if nodes else {}), **flags}
     return (*few, Step(kind="untested", names=names, items=nodes))
-
-
-def _total(failure: Failure, *, split: bool) -> dict[str, float]:
-    """Return how many samples are needed before a quarter, rounded down, is searched on."""
-    return {"total": (4 * int(failure.numbers["needed"]) - 1) // 3} if split else {}
 
 
 def _unfinished(search: Search) -> Iterator[Step]:

@@ -318,7 +318,7 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     if low is None or plan is None:
         return None
     what = everything_low(plan.low, len(plan.own), len(plan.unsupported))
-    title = say("trouble", "title", {"what": what})
+    title = f"With {what}"
     more = () if brief else tuple(_usual_fixes(run))
     if low.within:
         return Lines(title, (say("trouble", "within", _within(run, plan)), *more))
