@@ -135,10 +135,10 @@ def known(value: N | None, show: Callable[[N], str] = number) -> str:
     return "" if value is None else show(value)
 
 
-def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
+def lines_of(title: str, lines: Iterable[str], *, first: bool = False) -> Lines | None:
     """Return cleaned sentences under a title; None if there are none."""
     sentences = tuple(map(sentence, lines))
-    return Lines(title, sentences) if sentences else None
+    return Lines(title, sentences, first=first) if sentences else None
 
 
 def first_of(lines: Sequence[str], more: str = "more", most: int = FEW) -> list[str]:

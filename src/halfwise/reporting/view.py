@@ -183,7 +183,7 @@ def screen(run: Run) -> Report:
     return _headed(
         run,
         brief_ladder(run),
-        None if plain else Lines("Result", tuple(map(sentence, _result(run))), first=True),
+        None if plain else lines_of("Result", _result(run), first=True),
         _why(run),
         commands("Next", steps_told(run.next_step)),
     )
