@@ -103,7 +103,7 @@ def test_the_result_and_the_first_command_are_cut_last():
     shown = fitted(whole, "more")
     assert (shown.parts[0], shown.parts[2]) == (result, whole.parts[2])
     assert shown.parts[1].shown == (*"abcd", "… and 6 more: --full")
-    longer = Report("title", True, "about " * 150, whole.parts)
+    longer = Report("title " * 150, True, "about " * 150, whole.parts)
     assert fitted(longer, "more").parts == (result, Lines("Next", ("x",), whole=True, hidden=1))
 
 
