@@ -75,7 +75,7 @@ def test_everything_low_means_everything(fix):
     ended = fix(models.Ill(s.proto(y), {"x": models.signals(1, 4, 8, seed=9, peak=4)}))
     assert ended.code == 0, ended.out
     assert [u["node"] for u in ended.record["plan"]["unsupported"]] == ["steps"]
-    assert "With everything in FP16 but 1 node that must be FP32" in words(ended)
+    assert "With everything in FP16 except 1 node that must be FP32" in words(ended)
     assert "all FP16" not in words(ended)
 
 
@@ -144,7 +144,7 @@ def test_a_mask_that_becomes_infinite_is_not_told_as_the_cause(fix):
 def test_a_rule_that_breaks_the_outputs_is_named_in_place_of_the_tolerance(fix):
     ended = fix(models.conv_chain(), "--no-repair", "--lower", "conv_b")
     assert ended.code == 10
-    assert "it forces 1 node low." in words(ended)
+    assert "it forces 1 node low, and low precision harms conv_b." in words(ended)
     assert "tolerance fits" not in words(ended)
 
 

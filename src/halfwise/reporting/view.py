@@ -275,7 +275,9 @@ def _all_low(run: Run) -> dict[str, Verdict]:
     """Return the verdicts on models that keep nothing, by name."""
     if (plan := run.plan) is None:
         return {}
-    low = "as given" if plan.own else f"all {plan.low.upper()}"
+    low = (
+        "as given" if plan.own else f"{'mostly' if plan.unsupported else 'all'} {plan.low.upper()}"
+    )
     verdicts = {low: run.baseline, "all INT8": run.all_int8}
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
 
