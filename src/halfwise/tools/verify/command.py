@@ -35,7 +35,7 @@ from halfwise.graph.casts import is_low_custom, low_type
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import REFUSALS
-from halfwise.graph.model import Network, graphs_of, node_name, values_of
+from halfwise.graph.model import Flaw, Network, graphs_of, node_name, values_of
 from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
@@ -206,6 +206,22 @@ def broken_interface(network: Network, candidate: Network) -> Iterator[Failure]:
         yield Failure(kind="interface", names={"order": listed(order)})
 
 
+def mistyped(candidate: Network) -> tuple[str, ...]:
+    """Return the contradictions between element types that were mended on reading, in words."""
+    flaws = (repair for repair in candidate.repairs if repair.flaw is Flaw.MISTYPED)
+    return tuple(name for repair in flaws for name in repair.names)
+
+
+def with_mended(verdict: Verdict, candidate: Network) -> Verdict:
+    """Return the verdict; it fails if the types in the candidate's file were mended on reading."""
+    clashes = mistyped(candidate)
+    if not clashes:
+        return verdict
+    names = {"first": clashes[0], **({"outputs": "pass"} if verdict.passed else {})}
+    failure = Failure(kind="mistyped", names=names, numbers={"clashes": len(clashes)})
+    return with_failures(verdict, (failure,), ahead=True)
+
+
 def type_hints(network: Network, candidate: Network) -> tuple[str, ...]:
     """Return a sentence for each input and output of another type, which a caller has to know."""
     hints = list[str]()
@@ -340,13 +356,14 @@ def verify(
     _refuse_worker(options)
     original = case = _case_of(model, request, watcher, before)
     # Loaded first, since running the reference may take minutes.
-    mixed = None
+    mixed, differing = None, tuple[Failure, ...]()
     if path is not None and holds_outputs(path):
         case, judged = _judging_recorded(path, case, request, watcher, runner)
     else:
         _refuse("a model", request, runner)
         loaded = load_model(candidate, watcher)
         mixed, case = _set_aside(loaded, case, settings.runtime)
+        differing = tuple(_other_aside(loaded, case))
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
     with stages("reference"):
@@ -359,7 +376,7 @@ def verify(
     worth, redone = None, None
     broken: tuple[Failure, ...] = ()
     if mixed is not None:
-        broken = tuple(broken_interface(original.network, mixed))
+        broken = (*differing, *broken_interface(original.network, mixed))
         hints += () if original.stored.formats else type_hints(original.network, mixed)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
@@ -370,6 +387,7 @@ def verify(
     run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
     if mixed is not None and path is not None and not run.next_step:
         kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}
+        kinds["loads"] = not mistyped(mixed)
         steps = after_verify(case, request, path, passed=verdict.passed, **kinds)
         run = run.model_copy(update={"next_step": steps})
     run = beside(run, before)
@@ -403,6 +421,13 @@ def _set_aside(candidate: Network, case: Case, runtime: Runtime) -> tuple[Networ
     return set_aside(candidate, runnable(runtime), given)[0], case
 
 
+def _other_aside(candidate: Network, case: Case) -> Iterator[Failure]:
+    """Yield that what is not run differs in a candidate's file."""
+    where = None if case.aside is None else case.aside.differs(candidate)
+    if where is not None:
+        yield Failure(kind="other-aside", names={"where": where})
+
+
 def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
     """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
@@ -432,7 +457,8 @@ def _in_engine(
                 "Give a model, or leave --target out.",
             )
         other, case = _on_shared(load_model(candidate, watcher), case, watcher)
-        return case, verify_built(other, case, request, target, watcher, started)
+        run = verify_built(other, case, request, target, watcher, started)
+        return case, run.model_copy(update={"verdict": with_mended(run.verdict, other)})
 
 
 def _on_shared(candidate: Network, case: Case, watcher: Watcher) -> tuple[Network, Case]:
@@ -517,10 +543,12 @@ def _judging(
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
-        with running(settings.targets):
-            judged = judged_as_file(judged, other.model, case, settings, samples, references)
+        if not mistyped(other):  # the file itself runs nowhere
+            with running(settings.targets):
+                judged = judged_as_file(judged, other.model, case, settings, samples, references)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
-        return with_unjudged(verdict, case, request, other.model, samples, references)
+        verdict = with_unjudged(verdict, case, request, other.model, samples, references)
+        return with_mended(verdict, other)
 
     return case, emulate
 
