@@ -141,7 +141,7 @@ def test_a_right_file_is_left_alone(fixed):
 @pytest.mark.parametrize(
     "command",
     [
-        ("verify", "m.onnx", "wrong.onnx"),
+        ("verify", "wrong.onnx", "m.onnx"),
         ("diagnose", "wrong.onnx", "-o", "run"),
         ("compare", "m.onnx", "--b", "wrong.onnx"),
     ],
@@ -153,6 +153,42 @@ def test_other_commands_read_it_too(command, call):
     samples()
     ended = call(*command, "--inputs", "x.npz")
     assert ended.code in (0, 10), ended.out + ended.err
+
+
+@pytest.fixture
+def verified(call):
+    def verified(candidate):
+        ended = call("verify", "m.onnx", candidate, "--inputs", "x.npz", "-o", "v", folder="v")
+        return ended.record["verdict"] | {"code": ended.code, "said": " ".join(ended.out.split())}
+
+    return verified
+
+
+@pytest.mark.parametrize("wrong", ["w", "g"])
+def test_a_candidate_that_cannot_be_loaded_fails(wrong, verified):
+    arrays = constants()
+    onnx.save(network(arrays), "m.onnx")
+    onnx.save(network(arrays | {wrong: arrays[wrong].astype(LOW)}), "wrong.onnx")
+    with pytest.raises(Exception, match="ype"):
+        ort.InferenceSession("wrong.onnx")
+    samples()
+    judged = verified("wrong.onnx")
+    assert (judged["code"], judged["passed"]) == (10, False)
+    assert all(output["passed"] for output in judged["outputs"].values())
+    (failure,) = [f for f in judged["failures"] if f["kind"] == "mistyped"]
+    assert failure["names"]["first"].startswith(f"{wrong} is FLOAT16, not FLOAT")
+    assert failure["names"]["outputs"] == "pass"
+    assert failure["numbers"]["clashes"] == 1
+    assert judged["as_file"] == []
+    assert "the file as it is cannot be loaded: 1 element type contradicts" in judged["said"]
+    assert "halfwise lint wrong.onnx" in judged["said"]
+
+
+def test_what_fix_made_of_such_a_file_can_be_loaded(fixed, verified):
+    arrays = constants()
+    fixed(network(arrays | {"w": arrays["w"].astype(LOW)}), WIDE)
+    judged = verified("run/model.onnx")
+    assert not [f for f in judged["failures"] if f["kind"] == "mistyped"]
 
 
 def test_types_that_no_cast_of_floats_mends_are_named(refused):
