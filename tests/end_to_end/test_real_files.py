@@ -219,6 +219,25 @@ def low_aside(proto):
     )
 
 
+def low_before(proto):
+    """Scores in FP16, and a Cast with a name of its own in front of the plugin."""
+    nodes = proto.graph.node
+    (sigmoid,) = (node for node in nodes if node.name == "sigmoid")
+    (nms,) = (node for node in nodes if node.name == "nms")
+    place = list(nodes).index(sigmoid)
+    sigmoid.input[:], nms.input[1] = ["raw_low"], "scores_full"
+    nodes.insert(place + 1, helper.make_node("Cast", ["scores"], ["scores_full"], "up", to=F32))
+    nodes.insert(
+        place, helper.make_node("Cast", ["raw"], ["raw_low"], "down", to=TensorProto.FLOAT16)
+    )
+
+
+def without_plugin(proto):
+    """The boxes stand in for what the plugin selects."""
+    (nms,) = (node for node in proto.graph.node if node.name == "nms")
+    nms.CopyFrom(helper.make_node("Identity", ["boxes"], ["kept"], "nms"))
+
+
 def other_score(proto):
     (nms,) = (node for node in proto.graph.node if node.name == "nms")
     nms.attribute[0].f = 0.5
@@ -249,6 +268,8 @@ def with_relu(proto):
     [
         (renamed, None),
         (low_aside, None),
+        (low_before, None),
+        (without_plugin, "nms (EfficientNMS_TRT)"),
         (other_score, "nms (EfficientNMS_TRT)"),
         (other_weight, "wt"),
         (swapped, "scores"),
@@ -258,6 +279,7 @@ def with_relu(proto):
 )
 def test_what_is_not_run_is_compared(change, where, call):
     original = detector("TRT", tail=True)
+    del original.graph.output[1:]
     onnx.save(original, "m.onnx")
     change(original)
     onnx.save(original, "candidate.onnx")

@@ -356,14 +356,13 @@ def verify(
     _refuse_worker(options)
     original = case = _case_of(model, request, watcher, before)
     # Loaded first, since running the reference may take minutes.
-    mixed, differing = None, tuple[Failure, ...]()
+    mixed = None
     if path is not None and holds_outputs(path):
         case, judged = _judging_recorded(path, case, request, watcher, runner)
     else:
         _refuse("a model", request, runner)
         loaded = load_model(candidate, watcher)
         mixed, case = _set_aside(loaded, case, settings.runtime)
-        differing = tuple(_other_aside(loaded, case))
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
     with stages("reference"):
@@ -376,8 +375,9 @@ def verify(
     worth, redone = None, None
     broken: tuple[Failure, ...] = ()
     if mixed is not None:
-        broken = (*differing, *broken_interface(original.network, mixed))
-        hints += () if original.stored.formats else type_hints(original.network, mixed)
+        whole = original.network if original.aside is None else original.aside.whole
+        broken = (*_other_aside(original, loaded), *broken_interface(whole, loaded))
+        hints += () if original.stored.formats else type_hints(whole, loaded)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
@@ -418,10 +418,18 @@ def _set_aside(candidate: Network, case: Case, runtime: Runtime) -> tuple[Networ
         return candidate, replace(case, network=aside.whole, aside=None)
     types = {value.name: value.dtype for value in case.network.graph.inputs}
     given = {n: types[n] or ir.DataType.FLOAT for n in aside.supplied}
-    return set_aside(candidate, runnable(runtime), given)[0], case
+    judged, theirs = set_aside(candidate, runnable(runtime), given)
+    judged = replace(judged, model=judged.copy())
+    # A Cast may stand between what is judged and what is not run.
+    values = {v.name: v for v in values_of(judged.graph)}
+    ends, declared = judged.graph.outputs, {v.name for v in candidate.graph.outputs}
+    behind = set() if theirs is None else {*theirs.read}.difference(aside.read, declared)
+    ends[:] = [v for v in ends if v.name not in behind]
+    ends.extend(values[n] for n in aside.read if n in values and values[n] not in ends)
+    return judged, case
 
 
-def _other_aside(candidate: Network, case: Case) -> Iterator[Failure]:
+def _other_aside(case: Case, candidate: Network) -> Iterator[Failure]:
     """Yield that what is not run differs in a candidate's file."""
     where = None if case.aside is None else case.aside.differs(candidate)
     if where is not None:
