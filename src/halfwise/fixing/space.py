@@ -432,8 +432,11 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
     one switch for TF32. With every node kept, all stay FP32: that is the original, not a plan.
     """
     variant, kept = space.variant, fp32.kept
-    bf16, may_have_tf32 = kept & variant.may_have_bf16, bool(kept & variant.may_have_tf32)
-    plans = {replace(fp32, bf16=b, tf32=t) for b in (NONE, bf16) for t in (False, may_have_tf32)}
+    plans = {
+        replace(fp32, bf16=bf16, tf32=tf32)
+        for bf16 in (NONE, kept & variant.may_have_bf16)
+        for tf32 in (False, bool((kept - bf16) & variant.may_have_tf32))
+    }
     most = variant.cost(fp32) or inf
 
     def cost(plan: Plan) -> float:
