@@ -1,5 +1,7 @@
 """Files in which one constant, input or branch has the wrong one of FP16 and FP32."""
 
+import shlex
+import shutil
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+from tests.unit.graph.sketch import Sketch
 
 WIDE, LOW = np.float32, np.float16
 Arrays = dict[str, np.ndarray]
@@ -157,8 +161,10 @@ def test_other_commands_read_it_too(command, call):
 
 @pytest.fixture
 def verified(call):
-    def verified(candidate):
-        ended = call("verify", "m.onnx", candidate, "--inputs", "x.npz", "-o", "v", folder="v")
+    def verified(candidate, *options):
+        shutil.rmtree("v", ignore_errors=True)
+        command = ("verify", "m.onnx", candidate, "--inputs", "x.npz", "-o", "v", *options)
+        ended = call(*command, folder="v")
         return ended.record["verdict"] | {"code": ended.code, "said": " ".join(ended.out.split())}
 
     return verified
@@ -182,6 +188,20 @@ def test_a_candidate_that_cannot_be_loaded_fails(wrong, verified):
     assert judged["as_file"] == []
     assert "the file as it is cannot be loaded: 1 element type contradicts" in judged["said"]
     assert "halfwise lint wrong.onnx" in judged["said"]
+
+
+def test_an_engine_of_a_mended_file_does_not_make_it_valid(verified, fake_worker):
+    for name, dtype in (("m.onnx", WIDE), ("wrong.onnx", LOW)):
+        s = Sketch()
+        product = s.op(
+            "MatMul", s.input("x", [1, 4]), s.constant(np.eye(4, dtype=dtype)), name="mm"
+        )
+        onnx.save(s.proto(s.op("Relu", product, name="relu")), name)
+    np.savez("x.npz", x=np.random.default_rng(0).standard_normal((8, 1, 4), np.float32))
+    where = ("--target", "tensorrt", "--trt-command", shlex.join(fake_worker("10.0.1")))
+    assert verified("m.onnx", *where)["passed"]
+    judged = verified("wrong.onnx", *where)
+    assert (judged["level"], [f["kind"] for f in judged["failures"]]) == ("engine", ["mistyped"])
 
 
 def test_what_fix_made_of_such_a_file_can_be_loaded(fixed, verified):

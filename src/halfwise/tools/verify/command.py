@@ -418,12 +418,12 @@ def _set_aside(candidate: Network, case: Case, runtime: Runtime) -> tuple[Networ
         return candidate, replace(case, network=aside.whole, aside=None)
     types = {value.name: value.dtype for value in case.network.graph.inputs}
     given = {n: types[n] or ir.DataType.FLOAT for n in aside.supplied}
-    judged, theirs = set_aside(candidate, runnable(runtime), given)
+    judged, other = set_aside(candidate, runnable(runtime), given)
     judged = replace(judged, model=judged.copy())
     # A Cast may stand between what is judged and what is not run.
     values = {v.name: v for v in values_of(judged.graph)}
     ends, declared = judged.graph.outputs, {v.name for v in candidate.graph.outputs}
-    behind = set() if theirs is None else {*theirs.read}.difference(aside.read, declared)
+    behind = set() if other is None else {*other.read}.difference(aside.read, declared)
     ends[:] = [v for v in ends if v.name not in behind]
     ends.extend(values[n] for n in aside.read if n in values and values[n] not in ends)
     return judged, case
