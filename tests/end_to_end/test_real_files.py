@@ -111,7 +111,7 @@ def test_a_batch_held_by_the_export_is_on_the_first_screen(fixed):
     ]
     constants = {"w": weights(4, 6), "shape": np.array([1, 12])}
     model = proto(nodes, [info("x", F32, ["n", 2, 4])], [info("y", F32, [1, 12])], constants)
-    assert "exported batch size" in fixed(model, x=signals(8, 1, 2, 4)).out
+    assert "one batch size" in fixed(model, x=signals(8, 1, 2, 4)).out
 
 
 def test_branches_of_different_shapes(call):

@@ -257,12 +257,18 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
+_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "frozen"))
+"""Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
+
+
 def _caution(run: Run) -> str:
     """Return a warning against misreading the verdict; "" if there is none."""
     first = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
     sums = say("headline", "sums") if sums_wide(run.verdict) else ""
-    aside = [stopped(clause(note)) for note in run.provenance.notes if note.kind == "aside"]
-    return " ".join(filter(None, (*aside, first, sums, overflowing(run))))
+    about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
+    # The name of an output, which begins one of them, keeps its case.
+    notes = [(stopped if n.kind == "aside" else sentence)(clause(n)) for n in about]
+    return " ".join(filter(None, (*notes, first, sums, overflowing(run))))
 
 
 def no_faster(run: Run) -> str:
