@@ -180,9 +180,9 @@ def either(words: Sequence[str]) -> str:
 
 
 def meant(word: str, words: Iterable[str], otherwise: str = "") -> str:
-    """Return the question whether similar words were meant; `otherwise` if none is similar."""
-    close = get_close_matches(word, list(words))
-    return f"Did you mean {' or '.join(close)}?" if close else otherwise
+    """Return the question whether the most similar word was meant; `otherwise` if none is."""
+    close = get_close_matches(word, list(words), 1)
+    return f"Did you mean {close[0]}?" if close else otherwise
 
 
 _MADE_UP = re.compile(r"unk__\d+")
@@ -284,7 +284,7 @@ def _told(fact: object) -> object:
 
 
 def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
-    """Return what is low, such as `everything in FP16 but 2 nodes that must be FP32`.
+    """Return what is low, such as `everything in FP16 except 2 nodes that must be FP32`.
 
     Args:
         fmt: Name of the low format.
@@ -292,13 +292,13 @@ def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
         pinned: Nodes that must be FP32.
         explained: Nodes that guards or rules of the user keep.
     """
-    but = (
-        (own, "that the file itself computes in FP32"),
+    except_for = (
+        (own, "that the file has in FP32"),
         (pinned, "that must be FP32"),
         (explained, "that a guard or rule explains"),
     )
-    rest = " and ".join(f"{count(number, 'node')} {why}" for number, why in but if number)
-    return f"everything in {fmt.upper()}{f' but {rest}' if rest else ''}"
+    rest = " and ".join(f"{count(number, 'node')} {why}" for number, why in except_for if number)
+    return f"everything in {fmt.upper()}{f' except {rest}' if rest else ''}"
 
 
 def listed(names: Sequence[str], most: int = FEW, width: int = WIDEST_NAME) -> str:

@@ -187,7 +187,7 @@ def test_clauses_become_sentences():
 
 
 def test_similar_words_are_asked_for() -> None:
-    assert meant("metrics", ("metric", "labels"), "None.") == "Did you mean metric?"
+    assert meant("metrics", ("strict", "metric", "labels"), "None.") == "Did you mean metric?"
     assert meant("top-1", ("top1", "cosine")) == "Did you mean top1?"
     assert meant("x", ("metric",), "None.") == "None."
 

@@ -193,7 +193,7 @@ def export(
     run: RunArgument,
     kind: Annotated[
         Literal["trtexec", "python", "cpp", "json"],
-        typer.Option("--as", help="What to write."),
+        typer.Option("--as", help="Kind of recipe."),
     ],
     out: Annotated[
         Path | None,

@@ -30,6 +30,7 @@ from halfwise.fixing.result import Result
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes
+from halfwise.inputs import split_sources
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics import AUTO
 from halfwise.options.loading import load_asked, load_start
@@ -124,6 +125,7 @@ _OF_THE_RUN = frozenset[str]().union(
 _TYPES = frozenset(("allow_bf16", "allow_tf32"))
 _CODE = ("preprocess", "ort_library")
 """Options that run code: code that only a run folder names is not run."""
+_FILES = ("heldout", "labels", "heldout_labels")
 _OF_THE_DATA = ("heldout", "labels", "heldout_labels", "preprocess", "allow_random")
 
 
@@ -205,8 +207,8 @@ def _quantised(run: Run) -> Network | None:
         RecordMismatch: the file is gone.
     """
     named = run.provenance.options.get("start_from", "")
-    path = next((p for p in (Path(run.provenance.folder, named), Path(named)) if p.is_file()), None)
-    start = None if path is None or path.suffix == ".json" else load_start(path)
+    path = _from_folder(run, Path(named))
+    start = load_start(path) if path.is_file() and path.suffix != ".json" else None
     if isinstance(start, Network) and quantised_nodes(upcast(start)[0]):
         return start
     if run.plan is not None and run.plan.int8 and run.plan.ranges is None:
@@ -255,6 +257,8 @@ def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str
             "old.",
             "Give them: --inputs DATA.",
         )
+    if inputs is None:
+        data = _data(run, str(data))
     ignored = {*updates, *(() if inputs is None else _OF_THE_DATA)}
     # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
     ignored |= _TYPES if curve.rung == "int8" else set()
@@ -262,9 +266,22 @@ def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str
     recorded = {n: text for n, text in every if n in _OF_THE_RUN and n not in ignored}
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
     accepted = _acceptance(run, curve, updates.get("metric"))
-    options = {name: _typed(name, text) for name, text in recorded.items()}
+    files = {name: _data(run, recorded[name]) for name in _FILES if name in recorded}
+    options = {name: _typed(name, text) for name, text in {**recorded, **files}.items()}
     options |= {name: value for name, value in updates.items() if name != "metric"}
     return understand(data, options | accepted)
+
+
+def _data(run: Run, source: str) -> str:
+    """Return where data are that the run recorded by paths from its working directory."""
+    if sources := split_sources(source):
+        return ",".join(f"{name}={_from_folder(run, path)}" for name, path in sources.items())
+    return str(_from_folder(run, Path(source)))
+
+
+def _from_folder(run: Run, path: Path) -> Path:
+    there = Path(run.provenance.folder, path)
+    return path if path.exists() and not there.exists() else there
 
 
 def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:

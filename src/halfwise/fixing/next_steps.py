@@ -263,7 +263,7 @@ def next_steps(
         strong, *older = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
         proof = _proving(case, request, out)
-        built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, *older)
+        built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof, *older)
         if any(note.kind == "unbuilt" for note in case.notes):
             built = ()
         elif own := dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n)):
@@ -304,14 +304,17 @@ def _after_failure(
     verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
 ) -> Iterator[Step]:
     broken = _is_off(verdict)
-    if broken and fixed.plan.lowered:
-        yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
+    if broken and (lowered := fixed.plan.lowered):
+        yield Step(
+            kind="leave-lower", numbers={"lowered": len(lowered)}, items=_harmed(verdict, fixed)
+        )
     if fixed.search.exhausted:
         yield Step(kind="search-on", names={"more": lacking(fixed.search)})
     if not verdict.unseen:
         alike = {"alike": ""} if any(note.kind == "copies" for note in case.notes) else {}
         yield Step(kind="more-samples", names=alike)
-    yield from after_untested(verdict, frozenset(kept.node for kept in fixed.plan.keep))
+    split = any(note.kind == "split" for note in case.notes)
+    yield from after_untested(verdict, frozenset(k.node for k in fixed.plan.keep), split=split)
     if not (case.real or fixed.space.variant.settings.allow_random):
         yield Step(kind="real-inputs")
     ran = not devices or any(tried.ran for tried in devices[0].rungs)
@@ -324,6 +327,13 @@ def _after_failure(
         yield Step(kind="best-model")
 
 
+def _harmed(verdict: Verdict, fixed: Fixed) -> tuple[NodeName, ...]:
+    """Return the lowered nodes that guards suspect, else those that bring NaN or infinity."""
+    suspected = [n for g in fixed.guards for n in g.nodes if n in fixed.plan.lowered]
+    inside = (t.producer for t in verdict.intermediate_nonfinite if not t.harmless and t.producer)
+    return tuple(dict.fromkeys(suspected or inside))
+
+
 def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
     """Return what to do if one plan is right on some devices only."""
     passed = [e.verdict is not None and e.verdict.passed for e in devices]
@@ -334,19 +344,28 @@ def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
     return (Step(kind="own-runs", names={"options": options}, items=tuple(failing)),)
 
 
-def after_untested(verdict: Verdict, kept: frozenset[NodeName] = frozenset()) -> tuple[Step, ...]:
+def after_untested(
+    verdict: Verdict, kept: frozenset[NodeName] = frozenset(), *, split: bool = False
+) -> tuple[Step, ...]:
     """Return what to do if something was not tested and may be the only fault.
 
-    To keep a node helps only if it is not among those `kept` already.
+    To keep a node helps only if it is not among those `kept` already. `split`: whether the inputs
+    were split into samples to search on and held-out ones.
     """
-    lacking = [failure for failure in verdict.failures if failure.kind == "few"]
-    few = tuple(Step(kind="enough-samples", numbers=failure.numbers) for failure in lacking)
+    lacking = [dict(failure.numbers) for failure in verdict.failures if failure.kind == "few"]
+    for numbers in lacking if split else ():
+        # The search takes a quarter, rounded down.
+        numbers["total"] = (4 * int(numbers["needed"]) - 1) // 3
+    few = tuple(Step(kind="enough-samples", numbers=numbers) for numbers in lacking)
     if verdict.passed or not verdict.unjudged:
         return few
     idle = [part.around or part.name for part in verdict.unjudged if part.kind == "never-ran"]
     nodes = tuple(name for name in dict.fromkeys(idle) if name not in kept)
     options = {"options": " ".join(f"--keep {shlex.quote(name)}" for name in nodes)}
-    return (*few, Step(kind="untested", names=options if nodes else {}, items=nodes))
+    absent = any(part.kind == "absent" for part in verdict.unjudged)
+    flags = dict.fromkeys(("absent",) * absent + ("split",) * split, "")
+    names = {**(options if nodes else {}), **flags}
+    return (*few, Step(kind="untested", names=names, items=nodes))
 
 
 def _unfinished(search: Search) -> Iterator[Step]:
@@ -426,8 +445,10 @@ def _strong(
     profiles: Sequence[Profile],
     out: Path | None,
 ) -> Step:
-    model = out / MODEL_FILE if out else Path(MODEL_FILE)
-    if out and not _sayable(profiles):
+    if out is None:
+        return Step(kind="write")
+    model = out / MODEL_FILE
+    if not _sayable(profiles):
         words = ["halfwise", "export", argument(out), "--as", "python"]
         words += ["-o", argument(out / "strong")]
     else:

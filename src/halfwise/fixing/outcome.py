@@ -314,8 +314,8 @@ def with_unjudged(
     unshown = bool(failures) and failures <= UNSHOWN
     if request.data.allow_unjudged or not unjudged:
         return verdict.model_copy(update={"unjudged": unjudged, "judged": not unshown})
-    judged = not (verdict.passed or unshown)
-    lacking = (Failure(kind="unjudged", text=not_judged(each)) for each in unjudged)
+    judged, split = not (verdict.passed or unshown), len(case.heldout) > 0
+    lacking = (Failure(kind="unjudged", text=not_judged(each, heldout=split)) for each in unjudged)
     verdict = with_failures(verdict, lacking)
     return verdict.model_copy(update={"judged": judged, "unjudged": unjudged})
 

@@ -402,6 +402,7 @@ class Origin(Record):
 
     Attributes:
         node: The node at which the error appears.
+        op: Its operator type; "" in old records.
         kept: What was FP32 in that trial: the node, and the neighbours that it needed.
         error: Error of the outputs with `kept` in FP32 too, relative to what the search allows: the
             largest over the samples that `Followed.samples` counts.
@@ -411,6 +412,7 @@ class Origin(Record):
     """
 
     node: NodeName
+    op: str = ""
     kept: tuple[NodeName, ...]
     error: float
     read: float | None = None

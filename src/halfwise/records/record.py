@@ -300,6 +300,7 @@ def _readable(value: object) -> object:
 
 StepKind = Literal[
     "said",
+    "write",
     "build",
     "older",
     "prove",

@@ -40,6 +40,7 @@ from halfwise.reporting.remarks import (
 from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
+    FEW,
     MOST_ROWS,
     capital,
     count,
@@ -316,16 +317,15 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     plan, low = run.plan, run.baseline
     if low is None or plan is None:
         return None
-    facts: dict[str, object] = {
-        "what": everything_low(plan.low, len(plan.own), len(plan.unsupported))
-    }
-    facts |= {"candidates": plan.candidates} if plan.unsupported else {}
-    title = say("trouble", "title", facts)
+    what = everything_low(plan.low, len(plan.own), len(plan.unsupported))
+    title = f"With {what}"
     more = () if brief else tuple(_usual_fixes(run))
     if low.within:
         return Lines(title, (say("trouble", "within", _within(run, plan)), *more))
     inside = () if brief else tuple(non_finite(low))
-    return Lines(title, (*first_of(stated(low.failures)), *inside, *more))
+    failures = stated(low.failures)
+    shown = failures[:FEW] if brief else first_of(failures, most=MOST_ROWS)
+    return Lines(title, (*shown, *inside, *more), hidden=len(failures[FEW:]) if brief else 0)
 
 
 def _within(run: Run, plan: Plan) -> dict[str, object]:
@@ -396,6 +396,7 @@ def _origin(followed: Followed, run: Run) -> str:
     if (origin := followed.origin) is not None:
         rest = [name for name in origin.kept if name != origin.node]
         facts = {"verb": appears(origin), "rest": rest or None, "several": several}
+        facts["op"] = origin.op or None
         return say("trouble", "origin", {**dict(origin), **facts, "node": shorten(origin.node)})
     if followed.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))

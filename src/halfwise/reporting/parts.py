@@ -22,11 +22,21 @@ class Lines:
         title: Their subject.
         lines: The sentences.
         whole: Whether lines must not be wrapped, because they hold commands to copy.
+        first: Whether a first screen cuts it last.
+        hidden: How many more lines the whole report has.
     """
 
     title: str
     lines: tuple[str, ...]
     whole: bool = False
+    first: bool = False
+    hidden: int = 0
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The lines, and one that counts the hidden ones."""
+        more = (f"… and {self.hidden} more: --full",) if self.hidden and not self.whole else ()
+        return self.lines + more
 
 
 @dataclass(frozen=True)
@@ -125,10 +135,10 @@ def known(value: N | None, show: Callable[[N], str] = number) -> str:
     return "" if value is None else show(value)
 
 
-def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
+def lines_of(title: str, lines: Iterable[str], *, first: bool = False) -> Lines | None:
     """Return cleaned sentences under a title; None if there are none."""
     sentences = tuple(map(sentence, lines))
-    return Lines(title, sentences) if sentences else None
+    return Lines(title, sentences, first=first) if sentences else None
 
 
 def first_of(lines: Sequence[str], more: str = "more", most: int = FEW) -> list[str]:
@@ -217,18 +227,22 @@ def shortened(report: Report) -> Report | None:
         return None
     shorter: Lines | Table | None = None
     if isinstance(longest, Lines) and len(longest.lines) > 1:
-        shorter = replace(longest, lines=longest.lines[:-1])
+        hidden = longest.hidden + 1
+        shorter = replace(longest, lines=longest.lines[:-1], hidden=hidden)
     if isinstance(longest, Table) and longest.first > 1:
         shorter = replace(longest, rows=longest.rows[: min(longest.first - 1, 2 * MOST_ROWS)])
     return replace(report, parts=present(*(shorter if p is longest else p for p in report.parts)))
 
 
 def _spare(part: Lines | Table) -> tuple[int, int]:
-    """Return what can go first: lists, further commands, tables, one-liners, small tables."""
+    """Return what can go first: lists, commands, tables, one-liners, small tables, the result."""
     if isinstance(part, Table) and len(part.shown) <= FEW:
         return 0, len(part.shown)
     if isinstance(part, Table):
         return 2, len(part.shown)
+    lines = len(part.lines)
+    if part.first:
+        return 0, int(lines > 1)
     if part.whole:
-        return (3, len(part.lines)) if len(part.lines) > 1 else (0, 0)
-    return (4, len(part.lines)) if len(part.lines) > 1 else (1, 1)
+        return (3, lines) if lines > 1 else (0, 0)
+    return (4, lines) if lines > 1 else (1, 1)

@@ -80,7 +80,8 @@ def followed_names(followed: Followed | None) -> dict[str, str]:
     if followed is not None and followed.decided is not None:
         names["decision"] = listed([flip.node for flip in followed.decided.flips])
     if followed is not None and followed.origin is not None:
-        names["origin"] = shorten(followed.origin.node)
+        at = followed.origin
+        names["origin"] = f"{shorten(at.node)}{f' ({at.op})' if at.op else ''}"
         names["verb"] = appears(followed.origin)
     return names
 

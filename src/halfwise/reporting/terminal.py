@@ -111,7 +111,7 @@ def _draw(shown: Report, console: Console) -> None:
 
 
 def _draw_lines(part: Lines, console: Console) -> None:
-    for line in part.lines:
+    for line in part.shown:
         if part.whole:
             console.print(Text(f"  {line}"), soft_wrap=True)
         else:

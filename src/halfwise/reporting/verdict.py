@@ -37,7 +37,7 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
     """Yield a sentence for each metric of several: its value in each model, by name, and limit."""
     for parts in zip(*(result.parts for result in models.values()), strict=True):
         part = parts[0]
-        values = [f"{_value(one)} {name}" for name, one in zip(models, parts, strict=True)]
+        values = [f"{name} {_value(one)}" for name, one in zip(models, parts, strict=True)]
         values += filter(None, ["" if part.metric == REL_MAX else rests_on(part)])
         yield f"{_of(part)}: {', '.join(values)}; {_limit(part.metric, part.required)}."
 
@@ -90,8 +90,11 @@ def allowed(criterion: Criterion) -> str:
     return ", ".join(limits)
 
 
-def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
-    """Yield which question was asked of the outputs and why, and what the strict one gives."""
+def asked(criterion: Criterion, verdict: Verdict, *, heldout: bool) -> Iterator[str]:
+    """Yield which question was asked of the outputs and why, and what the strict one gives.
+
+    `heldout`: whether held-out samples judge.
+    """
     if criterion.failing is not None:
         yield f"at most {percent(criterion.failing)} of inputs may fail"
     unknown = Criterion(failing=criterion.failing, untested=criterion.untested)
@@ -124,6 +127,7 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     if (worst := verdict.strict) is not None:
         off = worst if isfinite(worst) else None
         facts = {"worst": off, "fails": worst > 1, "passed": verdict.passed}
+        facts["heldout"] = heldout and worst <= 1
         yield say("allowed", "strict", facts)
 
 
@@ -213,9 +217,9 @@ def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
 ANY_SAMPLE = WORDS["shown"]["any sample"]
 
 
-def not_judged(unjudged: Unjudged) -> str:
-    """Return what is not judged and why, as a clause."""
-    facts = dict(unjudged)
+def not_judged(unjudged: Unjudged, *, heldout: bool) -> str:
+    """Return what is not judged and why, as a clause; `heldout`: whether held-out samples judge."""
+    facts = {**dict(unjudged), "heldout": heldout}
     if unjudged.kind in OF_METRIC:
         facts |= {at: usual(unjudged.name, facts[at]) for at in ("reference", "other")}
         facts["way"] = "rise" if rises(unjudged.name) else "drop"

@@ -65,6 +65,7 @@ from halfwise.reporting.verdict import (
     doubt,
     file_lines,
     inside,
+    non_finite,
     part_lines,
     places,
     rests_on,
@@ -184,7 +185,7 @@ def screen(run: Run) -> Report:
     return _headed(
         run,
         brief_ladder(run),
-        None if plain else lines_of("Result", _result(run)),
+        None if plain else lines_of("Result", _result(run), first=True),
         _why(run),
         commands("Next", steps_told(run.next_step)),
     )
@@ -194,6 +195,11 @@ def _headed(run: Run, *parts: Lines | Table | None) -> Report:
     """Return a report with the run's headline: the verdict and its reason first."""
     passed = None if run.verdict.passed and no_faster(run) else run.verdict.passed
     return Report(_title(run), passed, _about(run), present(*parts), _caution(run), _reason(run))
+
+
+def _on_heldout(run: Run) -> bool:
+    """Return whether held-out samples judge."""
+    return run.kind != "verify" and run.plan is not None and run.verdict.unseen
 
 
 _TOLD_AT_ONCE = frozenset(
@@ -225,8 +231,7 @@ def _title(run: Run) -> str:
     alone = {failure.kind for failure in verdict.failures} == {"worse"}
     rate = run.criterion.failing is not None
     fails, right = not verdict.passed or rate, 0 if bound is None else bound.judged - bound.failing
-    own = run.kind == "verify" or run.plan is None or not verdict.unseen
-    noun = "random " * drawn + ("sample" if own else "held-out sample")
+    noun = "random " * drawn + ("held-out sample" if _on_heldout(run) else "sample")
     facts = {
         "passed": verdict.passed,
         "judged": verdict.judged,
@@ -283,7 +288,7 @@ def no_faster(run: Run) -> str:
 
 def _about(run: Run) -> str:
     judged = " against ".join(filter(None, (run.provenance.candidate, run.provenance.model)))
-    facts = [sentence(judged), *asked(run.criterion, run.verdict)]
+    facts = [sentence(judged), *asked(run.criterion, run.verdict, heldout=_on_heldout(run))]
     facts += [f"inputs and outputs in {run.io.upper()}"] * (run.io != "fp32")
     if run.accumulate != "fp32":
         facts.append(f"ops accumulate in {run.accumulate.upper()}, in blocks of 16 products")
@@ -294,7 +299,7 @@ def _all_low(run: Run) -> dict[str, Verdict]:
     """Return the verdicts on models that keep nothing, by name."""
     if (plan := run.plan) is None:
         return {}
-    low = "as given" if plan.own else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
+    low = "as given" if plan.own else f"all {plan.low.upper()}"
     verdicts = {low: run.baseline, "all INT8": run.all_int8}
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
 
@@ -427,6 +432,9 @@ def shown_row(engines: Engines) -> EngineResult | None:
 def _result(run: Run) -> Iterator[str]:
     metrics = metric_lines(run)
     yield from _plan(run, run.plan)
+    # No line speaks of the emulation where engines decided.
+    if run.plan is not None and run.engines is None and (repaired := mended(run.plan)):
+        yield repaired
     yield from _largest(run) if metrics is None else metrics.lines
     if times := _times(run):
         yield times
@@ -475,7 +483,7 @@ def _forced(run: Run) -> list[str]:
     """Return what is lost at nodes that rules lower, the worst first."""
     lowered = run.plan.lowered if run.plan is not None else {}
     lines = [f"{shorten(g.node)}: {g.message}." for g in run.guards if lowered.keys() & g.nodes]
-    return first_of(lines or [*followed_lines(run)] if lowered else [])
+    return first_of(lines or [*followed_lines(run), *non_finite(run.verdict)] if lowered else [])
 
 
 def _why(run: Run) -> Lines | None:
@@ -485,7 +493,4 @@ def _why(run: Run) -> Lines | None:
         return lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)[1:FEW]])
     if types := list(failed_rungs(run)):
         return lines_of("Why types fail", types)
-    # No line speaks of the emulation where engines decided.
-    if low is None or run.plan is None or run.engines is not None:
-        return None
-    return Lines(low.title, (*low.lines, *filter(None, [mended(run.plan)])))
+    return None if run.engines is not None else low

@@ -94,7 +94,7 @@ def _right(
         by = "labels"
         untested = untested_task(case.criterion, case.metric, subject.references, list(labels))
         wrong = tuple(
-            Failure(kind="unjudged", text=not_judged(one))
+            Failure(kind="unjudged", text=not_judged(one, heldout=False))
             for one in untested
             if one.kind in ("guessing", "metric")
         )

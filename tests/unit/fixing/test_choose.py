@@ -181,6 +181,17 @@ def test_model_and_inputs_have_to_be_those_of_the_run(moved):
         choose(moved, kept=0)
 
 
+def test_relative_paths_are_those_of_the_run_s_working_directory(moved, tmp_path, monkeypatch):
+    there, elsewhere = moved.parent, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    at = {"model": "m.onnx", "folder": str(there)}
+    changed(moved, provenance=of(read_run(moved), **at, data="x.npz"))
+    assert chosen(moved, kept=0).provenance.data == str(there / "x.npz")
+    with pytest.raises(CaseError, match=f"no file or folder {there / 'y.npz'}"):
+        choose(changed(moved, provenance=of(read_run(moved), data="y.npz")), kept=0)
+
+
 def test_inputs_that_were_in_memory_are_given_again(moved):
     run = recorded(moved)
     changed(moved, provenance=of(run, data=None))

@@ -103,16 +103,16 @@ def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
     case, request, found = fixed
     lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
     # It costs as much as FP32.
-    assert lines[0].endswith("use the FP32 model.")
-    assert f"trtexec --onnx={tmp_path}/run/model.onnx --stronglyTyped" in lines[1]
+    assert lines[1].endswith("use the FP32 model.")
+    assert f"trtexec --onnx={tmp_path}/run/model.onnx --stronglyTyped" in lines[0]
     # Of the kept nodes none may use TF32.
-    assert "--noTF32" not in lines[1]
+    assert "--noTF32" not in lines[0]
     assert not any("proven" in line for line in lines)
 
 
 def test_the_command_works_in_a_shell(fixed, tmp_path):
     case, request, found = fixed
-    line = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "my $run").next_step)[1]
+    line = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "my $run").next_step)[0]
     words = shlex.split(line.partition("trtexec ")[2])
     assert words[0] == f"--onnx={tmp_path}/my $run/model.onnx"
     assert words[-1] == f"--saveEngine={tmp_path}/my $run/model.engine"
@@ -194,7 +194,7 @@ def test_matrix_products_in_fp32_must_not_use_tf32(tmp_path):
     case = load_case(ill.proto, request.data, request.criterion)
     found = fix(case, request.settings, Silent())
     lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
-    assert "--noTF32" in lines[1]
+    assert "--noTF32" in lines[0]
 
 
 def test_a_verdict_on_random_inputs_fails_unless_allowed():

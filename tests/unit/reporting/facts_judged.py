@@ -270,7 +270,7 @@ def asked(mask: Recognised) -> Iterator[str]:
         (by_use, runs.verdict(outputs=own, passed=False, strict=0.2)),
         (alone, runs.verdict()),
     ):
-        yield " · ".join(verdicts.asked(criterion, verdict))
+        yield " · ".join(verdicts.asked(criterion, verdict, heldout=verdict.unseen))
 
 
 def acceptable() -> Iterator[str]:
@@ -337,9 +337,9 @@ def unjudged() -> Iterator[str]:
         given += ({},) if kind == "zeros" else ()
         given = (body, {**body, "inputs": ("rate",)}) if kind == "never-ran" else given
         for facts in given:
-            yield verdicts.not_judged(Unjudged(kind=kind, name="y", **facts))
+            yield verdicts.not_judged(Unjudged(kind=kind, name="y", **facts), heldout=True)
     rise = Unjudged(kind="metric", name="epe", reference=-0.5, other=-0.6, allowed=0.1)
-    yield verdicts.not_judged(rise)
+    yield verdicts.not_judged(rise, heldout=False)
 
 
 def sizes() -> Iterator[str]:

@@ -65,7 +65,7 @@ def test_why_a_type_fails_is_told_beside_its_error_below_one(capsys):
     low = LadderRung(rung="fp16", passed=True, error=0.1, cost=1.0, chosen=True)
     int8 = LadderRung(rung="int8", passed=False, error=0.6, cost=0.9, failures=(why,))
     fp32, tf32 = (LadderRung(rung=name, passed=True, cost=2.0) for name in ("fp32", "tf32"))
-    long = said(LONG[:150]) * 2
+    long = said("trtexec")
     made = run(rungs=(fp32, tf32, low, int8), next_step=long)
     shown = parts(screen(made))
     assert [row[-1] for row in shown["The ladder"].rows] == [
@@ -94,6 +94,17 @@ def test_a_sentence_has_four_lines_at_most():
 def test_a_screen_has_24_lines(lines, fits):
     whole = Report("title", True, "about", (Lines("", ("a" * 76,) * lines),))
     assert (fitted(whole, "more") == whole) is fits
+
+
+def test_the_result_and_the_first_command_are_cut_last():
+    result = Lines("Result", tuple("abcdefgh"), first=True)
+    low = Lines("With everything in FP16", tuple("abcdefghij"))
+    whole = Report("title", True, "about", (result, low, Lines("Next", ("x", "y"), whole=True)))
+    shown = fitted(whole, "more")
+    assert (shown.parts[0], shown.parts[2]) == (result, whole.parts[2])
+    assert shown.parts[1].shown == (*"abcd", "… and 6 more: --full")
+    longer = Report("title " * 150, True, "about " * 150, whole.parts)
+    assert fitted(longer, "more").parts == (result, Lines("Next", ("x",), whole=True, hidden=1))
 
 
 @pytest.mark.parametrize(("width", "slim"), [(21, False), (20, True)])
