@@ -111,7 +111,7 @@ def test_a_batch_held_by_the_export_is_on_the_first_screen(fixed):
     ]
     constants = {"w": weights(4, 6), "shape": np.array([1, 12])}
     model = proto(nodes, [info("x", F32, ["n", 2, 4])], [info("y", F32, [1, 12])], constants)
-    assert "exported batch size" in fixed(model, x=signals(8, 1, 2, 4)).out
+    assert "one batch size" in fixed(model, x=signals(8, 1, 2, 4)).out
 
 
 def test_branches_of_different_shapes(call):
@@ -180,7 +180,116 @@ def test_a_plugin_in_the_middle_takes_what_follows_along(fixed):
     ended = fixed(detector("TRT", tail=True), x=signals(8, 1, 6, 8))
     assert set(ended.record["verdict"]["outputs"]) == {"boxes", "scores"}
     assert {"nms", "tail"} <= set(written(ended))
-    assert "what follows, 1 node" in " ".join(ended.err.split())
+    assert "nor does what follows (1 node)" in " ".join(ended.err.split())
+
+
+def test_what_is_not_judged_is_said_first(fixed):
+    ended = fixed(detector("TRT", tail=True), x=signals(8, 1, 6, 8))
+    (note,) = [n for n in ended.record["provenance"]["notes"] if n["kind"] == "aside"]
+    assert (note["facts"]["outputs"], note["facts"]["ops"]) == (["y"], ["EfficientNMS_TRT"])
+    assert note["facts"]["read"] == ["boxes", "scores"]
+    top = " ".join(ended.out.split("\n\n")[0].split())
+    assert "y is not judged: EfficientNMS_TRT does not run here" in top
+    assert "what it reads (boxes, scores) is judged." in top
+
+
+def renamed(proto):
+    """Other names of nodes and of the values behind the plugin."""
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"n{number}"
+        for names in (node.input, node.output):
+            names[:] = [{"kept": "selected"}.get(name, name) for name in names]
+
+
+def low_aside(proto):
+    """A rounded constant, and Casts in front of the plugin and of what follows."""
+    graph = proto.graph
+    (weight,) = (value for value in graph.initializer if value.name == "wt")
+    rounded = numpy_helper.to_array(weight).astype(np.float16)
+    weight.CopyFrom(numpy_helper.from_array(rounded, "wt"))
+    half, full = TensorProto.FLOAT16, F32
+    tail = graph.node.pop()
+    tail.input[:], tail.output[:] = ["kept_low", "wt"], ["y_low"]
+    graph.node.extend(
+        [
+            helper.make_node("Cast", ["kept"], ["kept_low"], "lower", to=half),
+            tail,
+            helper.make_node("Cast", ["y_low"], ["y"], "raise", to=full),
+        ]
+    )
+
+
+def low_before(proto):
+    """Scores in FP16, and a Cast with a name of its own in front of the plugin."""
+    nodes = proto.graph.node
+    (sigmoid,) = (node for node in nodes if node.name == "sigmoid")
+    (nms,) = (node for node in nodes if node.name == "nms")
+    place = list(nodes).index(sigmoid)
+    sigmoid.input[:], nms.input[1] = ["raw_low"], "scores_full"
+    nodes.insert(place + 1, helper.make_node("Cast", ["scores"], ["scores_full"], "up", to=F32))
+    nodes.insert(
+        place, helper.make_node("Cast", ["raw"], ["raw_low"], "down", to=TensorProto.FLOAT16)
+    )
+
+
+def without_plugin(proto):
+    """The boxes stand in for what the plugin selects."""
+    (nms,) = (node for node in proto.graph.node if node.name == "nms")
+    nms.CopyFrom(helper.make_node("Identity", ["boxes"], ["kept"], "nms"))
+
+
+def other_score(proto):
+    (nms,) = (node for node in proto.graph.node if node.name == "nms")
+    nms.attribute[0].f = 0.5
+
+
+def other_weight(proto):
+    (weight,) = (value for value in proto.graph.initializer if value.name == "wt")
+    weight.CopyFrom(numpy_helper.from_array(weights(4, 4) * np.float32(1.01), "wt"))
+
+
+def swapped(proto):
+    (nms,) = (node for node in proto.graph.node if node.name == "nms")
+    nms.input[:] = ["scores", "boxes"]
+
+
+def without_tail(proto):
+    proto.graph.node.pop()
+    proto.graph.node[-1].output[1] = "y"
+
+
+def with_relu(proto):
+    proto.graph.node[-1].output[0] = "z"
+    proto.graph.node.append(helper.make_node("Relu", ["z"], ["y"], "last"))
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (renamed, None),
+        (low_aside, None),
+        (low_before, None),
+        (without_plugin, "nms (EfficientNMS_TRT)"),
+        (other_score, "nms (EfficientNMS_TRT)"),
+        (other_weight, "wt"),
+        (swapped, "scores"),
+        (without_tail, "tail (MatMul)"),
+        (with_relu, "tail (MatMul)"),
+    ],
+)
+def test_what_is_not_run_is_compared(change, where, call):
+    original = detector("TRT", tail=True)
+    del original.graph.output[1:]
+    onnx.save(original, "m.onnx")
+    change(original)
+    onnx.save(original, "candidate.onnx")
+    np.savez("x.npz", x=signals(8, 1, 6, 8))
+    command = ("verify", "m.onnx", "candidate.onnx", "--inputs", "x.npz", "-o", "v")
+    ended = call(*command, folder="v")
+    kinds = {f["kind"]: f["names"] for f in ended.record["verdict"]["failures"]}
+    assert kinds == ({} if where is None else {"other-aside": {"where": where}}), ended.err
+    assert ended.code == (0 if where is None else 10)
+    assert (f"differs from the original: at {where}" in ended.out) == (where is not None)
 
 
 @pytest.mark.parametrize("kind", ["file", "function"])

@@ -1,5 +1,7 @@
 """Files in which one constant, input or branch has the wrong one of FP16 and FP32."""
 
+import shlex
+import shutil
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+from tests.unit.graph.sketch import Sketch
 
 WIDE, LOW = np.float32, np.float16
 Arrays = dict[str, np.ndarray]
@@ -141,7 +145,7 @@ def test_a_right_file_is_left_alone(fixed):
 @pytest.mark.parametrize(
     "command",
     [
-        ("verify", "m.onnx", "wrong.onnx"),
+        ("verify", "wrong.onnx", "m.onnx"),
         ("diagnose", "wrong.onnx", "-o", "run"),
         ("compare", "m.onnx", "--b", "wrong.onnx"),
     ],
@@ -153,6 +157,58 @@ def test_other_commands_read_it_too(command, call):
     samples()
     ended = call(*command, "--inputs", "x.npz")
     assert ended.code in (0, 10), ended.out + ended.err
+
+
+@pytest.fixture
+def verified(call):
+    def verified(candidate, *options):
+        shutil.rmtree("v", ignore_errors=True)
+        command = ("verify", "m.onnx", candidate, "--inputs", "x.npz", "-o", "v", *options)
+        ended = call(*command, folder="v")
+        return ended.record["verdict"] | {"code": ended.code, "said": " ".join(ended.out.split())}
+
+    return verified
+
+
+@pytest.mark.parametrize("wrong", ["w", "g"])
+def test_a_candidate_that_cannot_be_loaded_fails(wrong, verified):
+    arrays = constants()
+    onnx.save(network(arrays), "m.onnx")
+    onnx.save(network(arrays | {wrong: arrays[wrong].astype(LOW)}), "wrong.onnx")
+    with pytest.raises(Exception, match="ype"):
+        ort.InferenceSession("wrong.onnx")
+    samples()
+    judged = verified("wrong.onnx")
+    assert (judged["code"], judged["passed"]) == (10, False)
+    assert all(output["passed"] for output in judged["outputs"].values())
+    (failure,) = [f for f in judged["failures"] if f["kind"] == "mistyped"]
+    assert failure["names"]["first"].startswith(f"{wrong} is FLOAT16, not FLOAT")
+    assert failure["names"]["outputs"] == "pass"
+    assert failure["numbers"]["clashes"] == 1
+    assert judged["as_file"] == []
+    assert "the file as it is cannot be loaded: 1 element type contradicts" in judged["said"]
+    assert "halfwise lint wrong.onnx" in judged["said"]
+
+
+def test_an_engine_of_a_mended_file_does_not_make_it_valid(verified, fake_worker):
+    for name, dtype in (("m.onnx", WIDE), ("wrong.onnx", LOW)):
+        s = Sketch()
+        product = s.op(
+            "MatMul", s.input("x", [1, 4]), s.constant(np.eye(4, dtype=dtype)), name="mm"
+        )
+        onnx.save(s.proto(s.op("Relu", product, name="relu")), name)
+    np.savez("x.npz", x=np.random.default_rng(0).standard_normal((8, 1, 4), np.float32))
+    where = ("--target", "tensorrt", "--trt-command", shlex.join(fake_worker("10.0.1")))
+    assert verified("m.onnx", *where)["passed"]
+    judged = verified("wrong.onnx", *where)
+    assert (judged["level"], [f["kind"] for f in judged["failures"]]) == ("engine", ["mistyped"])
+
+
+def test_what_fix_made_of_such_a_file_can_be_loaded(fixed, verified):
+    arrays = constants()
+    fixed(network(arrays | {"w": arrays["w"].astype(LOW)}), WIDE)
+    judged = verified("run/model.onnx")
+    assert not [f for f in judged["failures"] if f["kind"] == "mistyped"]
 
 
 def test_types_that_no_cast_of_floats_mends_are_named(refused):

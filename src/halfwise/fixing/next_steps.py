@@ -100,6 +100,7 @@ def after_verify(
     passed: bool,
     quantised: bool = False,
     integers: bool = False,
+    loads: bool = True,
 ) -> tuple[Step, ...]:
     """Return what to do after an emulated `verify` of a model file.
 
@@ -110,6 +111,7 @@ def after_verify(
         passed: Whether it passed.
         quantised: Whether it has pairs that can be left out.
         integers: Whether it is quantised without such pairs: QOperator, or dynamic.
+        loads: Whether its element types agree.
     """
     if passed:
         words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
@@ -118,8 +120,11 @@ def after_verify(
         return (Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE)),)
     comparing = _same(case, request, _COMPARED, request.given)
     comparing += ["--b", f"emulation:{candidate}"]
+    looking = Step(kind="compare", command=("halfwise", "compare", *comparing))
+    if not loads:
+        looking = Step(kind="lint", command=("halfwise", "lint", argument(candidate)))
     return (
-        Step(kind="compare", command=("halfwise", "compare", *comparing)),
+        looking,
         int8_step(case, request, None)
         if integers and not quantised
         else fix_step(case, request, None, candidate if quantised else None),

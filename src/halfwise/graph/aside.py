@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.bodies import difference_behind
 from halfwise.graph.dataflow import reached
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.loading import infer_again
@@ -58,6 +59,26 @@ class Aside:
     read: tuple[TensorName, ...] = ()
     shapes: Mapping[TensorName, TensorName] = field(default_factory=dict)
     branches: Mapping[NodeName, str] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> tuple[TensorName, ...]:
+        """The model's outputs that are not judged: these nodes compute them."""
+        ends = ((v, v.producer()) for v in self.whole.graph.outputs)
+        apart = (v for v, made in ends if made is not None and node_name(made) in self.nodes)
+        return () if self.branches else tuple(map(tensor_name, apart))
+
+    def differs(self, candidate: Network) -> str | None:
+        """Return where what was set aside differs in a candidate; None if nowhere.
+
+        See `difference_behind`; an output or a supplied value that the candidate lacks differs.
+        """
+        ours = {v.name: v for v in values_of(self.whole.graph)}
+        theirs = {v.name: v for v in values_of(candidate.graph)}
+        ends = (*self.outputs, *self.supplied)
+        if lacking := [name for name in ends if name not in theirs]:
+            return lacking[0]
+        known = {*self.read, *self.shapes}
+        return difference_behind(((ours[name], theirs[name]) for name in ends), known)
 
 
 def draws(node: ir.Node) -> bool:

@@ -1,6 +1,6 @@
 """Whether two graphs differ only in Casts and types, as a model and its lowered version do."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -26,6 +26,8 @@ from halfwise.records import NodeName, TensorName
 
 Key = tuple[NodeName, str]
 """Key of a body: its node's name and the attribute that holds it."""
+_Equal = Callable[[ir.Value | None, ir.Value | None], bool]
+"""Tells whether values of two graphs are the same; None is an input that a node leaves out."""
 
 
 @dataclass(frozen=True)
@@ -309,17 +311,18 @@ def first_difference(network: Network, lowered: Network) -> str | None:
     nodes = {node_name(node): node for graph in network.graphs() for node in graph}
     other = {node_name(node): node for graph in lowered.graphs() for node in graph}
     casts = {node for name, node in other.items() if name not in nodes and _casts_floats(node)}
+    same = _Same(casts)
     for name, node in other.items():
         if name not in nodes and node not in casts:
             return name
     for name, node in nodes.items():
-        if name not in other or not _alike(node, other[name], casts):
+        if name not in other or not _alike(node, other[name], same):
             return name
         if _version(node, network.opset) != _version(other[name], lowered.opset):
             return name
     outputs = {value.name: value for value in lowered.graph.outputs}
     for value in network.graph.outputs:
-        if not _same_value(value, outputs.get(value.name), casts):
+        if not same(value, outputs.get(value.name)):
             return value.name
     return None
 
@@ -333,10 +336,11 @@ def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
     theirs = {node_name(node): node for node in other.nodes()}
     same: set[NodeName | None] = {None}
     computed: list[ir.Value] = []
+    equal = _Same(())
     for node in network.nodes():
         name, read = node_name(node), [v.producer() for v in node.inputs if v is not None]
         before = all(made is None or made.name in same for made in read)
-        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], ()):
+        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], equal):
             same.add(name)
             computed += [v for v in node.outputs if v.name and is_float(v)]
     away = (v for v in computed if any(use.node.name not in same for use in v.uses()))
@@ -357,13 +361,49 @@ def alike(one: ir.Graph, other: ir.Graph) -> bool:
     A body whose nodes another tool has renamed is not alike.
     """
     nodes, theirs = list(one.all_nodes()), list(other.all_nodes())
-    casts = _FloatCasts()
+    same = _Same(_FloatCasts())
     return (
         [node.name for node in nodes] == [node.name for node in theirs]
-        and all(_alike(node, twin, casts) for node, twin in zip(nodes, theirs, strict=True))
+        and all(_alike(node, twin, same) for node, twin in zip(nodes, theirs, strict=True))
         and len(one.outputs) == len(other.outputs)
-        and all(_same_value(a, b, casts) for a, b in zip(one.outputs, other.outputs, strict=True))
+        and all(same(a, b) for a, b in zip(one.outputs, other.outputs, strict=True))
     )
+
+
+def difference_behind(
+    ends: Iterable[tuple[ir.Value, ir.Value]], known: Collection[str | None]
+) -> str | None:
+    """Return the first node, constant or input in which what computes two values differs.
+
+    Operators, attributes, constants and connections count, names do not; Casts and types as in
+    `alike`.
+
+    Args:
+        ends: Pairs of a model's value and another model's.
+        known: Values of the model that are compared elsewhere, by name.
+    """
+    casts, pairs = _FloatCasts(), dict.fromkeys(ends)
+    same, todo = _Same(casts), list(pairs)
+
+    def paired(one: ir.Value | None, other: ir.Value | None) -> bool:
+        if one is not None and other is not None and (one, other) not in pairs:
+            pairs[one, other] = None
+            todo.append((one, other))
+        return (one is None) == (other is None)
+
+    while todo:
+        one, other = todo.pop()
+        bare, twin = _uncast(one, casts), _uncast(other, casts)
+        by, made = bare.producer(), twin.producer()
+        if names := {one.name, bare.name}.intersection(known):
+            equal = not names.isdisjoint((other.name, twin.name))
+        elif by is not None and made is not None:
+            equal = bare.index() == twin.index() and _alike(by, made, paired)
+        else:
+            equal = same(bare, twin)
+        if not equal:
+            return one.name if by is None or names else f"{node_name(by)} ({by.op_type})"
+    return None
 
 
 def _casts_floats(node: ir.Node) -> bool:
@@ -380,15 +420,15 @@ def _version(node: ir.Node, opset: int) -> int:
     return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
 
 
-def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
-    """Return whether two nodes compute the same, apart from these Casts before them."""
+def _alike(node: ir.Node, other: ir.Node, same: _Equal) -> bool:
+    """Return whether two nodes compute the same of inputs that are the `same`."""
     if node.op_identifier() != other.op_identifier() or len(node.outputs) != len(other.outputs):
         return False
     names = (node.attributes.keys() | other.attributes.keys()).difference(TYPE_ATTRIBUTES)
     return (
-        all(_same_value(a, b, casts) for a, b in zip_longest(node.inputs, other.inputs))
+        all(same(a, b) for a, b in zip_longest(node.inputs, other.inputs))
         and all(
-            _same_attribute(node.attributes.get(name), other.attributes.get(name), casts)
+            _same_attribute(node.attributes.get(name), other.attributes.get(name), same)
             for name in names
         )
         and all(
@@ -403,7 +443,7 @@ def _type(node: ir.Node, name: str) -> int:
     return node.attributes.get_int(name, int(ir.DataType.FLOAT))
 
 
-def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, casts: Container[ir.Node]) -> bool:
+def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, same: _Equal) -> bool:
     if one is None or other is None:
         said = one or other
         return said is None or _says_zeros(said)
@@ -412,7 +452,7 @@ def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, casts: Container
     if one.type == ir.AttributeType.GRAPH:
         pairs = zip(one.as_graph().outputs, other.as_graph().outputs, strict=False)
         return len(one.as_graph().outputs) == len(other.as_graph().outputs) and all(
-            _same_value(a, b, casts) for a, b in pairs
+            same(a, b) for a, b in pairs
         )
     if one.type == ir.AttributeType.TENSOR:
         return _same_constant(one.as_tensor(), other.as_tensor())
@@ -429,18 +469,28 @@ def _says_zeros(said: ir.Attr) -> bool:
     return filling.dtype in FLOATS and not np.any(filling.numpy())
 
 
-def _same_value(one: ir.Value | None, other: ir.Value | None, casts: Container[ir.Node]) -> bool:
-    if one is None or other is None:
-        return one is other
-    one, other = _uncast(one, casts), _uncast(other, casts)
-    by, made = one.producer(), other.producer()
-    if by is not None:
-        return made is not None and (by.name, one.index()) == (made.name, other.index())
-    if made is not None:
-        return False
-    if one.const_value is not None and other.const_value is not None:
-        return _same_constant(one.const_value, other.const_value)
-    return one.const_value is other.const_value and one.name == other.name
+@dataclass(frozen=True)
+class _Same:
+    """Tells whether two values are the same, by the names of what computes them.
+
+    Attributes:
+        casts: Casts that are skipped.
+    """
+
+    casts: Container[ir.Node]
+
+    def __call__(self, one: ir.Value | None, other: ir.Value | None) -> bool:
+        if one is None or other is None:
+            return one is other
+        one, other = _uncast(one, self.casts), _uncast(other, self.casts)
+        by, made = one.producer(), other.producer()
+        if by is not None:
+            return made is not None and (by.name, one.index()) == (made.name, other.index())
+        if made is not None:
+            return False
+        if one.const_value is not None and other.const_value is not None:
+            return _same_constant(one.const_value, other.const_value)
+        return one.const_value is other.const_value and one.name == other.name
 
 
 def _uncast(value: ir.Value, casts: Container[ir.Node]) -> ir.Value:

@@ -319,10 +319,13 @@ def _aside_notes(aside: Aside | None) -> Iterator[Note]:
     if aside.foreign:
         ops = {node_name(n): n.op_type for n in aside.whole.nodes()}
         facts: dict[str, Fact] = {
-            "nodes": tuple(f"{n} ({ops[n]})" for n in aside.foreign),
+            "outputs": aside.outputs,
+            "nodes": aside.foreign,
+            "ops": tuple(dict.fromkeys(ops[name] for name in aside.foreign)),
             "more": len(aside.nodes) - len(aside.foreign) - len(aside.draws),
-            "read": tuple(map(str, aside.read)),
+            "read": aside.read,
         }
+        facts = {name: fact for name, fact in facts.items() if fact != ()}
         yield Note(kind="aside", severity="warning", facts=facts)
 
 

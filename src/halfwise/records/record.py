@@ -193,6 +193,8 @@ FailureKind = Literal[
     "rung",
     "unmade",
     "other-graph",
+    "other-aside",
+    "mistyped",
     "interface",
     "unproven",
     "refused",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import BUILT_IN, rises, usual
-from halfwise.records import Change, EngineResult, Engines, Plan, Run, Verdict
+from halfwise.records import Change, EngineResult, Engines, Failure, Plan, Run, Verdict
 from halfwise.reporting.causes import (
     followed_lines,
     low_name,
@@ -48,6 +48,7 @@ from halfwise.reporting.plan import (
     rung_line,
 )
 from halfwise.reporting.remarks import (
+    clause,
     cost_line,
     cut_lines,
     has_int8,
@@ -87,6 +88,7 @@ from halfwise.wording import (
     sentence,
     shorten,
     size_of,
+    stopped,
 )
 
 
@@ -200,18 +202,32 @@ def _on_heldout(run: Run) -> bool:
     return run.kind != "verify" and run.plan is not None and run.verdict.unseen
 
 
-_TOLD_AT_ONCE = frozenset(("part", "metric", "run", "non-finite", "shape", "interface"))
+_TOLD_AT_ONCE = frozenset(
+    ("part", "metric", "run", "non-finite", "shape", "interface", "mistyped", "other-aside")
+)
 """Failures that the title tells; of others it has the number of samples, or what is in doubt."""
+
+
+def _counted(verdict: Verdict) -> bool:
+    """Return whether the title has the number of samples that fail or pass."""
+    bound = verdict.failure_bound
+    return bound is not None and (verdict.passed or bool(bound.failing))
+
+
+def _told_at_once(verdict: Verdict) -> Failure | None:
+    """Return the failure that the title tells; None if it tells none."""
+    if _counted(verdict) or not verdict.judged or verdict.unjudged:
+        return None
+    return next((f for f in verdict.failures if f.kind in _TOLD_AT_ONCE), None)
 
 
 def _title(run: Run) -> str:
     """Return the verdict, on what it rests, and the reason if it is one of a closed list."""
     verdict, bound = run.verdict, run.verdict.failure_bound
-    counted = bound is not None and (verdict.passed or bool(bound.failing))
+    counted = _counted(verdict)
     whose = "held out" if "heldout" in run.provenance.options else ""
     drawn = any(n.kind == "random" and n.of == whose for n in run.provenance.notes)
-    failures = verdict.failures if verdict.judged and not verdict.unjudged else ()
-    told = reasons([failure for failure in failures if failure.kind in _TOLD_AT_ONCE][:1])
+    told = _told_at_once(verdict)
     alone = {failure.kind for failure in verdict.failures} == {"worse"}
     rate = run.criterion.failing is not None
     fails, right = not verdict.passed or rate, 0 if bound is None else bound.judged - bound.failing
@@ -230,7 +246,7 @@ def _title(run: Run) -> str:
         "share": share(bound.upper) if counted and bound is not None and rate else None,
         "early": run.search is not None and "interrupt" in run.search.ended_by and verdict.passed,
         "worse": alone,
-        "why": None if counted or not told else told[0],
+        "why": None if told is None else next(iter(reasons([told]))),
     }
     why = "" if alone else in_full(run.engines) or nothing_gained(run)
     return say("headline", "title", {**facts, "rest": why or None, "doubt": doubt(verdict)})
@@ -240,16 +256,24 @@ def _reason(run: Run) -> str:
     """Return the line below the title: why it fails, or why nodes are kept; "" if there is none."""
     verdict = run.verdict
     if not verdict.passed:
-        return next(iter(stated(verdict.failures)), "")
+        others = (f for f in verdict.failures[:1] if f is not _told_at_once(verdict))
+        return next(iter(stated(others)), "")
     full = run.engines is not None and run.engines.full
     return "" if full else reason_line(run)
+
+
+_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "frozen"))
+"""Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
 
 
 def _caution(run: Run) -> str:
     """Return a warning against misreading the verdict; "" if there is none."""
     first = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
     sums = say("headline", "sums") if sums_wide(run.verdict) else ""
-    return " ".join(filter(None, (first, sums, overflowing(run))))
+    about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
+    # The name of an output, which begins one of them, keeps its case.
+    notes = [(stopped if n.kind == "aside" else sentence)(clause(n)) for n in about]
+    return " ".join(filter(None, (*notes, first, sums, overflowing(run))))
 
 
 def no_faster(run: Run) -> str:

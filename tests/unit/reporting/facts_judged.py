@@ -449,7 +449,10 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
         for names, metrics in ((("a",), ("psnr",)), (("a", "b"), ("detection-f1", "map")))
     ),
     "refused": ({"whose": "samples", "error": "E"},),
-    "aside": ({"nodes": ("a",), "more": 2, "read": ("x",)}, {"nodes": ("a", "b"), "more": 0}),
+    "aside": (
+        {"outputs": ("y",), "nodes": ("a",), "ops": ("A",), "more": 2, "read": ("x",)},
+        {"nodes": ("a", "b"), "ops": ("A", "B"), "more": 0},
+    ),
     "branch": ({"branch": "then_branch", "node": "a"},),
     "draws": ({"nodes": ("a",)},),
     "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),

@@ -35,7 +35,7 @@ from halfwise.graph.casts import is_low_custom, low_type
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import REFUSALS
-from halfwise.graph.model import Network, graphs_of, node_name, values_of
+from halfwise.graph.model import Flaw, Network, graphs_of, node_name, values_of
 from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
@@ -206,6 +206,22 @@ def broken_interface(network: Network, candidate: Network) -> Iterator[Failure]:
         yield Failure(kind="interface", names={"order": listed(order)})
 
 
+def mistyped(candidate: Network) -> tuple[str, ...]:
+    """Return the contradictions between element types that were mended on reading, in words."""
+    flaws = (repair for repair in candidate.repairs if repair.flaw is Flaw.MISTYPED)
+    return tuple(name for repair in flaws for name in repair.names)
+
+
+def with_mended(verdict: Verdict, candidate: Network) -> Verdict:
+    """Return the verdict; it fails if the types in the candidate's file were mended on reading."""
+    clashes = mistyped(candidate)
+    if not clashes:
+        return verdict
+    names = {"first": clashes[0], **({"outputs": "pass"} if verdict.passed else {})}
+    failure = Failure(kind="mistyped", names=names, numbers={"clashes": len(clashes)})
+    return with_failures(verdict, (failure,), ahead=True)
+
+
 def type_hints(network: Network, candidate: Network) -> tuple[str, ...]:
     """Return a sentence for each input and output of another type, which a caller has to know."""
     hints = list[str]()
@@ -359,8 +375,9 @@ def verify(
     worth, redone = None, None
     broken: tuple[Failure, ...] = ()
     if mixed is not None:
-        broken = tuple(broken_interface(original.network, mixed))
-        hints += () if original.stored.formats else type_hints(original.network, mixed)
+        whole = original.network if original.aside is None else original.aside.whole
+        broken = (*_other_aside(original, loaded), *broken_interface(whole, loaded))
+        hints += () if original.stored.formats else type_hints(whole, loaded)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
@@ -370,6 +387,7 @@ def verify(
     run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
     if mixed is not None and path is not None and not run.next_step:
         kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}
+        kinds["loads"] = not mistyped(mixed)
         steps = after_verify(case, request, path, passed=verdict.passed, **kinds)
         run = run.model_copy(update={"next_step": steps})
     run = beside(run, before)
@@ -400,7 +418,22 @@ def _set_aside(candidate: Network, case: Case, runtime: Runtime) -> tuple[Networ
         return candidate, replace(case, network=aside.whole, aside=None)
     types = {value.name: value.dtype for value in case.network.graph.inputs}
     given = {n: types[n] or ir.DataType.FLOAT for n in aside.supplied}
-    return set_aside(candidate, runnable(runtime), given)[0], case
+    judged, other = set_aside(candidate, runnable(runtime), given)
+    judged = replace(judged, model=judged.copy())
+    # A Cast may stand between what is judged and what is not run.
+    values = {v.name: v for v in values_of(judged.graph)}
+    ends, declared = judged.graph.outputs, {v.name for v in candidate.graph.outputs}
+    behind = set() if other is None else {*other.read}.difference(aside.read, declared)
+    ends[:] = [v for v in ends if v.name not in behind]
+    ends.extend(values[n] for n in aside.read if n in values and values[n] not in ends)
+    return judged, case
+
+
+def _other_aside(case: Case, candidate: Network) -> Iterator[Failure]:
+    """Yield that what is not run differs in a candidate's file."""
+    where = None if case.aside is None else case.aside.differs(candidate)
+    if where is not None:
+        yield Failure(kind="other-aside", names={"where": where})
 
 
 def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
@@ -432,7 +465,8 @@ def _in_engine(
                 "Give a model, or leave --target out.",
             )
         other, case = _on_shared(load_model(candidate, watcher), case, watcher)
-        return case, verify_built(other, case, request, target, watcher, started)
+        run = verify_built(other, case, request, target, watcher, started)
+        return case, run.model_copy(update={"verdict": with_mended(run.verdict, other)})
 
 
 def _on_shared(candidate: Network, case: Case, watcher: Watcher) -> tuple[Network, Case]:
@@ -517,10 +551,12 @@ def _judging(
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
-        with running(settings.targets):
-            judged = judged_as_file(judged, other.model, case, settings, samples, references)
+        if not mistyped(other):  # the file itself runs nowhere
+            with running(settings.targets):
+                judged = judged_as_file(judged, other.model, case, settings, samples, references)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
-        return with_unjudged(verdict, case, request, other.model, samples, references)
+        verdict = with_unjudged(verdict, case, request, other.model, samples, references)
+        return with_mended(verdict, other)
 
     return case, emulate
 
