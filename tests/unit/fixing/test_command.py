@@ -238,7 +238,7 @@ def test_a_metric_judges_more_of_them():
     x = RNG.uniform(1, 2, (80, 1, 4)).astype(np.float32)
     _, verdict = judged(parsed(SCALED), parsed(SCALED), x, metric="top1")
     assert verdict.batch is not None
-    assert len(verdict.batch.samples) == 64
+    assert len(verdict.batch.samples) == 16
 
 
 def test_samples_of_two_batch_sizes_need_no_more():
