@@ -395,6 +395,11 @@ class Bench(Generic[P]):
         """Let plans that pass fail if the error of their file is above 1, on these samples."""
         self._of_file, self._filed = of_file, samples
 
+    @property
+    def demanded(self) -> object:
+        """What files have to pass, as a key of what is known of plans; None for nothing."""
+        return self._filed
+
     def _errors(self, plan: P) -> Outcome:
         spare, factor = self.tolerance.spare(len(self.samples)), self.tolerance.factor
         excess = Excess(self.tolerance.criterion, self._totals, spare)

@@ -378,7 +378,9 @@ class _Fix:
         if not (too_few and result.passed and space.searches):
             return found, plan, judged
         passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
-        others = passed.union(space.seeds) - {result.kept, space.choices}
+        forced = space.choices & (space.ruled | space.held_nodes)
+        others = {kept | forced for kept in passed.union(space.seeds)}
+        others -= {result.kept, space.choices}
         for kept in sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept))):
             if not space.evaluate(kept).passed:
                 continue

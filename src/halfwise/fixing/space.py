@@ -388,7 +388,7 @@ class LowSpace(Space):
         """Return the plan with the cheapest types that are known to pass."""
         if self.chosen is not None and kept == self.chosen.kept:
             return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
-        typed: Plan | None = self.bench.recall(self.fresh(kept), "types")
+        typed: Plan | None = self.bench.recall(self.fresh(kept), "types", self.bench.demanded)
         return typed or self.fresh(kept)
 
     def settled(self, kept: Nodes) -> Plan:
@@ -396,7 +396,7 @@ class LowSpace(Space):
         if not (self.searches and (self.variant.may_have_bf16 or self.variant.may_have_tf32)):
             return self.plan(kept)
         fp32 = self.fresh(kept)
-        return self.bench.once(fp32, "types", lambda: _typed(self, fp32))
+        return self.bench.once(fp32, "types", lambda: _typed(self, fp32), self.bench.demanded)
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -445,7 +445,7 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
     def passes(plan: Plan) -> bool:
         space.budget.check()
         with suppress(CaseError):  # its opset or a custom operator lacks the type
-            return space.bench.excess(plan) <= 1
+            return space.bench.excess(plan) <= 1 and space.bench.evaluate(plan).passed
         return False
 
     def look() -> Plan:

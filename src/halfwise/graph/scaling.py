@@ -444,7 +444,7 @@ def _read(constraints: Relations, node: ir.Node, opset: int) -> None:
             absorber = next((c.name for c in constants.values()), None)
             constraints.equations.append(Relation(node_name(node), terms, absorber))
             fixed -= equation.keys()
-    if is_standard(node, "Exp"):
+    if is_standard(node, "Exp") and Y in names:
         fixed.discard(Y)
         constraints.sums[names[Y]] = node
     constraints.fixed.update(names[place] for place in fixed)

@@ -4,6 +4,7 @@ Squares follow from extrema. Sums are computed in the model: each op that sums g
 magnitudes. Cancellation and margins need elements, so they are views of tensors.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -115,7 +116,11 @@ def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node],
     else:
         # Of each sample, the elements of one channel or group; 0 copies a size.
         groups = node.attributes.get_int("num_groups", 0)
-        array = {"value": ir.tensor(np.array([0, groups, -1], np.int64))}
+        sizes = [*(value.shape or ())][1 if groups else 2 :]
+        known = [size for size in sizes if isinstance(size, int)]
+        # A size is not inferred where another may be 0, as that of a batch.
+        rest = math.prod(known) // (groups or 1) if value.shape and known == sizes else -1
+        array = {"value": ir.tensor(np.array([0, groups, rest], np.int64))}
         shape = new_node("Constant", [], f"{prefix}::shape", array, ir.DataType.INT64)
         rows = [shape, new_node("Reshape", [value, shape.outputs[0]], f"{prefix}::rows")]
     row = rows[-1].outputs[0]

@@ -428,7 +428,7 @@ def _distances(
             elif own[name] <= TRUSTED or after[name] <= LIMIT:
                 usual = [median_low(one[name] for one in befores or [own])]
                 if pair.group == "widened":
-                    usual += [one[name] for one in widened]
+                    usual += [one[name] for one in widened if name in one]
                 # A difference that is no larger than the original's own error says nothing.
                 own_error = max([own[name], *(u for u in usual if u <= TRUSTED)])
                 yield own_error, min(after[name], error)
