@@ -379,3 +379,13 @@ def test_there_is_none_where_nothing_is_shared_or_inputs_can_be_widened() -> Non
     assert changed_part(stream(0), stream(0, 4), samples(), runtime=CPU) is None
     same = stream(0, table=True)
     assert changed_part(same, same, ids(), runtime=CPU) is None
+
+
+def test_outputs_that_are_discrete_say_nothing_on_widened_samples_with_ties() -> None:
+    def model(factor: float) -> Network:
+        y = (sketch := Sketch()).op("Mul", sketch.input("x", [1, 8]), f32(factor))
+        return sketch.network(y, sketch.op("ArgMax", y, axis=1, keepdims=0))
+
+    drawn = np.random.default_rng(0).normal(size=(4, 1, 8)).astype(np.float32)
+    given = Samples(tuple("abcd"), lambda i: {"x": drawn[i]})
+    assert not is_same(prove(model(1.0), model(1.0001), given, given))
