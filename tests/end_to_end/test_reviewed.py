@@ -39,7 +39,9 @@ def test_kept_nodes_stay_kept_whichever_sample_judges(large):
     ]
     keep = ["sqrt", "sub"]
     result = halfwise.fix(model, samples, strict=True, keep=keep, allow_random=True)
-    assert set(map(NodeName, keep)) <= {kept.node for kept in result.run.plan.keep}
+    plan = result.run.plan
+    assert plan is not None
+    assert set(map(NodeName, keep)) <= {kept.node for kept in plan.keep}
 
 
 def test_an_exponential_in_double_has_no_exponent():
