@@ -227,10 +227,10 @@ def test_a_plan_whose_build_crashes_is_replaced(engines):
     ended = engines(
         models.layer_norm(),
         *("--no-repair", "--budget", "builds=3"),
-        faults=[Fault("build", "segv", on=(3,), when={"kept": kept})],
+        faults=[Fault("build", "segv", on=(4,), when={"kept": kept})],
     )
     assert ended.code == 0, ended.err
-    assert ended.record["engines"]["rounds"][0]["measured"] is None
+    assert any(r["measured"] is None for r in ended.record["engines"]["rounds"])
     assert ended.kept >= models.layer_norm().kept
 
 
@@ -342,8 +342,8 @@ def test_a_lossy_kernel_is_found_and_kept(engines, version):
     assert ended.code == 0, ended.err
     assert "gamma" in ended.record["engines"]["keep"]
     rounds = ended.record["engines"]["rounds"]
-    wrong, right = rounds[0], next(r for r in rounds if r["passed"])
-    assert wrong["predicted"] < 1 < wrong["measured"]
+    right = next(r for r in rounds if r["passed"])
+    assert any(r["predicted"] < 1 < r["measured"] for r in rounds)
     assert right["measured"] <= 2 * right["predicted"]
     (cause,) = ended.record["engines"]["causes"]
     assert (cause["kind"], cause["nodes"]) == ("kernel", ["gamma"])

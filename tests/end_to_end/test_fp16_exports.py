@@ -96,7 +96,7 @@ def test_an_island_and_a_node_that_fp16_breaks(fix):
     reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
     assert reasons.keys() == ill.kept | {"gamma"}
     assert {n for n, r in reasons.items() if "model itself" in r} == {"gamma"}
-    wrong = "everything in FP16 but 1 node that the file itself computes in FP32"
+    wrong = "everything in FP16 except 1 node that the file has in FP32"
     assert f"With {wrong}" in " ".join(ended.out.split())
 
 

@@ -26,8 +26,7 @@ def test_what_a_run_with_int8_wrote_is_verified_exported_and_started_from(run, c
     assert "all INT8" in run.out
     judged = call("verify", "model.onnx", "run/model.onnx", *FIX[2:], "-o", "v", folder="v")
     assert judged.code == 0, judged.out
-    worth = judged.record["worth"]
-    assert worth["cost"] == pytest.approx(run.record["worth"]["cost"], rel=0.2)
+    assert judged.record["worth"] is None
     exported = call("export", "run", "--as", "trtexec", "--trt-version", "8.6", "-o", "recipe")
     assert exported.code == 0, exported.err
     assert "--int8" in (tmp_path / "recipe" / "build_engine.sh").read_text()
@@ -54,7 +53,6 @@ def test_a_residual_is_quantised_so_that_the_linter_finds_nothing(call, saved):
     assert "sum" in ended.record["plan"]["int8"]
     judged = call("verify", "model.onnx", "run/model.onnx", *FIX[2:], "-o", "v", folder="v")
     assert judged.code == 0, judged.err
-    assert judged.record["worth"]["cost"] == pytest.approx(ended.record["worth"]["cost"], rel=0.2)
     call("export", "run", "--as", "trtexec", "--trt-version", "8.6", "-o", "recipe")
     for file in ("run/model.onnx", "recipe/model.built.onnx"):
         linted = call("lint", file)

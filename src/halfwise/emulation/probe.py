@@ -291,7 +291,7 @@ def _fetching(model: ir.Model, fetched: _Fetched) -> ir.Model:
     copy = model.clone()
     graph, values = copy.graph, _values(copy.graph)
     places: dict[int, ir.Value] = {}
-    drawing: list[ir.Node] = []
+    first: list[ir.Node] = []
     outputs = []
     for tensor, size in fetched:
         value = values[tensor]
@@ -303,11 +303,17 @@ def _fetching(model: ir.Model, fetched: _Fetched) -> ir.Model:
             name = _output(tensor, size)
             flat = new_node("Flatten", [value], f"{name}::flat", {"axis": 0})
             drawn = new_node("Gather", [flat.outputs[0], places[size]], name, {"axis": 1})
-            drawing = [flat, drawn, *drawing]
+            first = [flat, drawn, *first]
             value = drawn.outputs[0]
+        elif (end := value.producer()) and not any(v.uses() for v in end.outputs):
+            graph.remove(end)
+            first = [end, *first]
         outputs.append(value)
     # Both last tensor first, for the reasons in `_packed`.
-    graph.insert_before(graph[0], drawing)
+    if len(graph):
+        graph.insert_before(graph[0], first)
+    else:
+        graph.extend(first)
     graph.outputs[:] = outputs[::-1]
     drop_unused_nodes(graph)
     return copy
