@@ -87,9 +87,9 @@ PLANTS: dict[str, tuple[Plant, str, str]] = {
     ),
     "a lost cause": (no_ranges, "classes/layer_norm/no-repair", "without a cause"),
     "more evaluations": (forgetful, "classes/layer_norm/no-repair", "evaluations"),
-    "a verdict turned": (
+    "a plan emptied": (
         found_otherwise(lambda _, found: replace(found, kept=frozenset())),
-        *("classes/layer_norm/no-repair", "passed"),
+        *("classes/layer_norm/no-repair", "causes"),
     ),
 }
 """What is planted, the entry that is run, and a fact that must differ."""

@@ -98,7 +98,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an output has the type of the node that gives it, whatever was asked",
-        "end = self.low if name in self.low_ends else ir.DataType.FLOAT\n            wanted",
+        "end = self.low if name in self.low_io else ir.DataType.FLOAT\n            wanted",
         "end = value.dtype or self.low\n            wanted",
         _CASTS,
     ),
