@@ -118,12 +118,12 @@ class Drawn:
         names = [NodeName(node.name) for node in self.compute]
         own = {node.name for node in self.keep}
         mine = [place for place, name in enumerate(names) if name in own]
-        points = [_point(mine, 1, 1.12, 0.71, heldout=0.68)]
+        points = [_point(mine, 1.12, 0.71, heldout=0.68)]
         for trial in range(2, POINTS):
             share = trial / POINTS
             kept = np.sort(self._rng.permutation(len(names))[: int(share * len(names))]).tolist()
             error = float(self._rng.lognormal(3.4 - 8 * share, 0.6))
-            points.append(_point(kept, trial, 1 + 0.94 * share, error, is_bound=trial % 3 == 0))
+            points.append(_point(kept, 1 + 0.94 * share, error, is_bound=trial % 3 == 0))
         sure = [i for i, point in enumerate(points) if not point.is_bound]
         front: list[int] = []
         best = inf
@@ -254,7 +254,6 @@ def _repair(part: str, nodes: tuple[NodeName, ...]) -> Repair:
 
 def _point(
     kept: list[int],
-    evaluation: int,
     cost: float,
     error: float,
     *,
@@ -264,7 +263,6 @@ def _point(
     return Point(
         kept=runs(kept),
         count=len(kept),
-        evaluation=evaluation,
         cost=cost,
         error=error,
         is_bound=is_bound,

@@ -76,7 +76,6 @@ class Outcome:
         sample: Index of that sample, or None.
         nonfinite: Whether it failed with NaN or infinities that are not in the reference.
         not_run: Why the sample could not be run, which says nothing of the plan; "" if it was.
-        number: How many evaluations had been made with it.
         worst: Index of the sample with the largest error; None if not all were run, or a metric
             decides.
     """
@@ -86,7 +85,6 @@ class Outcome:
     sample: int | None = None
     nonfinite: bool = False
     not_run: str = ""
-    number: int = field(default=0, compare=False)
     worst: int | None = field(default=None, compare=False)
 
 
@@ -217,8 +215,8 @@ class Bench(Generic[P]):
         self._of_file: Callable[[P], float] | None = None
         self._filed: object = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
-        # Two indices of it, since it has thousands of entries.
-        self._tried, self._numbers = dict[P, Outcome](), dict[P, int]()
+        # An index of it, since it has thousands of entries.
+        self._tried = dict[P, Outcome]()
 
     def on(self, judge: Judge[P]) -> "Bench[P]":
         """Return a bench for the same samples, in the same order, and another judge."""
@@ -250,9 +248,8 @@ class Bench(Generic[P]):
         place = plan, depth, (self.samples.ids, key)
         if place not in self._memo:
             self._memo[place] = work()
-            if isinstance(outcome := self._memo[place], Outcome):
-                self._numbers.setdefault(plan, outcome.number)
-                self._tried |= {plan: outcome} if depth == "samples" else {}
+            if depth == "samples" and isinstance(outcome := self._memo[place], Outcome):
+                self._tried[plan] = outcome
         finding: Finding = self._memo[place]
         return finding
 
@@ -263,9 +260,10 @@ class Bench(Generic[P]):
         """
         return MappingProxyType(self._tried)
 
-    def numbers(self) -> Mapping[P, int]:
-        """Return the number of evaluations when each plan was first run on samples, in order."""
-        return MappingProxyType(self._numbers)
+    def ran(self) -> list[P]:
+        """Return the plans that were run on samples, in the order of their first run."""
+        found = ((plan, one) for (plan, _, _), one in self._memo.items())
+        return list(dict.fromkeys(plan for plan, one in found if isinstance(one, Outcome)))
 
     # --- evaluation ----------------------------------------------------------------------------
 
@@ -290,7 +288,7 @@ class Bench(Generic[P]):
         if outcome.sample is not None:
             self._order.remove(outcome.sample)
             self._order.insert(0, outcome.sample)
-        return replace(outcome, number=self.evaluations)
+        return outcome
 
     def survey(self, plan: P, watcher: Watcher) -> list[float]:
         """Run every sample and return the error of each; orders later trials, worst first."""
@@ -311,7 +309,7 @@ class Bench(Generic[P]):
             error = self.excess_of(results)
         self.evaluations += 1
         worst = self._order[0] if self.tolerance.metric is None else None
-        outcome = Outcome(error <= 1, error, number=self.evaluations, worst=worst)
+        outcome = Outcome(error <= 1, error, worst=worst)
         is_exact = error <= 1 or (self.tolerance.metric is not None and isfinite(error))
         self.once(plan, "samples" if is_exact else "all", lambda: outcome)
         return each
@@ -328,10 +326,9 @@ class Bench(Generic[P]):
 
         def measured() -> Outcome:
             self.evaluations += 1
-            number = self.evaluations
             ran = results if results is not None else self._all(plan)
             error = self.excess_of(ran)
-            return Outcome(error <= 1, error, number=number)
+            return Outcome(error <= 1, error)
 
         return self.once(plan, "all", measured).excess
 

@@ -72,7 +72,7 @@ class TradeOff:
 
     def _tried(self) -> list[Nodes]:
         """Return everything tried, in order, and the plan that is all FP32."""
-        tried = ((self._space.kept(plan), plan) for plan in self._bench.numbers())
+        tried = ((self._space.kept(plan), plan) for plan in self._bench.ran())
         kept = [one for one, plan in tried if one is not None and one <= self._all]
         kept = list(dict.fromkeys(kept))
         return kept if self._all in kept or not self._space.is_safe else [*kept, self._all]
@@ -86,7 +86,6 @@ class TradeOff:
         point = Point(
             kept=self._written(kept),
             count=len(kept),
-            evaluation=bench.numbers().get(space.fresh(kept), bench.evaluations),
             cost=space.cost(kept),
             bf16=self._written(plan.bf16),
             tf32=plan.tf32,

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeGuard
 
+from markupsafe import Markup
+
 from halfwise.page.data import Data, Section, Stored
 from halfwise.page.graph import graph
 from halfwise.page.scatter import Spot, scatter
@@ -19,7 +21,7 @@ from halfwise.records import (
 from halfwise.reporting.causes import LABELS, Causes, engine_proof
 from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import PRECISIONS, given_parts, proof_parts
-from halfwise.reporting.parts import Column, Lines, Table, known, present, table_of
+from halfwise.reporting.parts import Column, Lines, Table, known, table_of
 from halfwise.reporting.plan import curve_table, ladder_table
 from halfwise.reporting.remarks import CAUSES, in_words, note_text, step_text
 from halfwise.reporting.strip import as_svg, strip
@@ -47,10 +49,7 @@ def is_commands(part: Lines | Table) -> TypeGuard[Lines]:
 def headroom(stored: Stored) -> Section | None:
     """Return the section of the headroom strip; None if nothing was observed."""
     drawn = strip(stored.run, stored.observations)
-    if drawn is None:
-        return None
-    title, picture = "Headroom", as_svg(drawn)
-    return Section("headroom", title, template="headroom.html", facts=picture, is_open=True)
+    return shown("headroom", "Headroom", None if drawn is None else as_svg(drawn), is_open=True)
 
 
 def causes(stored: Stored) -> Section | None:
@@ -122,34 +121,30 @@ def _group(
     }
 
 
-def tables(
-    name: str, title: str, *parts: Lines | Table | None, is_open: bool = False
+def shown(
+    name: str, title: str, *parts: Lines | Table | Markup | None, is_open: bool = False
 ) -> Section | None:
-    """Return a section of the report's own tables and lines; None without any."""
-    shown = present(*parts)
-    if not shown:
+    """Return a section of pictures and of the report's own tables and lines; None without any."""
+    facts = [part for part in parts if part is not None]
+    if not facts:
         return None
-    return Section(name, title, template="parts.html", facts=shown, is_open=is_open)
+    return Section(name, title, template="parts.html", facts=facts, is_open=is_open)
 
 
 def plans(stored: Stored) -> Section | None:
     """Return the section of the plans to choose from, of engines by time, and of the ladder."""
     run = stored.run
-    facts = {
-        "parts": present(curve_table(run), ladder_table(run)),
-        "pictures": [
-            scatter(spots, unit)
-            for spots, unit in (
-                (_plan_spots(run.curve), "predicted cost over everything low"),
-                (_engine_spots(run.engines), "median ms of an engine"),
-            )
-            if len(spots) > 1
-        ],
-    }
-    if not any(facts.values()):
-        return None
-    title = "What precision costs"
-    return Section("plans", title, template="plans.html", facts=facts, is_open=True)
+    parts = (
+        _plotted(_plan_spots(run.curve), "predicted cost over everything low"),
+        _plotted(_engine_spots(run.engines), "median ms of an engine"),
+        curve_table(run),
+        ladder_table(run),
+    )
+    return shown("plans", "What precision costs", *parts, is_open=True)
+
+
+def _plotted(spots: Sequence[Spot], unit: str) -> Markup | None:
+    return scatter(spots, unit) if len(spots) > 1 else None
 
 
 def _plan_spots(curve: Curve | None) -> list[Spot]:
@@ -190,12 +185,12 @@ def kept(stored: Stored) -> Section | None:
         ],
         15,
     )
-    return tables("kept", "Kept nodes", table)
+    return shown("kept", "Kept nodes", table)
 
 
 def errors(stored: Stored) -> Section | None:
     """Return the section of all outputs' errors; None if no output was judged."""
-    return tables("errors", "Errors", error_table(stored.run))
+    return shown("errors", "Errors", error_table(stored.run))
 
 
 def samples(stored: Stored) -> Section | None:
@@ -212,14 +207,14 @@ def samples(stored: Stored) -> Section | None:
         ],
         10,
     )
-    return tables("samples", "Worst samples", table)
+    return shown("samples", "Worst samples", table)
 
 
 def engine(stored: Stored) -> Section | None:
     """Return the section of engines; None if the run has none."""
     run = stored.run
     proof = None if run.engines is None else engine_proof(run)
-    return tables(
+    return shown(
         "engine",
         "Engines",
         *device_parts(run.devices),

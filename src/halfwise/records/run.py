@@ -20,7 +20,6 @@ class Point(Record):
     Attributes:
         kept: The compute nodes in FP32, as indices into `Curve.nodes` in runs: "0-3 7".
         count: Their number.
-        evaluation: Number of evaluations in the run when this plan had been tried.
         cost: Predicted cost relative to everything low; None if shapes are unknown.
         error: Error on the calibration samples relative to what is allowed: 1 just passes. With a
             metric, 1 plus the drop beyond its allowance. inf with new NaN or infinities.
@@ -42,7 +41,6 @@ class Point(Record):
 
     kept: str
     count: int
-    evaluation: int
     cost: float | None
     error: float
     is_bound: bool

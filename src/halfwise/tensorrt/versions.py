@@ -216,11 +216,6 @@ def highest_opset(version: Version) -> int:
     return max(opsets)
 
 
-def first_reading(opset: int) -> Version | None:
-    """Return the first version whose parser certainly reads an opset; None if no known one does."""
-    return next((o.since for o in _OPSETS if o.last is not None and o.last >= opset), None)
-
-
 def next_published(version: Version) -> Opsets:
     """Return the next published opsets for a version whose last opset is unpublished."""
     return next(o for o in _OPSETS if o.since > version and o.last is not None)

@@ -60,7 +60,7 @@ def test_the_excess_is_the_error_of_the_typed_model():
         outcome = bench.evaluate(kept)
         assert outcome.excess == pytest.approx(excess.final())
         assert outcome.worst == each.index(max(each))
-    assert bench.evaluate(ALL) == Outcome(True, 0.0, number=3)
+    assert bench.evaluate(ALL) == Outcome(True, 0.0)
 
 
 def test_between_the_factor_and_the_tolerance_a_sample_fails():
@@ -184,7 +184,7 @@ def test_what_was_seen_on_all_samples_is_known_at_every_depth():
     assert bench.evaluate(NONE) == first
     assert bench.exact(NONE) == bench.excess(NONE) == first.excess
     assert (bench.runs, bench.evaluations) == (12, 1)
-    assert (bench.tried(), bench.numbers()) == ({NONE: first}, {NONE: 1})
+    assert (bench.tried(), bench.ran()) == ({NONE: first}, [NONE])
 
 
 def test_the_error_of_what_failed_is_measured_once():
@@ -269,7 +269,7 @@ def test_a_judge_is_one_class_and_a_search_takes_it_as_it_is():
 def test_what_passes_may_be_demanded_more_of():
     bench = prepare(models.small()).bench()
     bench.demand(lambda kept: 0.5 if kept else 3.0)
-    assert bench.evaluate(NONE) == Outcome(False, 3.0, number=1)
+    assert bench.evaluate(NONE) == Outcome(False, 3.0)
     assert bench.evaluate(names("matmul")).passed
     surveyed = prepare(models.small()).bench()
     surveyed.demand(lambda _: 3.0)

@@ -6,7 +6,7 @@ from halfwise.records.run import places
 
 def point(kept: str, cost: float | None, error: float, **more) -> Point:
     count = len(list(places(kept)))
-    made = {"kept": kept, "count": count, "evaluation": 1, "is_bound": False}
+    made = {"kept": kept, "count": count, "is_bound": False}
     return Point(**{**made, "cost": cost, "error": error, **more})
 
 
