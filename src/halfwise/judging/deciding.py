@@ -156,7 +156,6 @@ def with_true_values(
     low: ir.Model,
     network: Network,
     *,
-    optimise: bool = False,
     runtime: Runtime = CPU,
 ) -> Corrected:
     """Return how an emulation runs with tensors of the reference; an output that is one is true.
@@ -164,7 +163,6 @@ def with_true_values(
     Args:
         low: The emulation, with FP32 tensors and the reference's node names.
         network: The reference.
-        optimise: Whether ONNX Runtime may fuse nodes of the emulation.
         runtime: Where to run.
     """
 
@@ -173,7 +171,7 @@ def with_true_values(
         places = dict(_computed_as(low, network, tensors))
         region = region_model(Network(low, None, "", {}), names, places)
         wanted = {v.name for v in region.graph.inputs}
-        session = Session(region, optimise=optimise, runtime=runtime)
+        session = Session(region, runtime=runtime)
         source = Session(giving_out(network.model, tensors), runtime=runtime)
         for sample in samples:
             true = source.run(sample, tensors)

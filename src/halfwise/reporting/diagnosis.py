@@ -206,18 +206,15 @@ def decided_signs(decided: Decided) -> list[Sign]:
     return signs
 
 
-def decided_advice(
-    decided: Decided, criterion: Criterion, *, low: bool, auto: bool
-) -> tuple[str, ...]:
+def decided_advice(decided: Decided, criterion: Criterion, *, auto: bool) -> tuple[str, ...]:
     """Return what to do about decisions, one sentence each.
 
     Args:
         decided: The decisions.
         criterion: What is acceptable.
-        low: Whether FP32 would help.
         auto: Whether `--metric auto` recognises the outputs, and the samples test them.
     """
-    before = _feeding(decided) if low else ()
+    before = _feeding(decided)
     keep = say("diagnosis", "keep", {"before": before}) if before else ""
     tolerant = "" if criterion.metric is not None else say("diagnosis", "metric", {"auto": auto})
     return tuple(filter(None, (keep, tolerant)))

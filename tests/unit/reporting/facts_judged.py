@@ -545,7 +545,7 @@ def decisions() -> Iterator[str]:
     yield diagnosis.decided_part(one, Criterion()).text
     yield from (sign.text for sign in diagnosis.decided_signs(one))
     for auto in (True, False):
-        yield from diagnosis.decided_advice(one, Criterion(), low=not auto, auto=auto)
+        yield from diagnosis.decided_advice(one, Criterion(), auto=auto)
 
 
 def of_node() -> Iterator[str]:

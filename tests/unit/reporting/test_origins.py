@@ -27,15 +27,14 @@ def test_each_decision_and_what_leads_to_it():
 
 
 @pytest.mark.parametrize(
-    ("found", "criterion", "low", "kept", "metric"),
+    ("found", "criterion", "kept", "metric"),
     [
-        (FOUND, Criterion(), True, True, True),
-        (FOUND, Criterion(), False, False, True),
-        (ALONE, Criterion(), True, False, True),
-        (FOUND, TASK, True, True, False),
+        (FOUND, Criterion(), True, True),
+        (ALONE, Criterion(), False, True),
+        (FOUND, TASK, True, False),
     ],
 )
-def test_what_would_help_is_advised(found, criterion, low, kept, metric):
+def test_what_would_help_is_advised(found, criterion, kept, metric):
     """FP32 where something leads to a decision and may be low, a metric where there is none."""
-    advice = " ".join(decided_advice(found, criterion, low=low, auto=False))
+    advice = " ".join(decided_advice(found, criterion, auto=False))
     assert ("/a" in advice, "--metric" in advice) == (kept, metric)

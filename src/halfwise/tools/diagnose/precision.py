@@ -1,38 +1,52 @@
 """Rungs 5 and 6: does TF32 matter, and at which products; which nodes does the low format break?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf, isnan
 from typing import Literal
 
 import onnx_ir as ir
 
 from halfwise.case import Case
 from halfwise.emulation.budget import sized
+from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
+from halfwise.fixing.plan.rules import lowered_by
 from halfwise.formats import BF16
+from halfwise.graph.casts import low_type
+from halfwise.graph.roles import roles_of
 from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
+from halfwise.judging.deciding import Deciding, with_true_values
 from halfwise.judging.judge import judge
+from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals
 from halfwise.options.loading import nodes_of
 from halfwise.options.options import RULES
 from halfwise.records import (
+    Criterion,
     Decided,
     GuardKind,
     KeptNode,
     NodeName,
     Rung,
     Sign,
+    Step,
     Verdict,
     said,
+)
+from halfwise.reporting.diagnosis import (
+    decided_advice,
+    decided_cause,
+    decided_part,
+    decided_signs,
 )
 from halfwise.reporting.remarks import explained, reasons, worded
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import all_low, with_bf16
-from halfwise.tools.diagnose.decided import decided_rung, in_emulation
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import MOST_ROWS, count, stopped
 
@@ -71,8 +85,8 @@ def tf32(subject: Subject) -> Rung:
         return rung
     cause = f"TF32 alone puts the outputs out of tolerance: {reasons(verdict.failures)[0]}."
     rung = rung.model_copy(update={"cause": cause, "advice": said(_OFF)})
-    decided = None if emulated.passed else in_emulation(subject, emulated, emulation)
-    return decided_rung(rung, decided, "TF32 changes", subject, *rung.advice)
+    decided = None if emulated.passed else _in_emulation(subject, emulated, emulation)
+    return _decided_rung(rung, decided, "TF32 changes", subject, *rung.advice)
 
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
@@ -144,7 +158,7 @@ def precision(subject: Subject) -> Rung:
     if any(suspicions[guard].kind not in _OF_DECISIONS for guard in blamed):
         return rung
     decided = _decided(subject, case, typed, verdict)
-    return decided_rung(rung, decided, f"{low} changes", subject, *rung.advice)
+    return _decided_rung(rung, decided, f"{low} changes", subject, *rung.advice)
 
 
 def _judged(subject: Subject, case: Case, typed: ir.Model) -> Verdict:
@@ -163,7 +177,7 @@ def _judged(subject: Subject, case: Case, typed: ir.Model) -> Verdict:
 def _decided(subject: Subject, case: Case, typed: ir.Model, verdict: Verdict) -> Decided | None:
     emulated = emulate_typed(typed, accumulate=subject.settings.accumulate)
     of_case = subject if case is subject.case else replace(subject, case=case)
-    return in_emulation(of_case, verdict, emulated)
+    return _in_emulation(of_case, verdict, emulated)
 
 
 def _worst_first(fixed: Fixed) -> list[KeptNode]:
@@ -199,3 +213,75 @@ def _cause(fixed: Fixed, low: str) -> str:
         f"{low} breaks the model. With the graph as it is, keeping {count(kept, 'node')} in "
         f"FP32 is enough{more}."
     )
+
+
+def _in_emulation(subject: Subject, verdict: Verdict, low: ir.Model) -> Decided | None:
+    """Return the decisions that cause most of the error of an emulation.
+
+    Args:
+        subject: What is diagnosed.
+        verdict: The verdict on that model, on all samples.
+        low: The model: an emulation in FP32, with the names of the network's tensors.
+    """
+    settings, network = subject.settings, subject.case.network
+    lowered = lowered_by(settings.rules, network)
+    criterion = subject.case.criterion if subject.case.metric is None else Criterion()
+    look = Deciding(
+        network,
+        roles_of(network, low_type(settings.fmt), lowered=lowered),
+        lambda some: ModelRunner(low, some, partial=True, runtime=settings.runtime),
+        with_true_values(low, network, runtime=settings.runtime),
+        _error_by(criterion, subject.references),
+        subject.samples.with_progress(subject.watcher.step),
+        settings.runtime,
+    )
+    return look.cause([inf if isnan(error) else error for error in verdict.excesses])
+
+
+def _decided_rung(
+    rung: Rung,
+    decided: Decided | None,
+    what: str,
+    subject: Subject,
+    *advice: Step,
+) -> Rung:
+    """Return a failed rung with the decisions that explain it instead of its cause.
+
+    If they explain only a part, or none were found, the rung blames what it did.
+
+    Args:
+        rung: The rung.
+        decided: The decisions.
+        what: What changes them, with its verb, such as `TF32 changes`.
+        subject: What is diagnosed.
+        advice: What to do besides.
+    """
+    if decided is None:
+        return rung
+    case = subject.case
+    criterion = case.criterion
+    if decided.left > 1:
+        part = decided_part(decided, criterion)
+        return rung.model_copy(update={"evidence": (part, *rung.evidence), "decided": decided})
+    auto = criterion.metric is None and is_tested(subject.references, case.input_shapes)
+    return rung.model_copy(
+        update={
+            "cause": decided_cause(decided, what, criterion),
+            "nodes": tuple(flip.node for flip in decided.flips),
+            "evidence": (*decided_signs(decided), *rung.evidence),
+            "advice": (*advice, *said(*decided_advice(decided, criterion, auto=auto))),
+            "decided": decided,
+        }
+    )
+
+
+def _error_by(
+    criterion: Criterion, references: Sequence[Outputs]
+) -> Callable[[int, Computed], float]:
+    scales = totals(references)
+
+    def error(index: int, outputs: Computed) -> float:
+        excess = Excess(criterion, scales).update(references[index], outputs)
+        return inf if isnan(excess) else excess
+
+    return error
