@@ -303,7 +303,7 @@ class Part(Network):
     """A model of which only some nodes are searched.
 
     Attributes:
-        names: Names of the nodes that `nodes` yields.
+        names: Names of the nodes that `all_nodes` yields.
     """
 
     names: frozenset[NodeName] = frozenset()
@@ -313,6 +313,6 @@ class Part(Network):
         """Return a part of a model in normal form, or of a model that is being changed."""
         return Part(model, None, "", {}, names=frozenset(names))
 
-    def nodes(self) -> Iterator[ir.Node]:
-        """Yield these nodes of the main graph in topological order."""
-        return (n for n in self.graph if n.name in self.names)
+    def all_nodes(self) -> Iterator[ir.Node]:
+        """Yield these nodes in topological order."""
+        return (n for n in self.graph.all_nodes() if n.name in self.names)

@@ -99,6 +99,10 @@ def _alone(network: Network, body: ir.Graph) -> Network:
     return Network(ir.Model(graph, ir_version=network.model.ir_version), None, "", {})
 
 
+Places = list[tuple[int, int]]
+"""Runs: of each the sample, and its number among those of the sample."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Holder:
     """A node with bodies; its runs are computed again whenever they are asked for.
@@ -133,20 +137,20 @@ class _Holder:
     def observed(self) -> Iterator[Observed]:
         """Yield the bodies that run."""
         runs_of = lru_cache(maxsize=1)(self._runs)
-        places: dict[str, list[tuple[int, int]]] = {}
+        places: dict[str, Places] = {}
         for sample in range(len(self.samples)):
             for key, runs in runs_of(sample).items():
                 places.setdefault(key, []).extend((sample, run) for run in range(len(runs)))
         outside = frozenset(map(tensor_name, captured(self.node)))
         for key, where in places.items():
 
-            def load(index: int, key: str = key) -> Sample:
-                sample, run = places[key][index]
+            def load(index: int, key: str = key, where: Places = where) -> Sample:
+                sample, run = where[index]
                 return runs_of(sample)[key][run]
 
             ids = tuple(f"{self.samples.ids[sample]}, run {run}" for sample, run in where)
-            runs = Samples(ids, load).held()
-            yield Observed(self._bodies[key], runs, tuple(s for s, _ in where), outside)
+            seen = Samples(ids, load).held()
+            yield Observed(self._bodies[key], seen, tuple(s for s, _ in where), outside)
 
     def _runs(self, index: int) -> Mapping[str, list[Sample]]:
         """Return what each body reads in its runs on a sample."""
@@ -183,11 +187,9 @@ class _Holder:
         """Yield what the body of a Loop or Scan reads in each iteration."""
         node, (_, body) = self.node, bodies_of(self.node)[0]
         outputs = [tensor_name(v) for v in body.outputs]
-        scanned: list[NDArray[Any]] = []
-        trips, go, state = (*read[:2], read[2:])
-        if node.op_type == "Scan":
-            scanned = _scanned(node, read)
-            trips, go, state = len(scanned[0]), None, read[: -len(scanned)]
+        scanned = _scanned(node, read) if node.op_type == "Scan" else []
+        trips, go = (len(scanned[0]), None) if scanned else read[:2]
+        state = read[: -len(scanned)] if scanned else read[2:]
         for step in count():
             if (trips is not None and step >= trips) or (go is not None and not np.all(go)):
                 return

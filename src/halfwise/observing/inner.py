@@ -343,7 +343,7 @@ def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[Tensor
 
 
 def _low_nodes(network: Network, roles: Roles) -> Iterator[ir.Node]:
-    return (node for node in network.nodes() if roles[node_name(node)].free)
+    return (n for n in network.all_nodes() if roles[node_name(n)].free)
 
 
 def _constant(value: ir.Value) -> NDArray[np.float32]:
