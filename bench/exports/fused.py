@@ -129,7 +129,7 @@ def write() -> None:
             fused = optimize_model(
                 str(file), model_type=kind, num_heads=HEADS, hidden_size=WIDTH, opt_level=0
             )
-            onnx.save(fused.model, f"{stem}.onnx")
+            fused.save_model_to_file(f"{stem}.onnx")
             samples(fused.model, Path(stem))
 
 
