@@ -210,7 +210,7 @@ Attribute = float | int | str | Sequence[int] | ir.Attr
 
 
 class Writer:
-    """Makes nodes for the main graph of a model; the caller inserts them.
+    """Makes nodes for a model; the caller inserts them into any of its graphs.
 
     Attributes:
         graph: The main graph; constants go into it at once.

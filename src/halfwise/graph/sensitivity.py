@@ -63,7 +63,7 @@ def amplifiers(network: Network, roles: Roles) -> Iterator[tuple[ir.Node, ir.Val
     sums of squares, exponentials and the like, as in norms and Softmax: such a sum does not cancel,
     and the dividend of a norm carries the errors of its squares itself.
     """
-    for node in network.nodes():
+    for node in network.all_nodes():
         slot = {"Log": 0, "Reciprocal": 0, "Div": 1}.get(node.op_type)
         if node.op_type == "Pow" and _is_negative(node.inputs[1]):
             slot = 0

@@ -57,7 +57,7 @@ def with_roundoff(
     The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes.
     """
     wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
-    names = {node_name(n) for n in wanted}
+    names = {node_name(n) for n in wanted if n.graph is network.graph}
     if not names:
         # Most models have none, and copying thousands of nodes takes time.
         return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}

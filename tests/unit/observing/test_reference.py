@@ -419,3 +419,30 @@ def test_a_log_mel_reads_values_below_the_rounding_of_its_signal() -> None:
     found = {str(i.node): i.value for i in seen.inner if i.kind == "roundoff"}
     assert found["real"] > 1
     assert found["clip"] > 0.1
+
+
+def test_bodies_are_observed_run_by_run():
+    factors = np.array([2.0, 3.0, 4.0], np.float32)
+    ill = loop(factors)
+    network = network_from_proto(ill.proto)
+    case = Samples(("a", "b"), lambda i: {"x": np.full((4, 8), (-1) ** i * (i + 1), np.float32)})
+    seen = observe_network(network, case, FP16, roles=roles_of(network))[0]
+    tensors = {one.tensor: one for one in seen.tensors}
+    assert tensors["next"].absmax == 2 * 24
+    assert tensors["next"].worst_sample == 1
+    assert tensors["next"].detail is not None
+    assert tensors["next"].detail.samples == 2
+    assert tensors["state"].absmax == 2 * 6
+    assert len(tensors) == len(seen.tensors)
+
+
+def test_a_branch_that_never_runs_is_not_observed():
+    ill = choice(True)
+    network = network_from_proto(ill.proto)
+    inputs = {"x": np.full((4, 8), 300, np.float32), "flag": np.array(True)}
+    case = Samples(("a",), lambda _: inputs)
+    seen = observe_network(network, case, FP16, roles=roles_of(network))[0]
+    assert {"square", "positive", "root"} <= {one.tensor for one in seen.tensors}
+    assert "negative" not in {one.tensor for one in seen.tensors}
+    squared = [one.value for one in seen.inner if one.kind == "square"]
+    assert squared == [pytest.approx(600.0**2)]

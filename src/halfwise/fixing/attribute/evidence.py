@@ -100,7 +100,7 @@ class Evidence:
 
     @cached_property
     def nodes(self) -> Mapping[NodeName, ir.Node]:
-        """The nodes of the main graph by name, in graph order."""
+        """The nodes of all graphs by name, in graph order."""
         return {node_name(n): n for n in self.network.all_nodes()}
 
     @cached_property
@@ -121,7 +121,7 @@ class Evidence:
 
     @cached_property
     def values(self) -> Mapping[TensorName, ir.Value]:
-        """The float tensors of the main graph by name, without its constants."""
+        """The float tensors by name, without constants and what bodies read as their inputs."""
         outputs = [v for n in self.nodes.values() for v in n.outputs]
         values = [*self.network.graph.inputs, *outputs]
         return {tensor_name(v): v for v in values if v.name and is_float(v)}
