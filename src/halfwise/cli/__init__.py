@@ -29,14 +29,13 @@ from halfwise import memory
 from halfwise.cli import tools, verdicts
 from halfwise.cli.options import Command
 from halfwise.errors import CaseError, HalfwiseError, UsageError
-from halfwise.interruption import Interruption, interruption, offered
+from halfwise.progress import Interruption, interruption, offered
 from halfwise.wording import LONGEST_EXCERPT, clean, size_of
 
 _ENDING = tuple(each for each in signal.Signals if each.name in ("SIGTERM", "SIGHUP"))
 """Windows has no SIGHUP."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
-_FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
 """System errors that wrong calls cause, so perhaps bugs in halfwise."""
 _SAME = 1.0
@@ -45,7 +44,6 @@ and at once to its group."""
 _KEPT = (
     b"\ninterrupted: the search stops and keeps what it found so far; Ctrl-C again quits at once\n"
 )
-_ELSEWHERE = "Check it, or name another."
 
 
 @dataclass
@@ -113,9 +111,7 @@ def usage_error(error: OSError) -> UsageError | None:
         return UsageError(
             f"The system reported: {error.strerror}.", "Check the environment of the command."
         )
-    if error.errno in _FORBIDDEN:
-        return UsageError(f"Permission is denied for {what}, or for a folder above it.", _ELSEWHERE)
-    return UsageError(f"{what} cannot be used: {error.strerror}.", _ELSEWHERE)
+    return UsageError(f"{what} cannot be used: {error.strerror}.", "Check it, or name another.")
 
 
 class _Stream:

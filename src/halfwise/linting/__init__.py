@@ -69,7 +69,7 @@ def examine(
     blind = []
     for done, rule in enumerate(RULES):
         (watcher or Silent()).step(done, len(RULES), "rules")
-        if rule.id in ignored:
+        if rule.id in ignored or (rule.parses and tensorrt is None):
             continue
         if rule.reads_graph and model.network is None:
             blind.append(rule.id)
