@@ -20,9 +20,8 @@ from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search
 from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
-from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.progress import Watcher
+from halfwise.progress import Watcher, interruption
 from halfwise.records import Guard, Remark, Repair
 from halfwise.reporting.remarks import remark
 from halfwise.wording import ratio

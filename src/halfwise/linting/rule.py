@@ -84,6 +84,12 @@ class Subject:
     tensorrt: Version | None
 
     @property
+    def version(self) -> Version:
+        """The version, for rules that need one."""
+        assert self.tensorrt is not None
+        return self.tensorrt
+
+    @property
     def network(self) -> Network:
         """The graph; if it cannot be read, only rules that do not need it run."""
         assert self.model.network is not None
@@ -142,6 +148,7 @@ class Rule:
         why: The harm, in a sentence or two.
         family: The module that it belongs to.
         reads_graph: Whether it needs the graph in normal form; otherwise it reads only the file.
+        parses: Whether it is about a version of TensorRT, and left out where none is named.
         look: Finds the places.
     """
 
@@ -151,6 +158,7 @@ class Rule:
     why: str
     family: str
     reads_graph: bool
+    parses: bool
     look: Look
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
@@ -173,14 +181,14 @@ class Rule:
 
 
 def rule(
-    name: str, severity: Severity, source: str, *, reads_graph: bool = True
+    name: str, severity: Severity, source: str, *, reads_graph: bool = True, parses: bool = False
 ) -> Callable[[Look], Rule]:
     """Return what makes a function a rule; its docstring says why the rule exists."""
 
     def made(look: Look) -> Rule:
         family = look.__module__.rpartition(".")[2]
         why = " ".join((look.__doc__ or "").split())
-        return Rule(name, severity, source, why, family, reads_graph, look)
+        return Rule(name, severity, source, why, family, reads_graph, parses, look)
 
     return made
 

@@ -16,11 +16,10 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import end_remarks, fix, stands
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
-from halfwise.interruption import Interruption, offered
 from halfwise.judging.judge import judge_emulated
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
-from halfwise.progress import Silent
+from halfwise.progress import Interruption, Silent, offered
 from halfwise.records import Failure, Unjudged
 from halfwise.reporting.remarks import reasons, remark
 from tests import models

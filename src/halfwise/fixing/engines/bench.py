@@ -12,8 +12,8 @@ from halfwise.fixing.engines.device import Device, side_by_side
 from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.space import LowSpace
-from halfwise.interruption import interruption
 from halfwise.judging.judge import Judged
+from halfwise.progress import interruption
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 

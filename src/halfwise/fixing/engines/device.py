@@ -20,9 +20,9 @@ from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.graph.roles import Role
-from halfwise.interruption import interruption
 from halfwise.judging.judge import not_failing
 from halfwise.metrics import Outputs
+from halfwise.progress import interruption
 from halfwise.records import (
     FP32_ENGINE,
     FP32_SNR_DB,

@@ -17,7 +17,7 @@ from halfwise.fixing.engines.table import (
     rows_of,
 )
 from halfwise.fixing.plan.plan import Plan
-from halfwise.interruption import offered
+from halfwise.progress import offered
 from halfwise.records import FP32_ENGINE, EngineResult, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
