@@ -7,7 +7,7 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Bench, Outcome, Tolerance
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.depths import Depths
+from halfwise.fixing.depths import Depths, Verdicts
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import demand_files, wrong_as_file
@@ -23,7 +23,6 @@ from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
 from halfwise.fixing.stages import Stages
-from halfwise.fixing.verdicts import Verdicts
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged

@@ -45,8 +45,8 @@ def test_a_plan_is_measured_once(norm):
 
 def test_the_model_itself_has_run_already(norm):
     everything = norm.space.fresh(norm.space.choices)
-    assert norm.is_original(norm.space.choices)
-    norm.measure(everything, is_original=True)
+    assert norm.is_original(everything)
+    norm.measure(everything)
     assert norm.space.bench.runs == 0
     given = norm.assessment(everything)
     assert given is not None
