@@ -7,7 +7,7 @@ from math import inf, log
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes
-from halfwise.fixing.plan.result import SearchResult
+from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import BESIDE, Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point

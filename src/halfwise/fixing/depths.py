@@ -18,7 +18,6 @@ from halfwise.fixing.filed import judged_plan_as_file
 from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Written
-from halfwise.fixing.plan.result import LEADING_TO_INFINITY
 from halfwise.fixing.space import WELL_WITHIN, Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
@@ -27,9 +26,14 @@ from halfwise.judging.inside import Emulated, emulate, judge_infinities, lacking
 from halfwise.judging.judge import Judged, judge_emulated
 from halfwise.metrics import Computed, Outputs
 from halfwise.progress import Watcher
-from halfwise.records import Failure, Guard, TensorName, Verdict
+from halfwise.records import Failure, Guard, GuardKind, TensorName, Verdict
 from halfwise.reporting.remarks import under, with_failures
 from halfwise.wording import FEW
+
+LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
+    ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
+)
+"""Guards that may lead to infinities; subnormal weights, say, do not."""
 
 
 @dataclass(frozen=True)
