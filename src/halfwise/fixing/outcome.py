@@ -14,8 +14,7 @@ import onnx_ir as ir
 
 from halfwise import memory
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.ort import runtime_version
-from halfwise.emulation.runner import inspect_samples
+from halfwise.emulation.ort import Session, runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.depths import Depths
@@ -35,7 +34,7 @@ from halfwise.graph.weights import (
     LOW_TYPES,
     without_weights,
 )
-from halfwise.judging.judge import judge_outputs, with_bound
+from halfwise.judging.judge import computed, judge_outputs, with_bound
 from halfwise.judging.reference import find_unjudged
 from halfwise.metrics import Outputs, takes_any_sample
 from halfwise.metrics.untested import failure_bound
@@ -481,10 +480,11 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
         share = prices.model.macs(frozenset(products))
         rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
     with suppress(CaseError):
-        low, runtime = emulate_tf32(network, rounding="zero"), variant.settings.runtime
-        error = bench.excess_of(inspect_samples(low, (), bench.samples, runtime=runtime)[0])
+        runtime = variant.settings.runtime
+        session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
+        error = bench.excess_of([computed(session, sample) for sample in bench.samples])
         rung = rung.model_copy(update={"error": error * bench.tolerance.factor})
-        results = inspect_samples(low, (), heldout.samples, runtime=runtime)[0]
+        results = [computed(session, sample) for sample in heldout.samples]
         judged = results, heldout.samples, heldout.references
         verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
         update: dict[str, object] = {"passed": verdict.passed, "failures": verdict.failures}
