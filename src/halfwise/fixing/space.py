@@ -15,9 +15,8 @@ from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
 from halfwise.fixing.plan.guide import Guide, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
-from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.rules import Start
-from halfwise.fixing.plan.search import Search
+from halfwise.fixing.plan.search import Search, SearchResult
 from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
 from halfwise.metrics import Outputs
