@@ -217,7 +217,8 @@ def test_references_stand_for_runs_of_single_samples():
     session = Session(network.model)
     references = {name: session.run(one) for name, one in zip(samples.ids, samples, strict=True)}
     joining = find_batching(network, session, samples, references)
-    assert joining == Batching({"x": 0}, {"y_out": 0}, {"y_out": 1})
+    assert isinstance(joining, Batching)
+    assert joining.outputs == {"y_out": 0}
     others = dict(zip(samples.ids, reversed(references.values()), strict=True))
     assert isinstance(find_batching(network, session, samples, others), Apart)
 
