@@ -442,9 +442,8 @@ def test_a_skeleton_has_inputs_in_place_of_them(model):
 
 @pytest.mark.parametrize("elements", [599, 600])
 def test_onnx_checks_without_weights_unless_bytes_are_missing(elements):
-    weights = helper.make_tensor(
-        "w", TensorProto.FLOAT, [600], np.ones(elements, np.float32).tobytes(), raw=True
-    )
+    data = np.ones(elements, np.float32).tobytes()
+    weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[600], raw_data=data)
     proto = onnx.ModelProto()
     proto.graph.initializer.append(weights)
     with without_weights(proto):
