@@ -276,7 +276,7 @@ def _in_batches(
     """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers."""
     session = Session(case.network.model, runtime=settings.runtime)
     alone = [outputs[name] for name in samples.ids]
-    batching = find_batching(case.network, session, samples)
+    batching = find_batching(case.network, session, samples, outputs)
     tried = _Tried(batching.inputs)
     whole = isinstance(batching, Apart)
     if isinstance(batching, Apart):

@@ -57,14 +57,13 @@ def _extent(value: ir.Value) -> Extent:
     least = largest = 0.0
     for piece in pieces(constant_array(value)):
         # FP64 stays: 1e300 would be infinite in FP32.
-        wide = piece if piece.dtype == np.float64 else piece.astype(np.float32)
+        wide = piece if piece.dtype == np.float64 else np.asarray(piece, np.float32)
         size = np.abs(wide)
-        finite = size[np.isfinite(size)]
+        some = size[np.isfinite(size) & (size > 0)]
         elements += int(size.size)
         least = min(least, float(np.fmin.reduce(wide, initial=0.0)))
-        largest = max(largest, float(finite.max(initial=0.0)))
-        beyond += int(np.count_nonzero(finite > FP16.max))
-        some = finite[finite > 0]
+        largest = max(largest, float(some.max(initial=0.0)))
+        beyond += int(np.count_nonzero(some > FP16.max))
         nonzero += int(some.size)
         subnormal += int(np.count_nonzero(some < FP16.smallest_normal))
         zeroed += int(np.count_nonzero(some <= FP16.flush_threshold))
