@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.control import GO, MATRIX, ROW, STEP, graph
 from tests.end_to_end.soundness import assert_sound
@@ -105,12 +105,74 @@ def inner_types(ended) -> set[int]:
     ids=["state", "harmless_state", "taken", "both", "not_taken", "running_sum"],
 )
 def test_nodes_in_a_body_are_kept_one_by_one(fix, call, ill, kept):
-    ended = fix(ill, "--allow", "unjudged")
+    ended = fix(ill, "--allow", "unjudged", "--no-repair")
     assert ended.code == 0, ended.err
     assert ended.kept == kept
     assert ended.record["plan"]["unsupported"] == []
     assert kept or HALF in inner_types(ended)
     assert_sound(ended, ill, call)
+
+
+def squares(x: str, y: str) -> list[onnx.NodeProto]:
+    """A root of squares beyond FP16's range."""
+    nodes = [node("Mul", f"{x} {x}", "square"), node("Add", "square eps", "positive")]
+    return [*nodes, node("Sqrt", "positive", y)]
+
+
+def norm(x: str, y: str) -> list[onnx.NodeProto]:
+    """A LayerNorm of numbers whose squares are beyond FP16's range."""
+    return [
+        node("ReduceMean", x, "mean", axes=[-1]),
+        node("Sub", f"{x} mean", "centred"),
+        node("Mul", "centred centred", "square"),
+        node("ReduceMean", "square", "variance", axes=[-1]),
+        node("Add", "variance eps", "positive"),
+        node("Sqrt", "positive", "root"),
+        node("Div", "centred root", y),
+    ]
+
+
+def placed(calculation, scope: str) -> Ill:
+    """Put a calculation into the main graph, a branch, or the body of a Loop or Scan."""
+    s = Sketch()
+    s.input("x", [4, 8])
+    own = {"eps": np.array(1.0)}
+    if scope == "main":
+        s.nodes += calculation("x", "y")
+        s.constants.append(numpy_helper.from_array(np.array(1, np.float32), "eps"))
+    elif scope == "If":
+        flag = s.input("flag", [], TensorProto.BOOL)
+        then = graph("then", calculation("x", "inside"), (), [("inside", MATRIX)], own)
+        other = graph("other", [node("Sigmoid", "x", "outside")], (), [("outside", MATRIX)])
+        branches = {"then_branch": then, "else_branch": other}
+        s.nodes.append(helper.make_node("If", [flag], ["y"], "choose", **branches))
+    elif scope == "Loop":
+        nodes = [node("Identity", "go", "on"), *calculation("x", "inside")]
+        states = [("step", STEP), ("go", GO), ("state", MATRIX)]
+        nodes.append(node("Add", "state inside", "next"))
+        body = graph("body", nodes, states, [("on", GO), ("next", MATRIX)], own)
+        start = s.constant(np.zeros((4, 8), np.float32))
+        loop = [s.constant(np.array(3)), "", start]
+        s.nodes.append(helper.make_node("Loop", loop, ["y"], "loop", body=body))
+    else:
+        body = graph("body", calculation("row", "inside"), [("row", ROW)], [("inside", ROW)], own)
+        s.nodes.append(helper.make_node("Scan", ["x"], ["y"], "scan", body=body, num_scan_inputs=1))
+    data = {"x": signals(4, 8, seed=2, peak=1e3)}
+    if scope == "If":
+        data["flag"] = np.resize((True, False), COUNT)
+    return Ill(s.proto(s.op("Relu", "y", name="relu")), data)
+
+
+@pytest.mark.parametrize("scope", ["main", "If", "Loop", "Scan"])
+@pytest.mark.parametrize("calculation", [squares, norm])
+def test_a_body_is_repaired_like_the_main_graph(fix, call, calculation, scope):
+    ill = placed(calculation, scope)
+    ended = fix(ill, "--allow", "unjudged")
+    assert ended.code == 0, ended.err
+    assert ended.kept == set()
+    assert len(ended.record["plan"]["repairs"]) == 1
+    again = call("verify", "model.onnx", ended.model, "--inputs", "model.npz")
+    assert again.code == 0, again.err
 
 
 def captured_squares() -> Ill:

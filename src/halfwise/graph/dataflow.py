@@ -37,7 +37,7 @@ def operands(node: ir.Node) -> tuple[ir.Value, ...]:
 
 def captured(node: ir.Node) -> tuple[ir.Value, ...]:
     """Return the outside values that the bodies of a node read or output."""
-    return tuple(dict.fromkeys(v for body in bodies(node) for v in _from_outside(body)))
+    return tuple(dict.fromkeys(v for body in bodies(node) for v in captured_by(body)))
 
 
 def uses_in(nodes: Iterable[ir.Node]) -> Uses:
@@ -53,11 +53,23 @@ def uses_in(nodes: Iterable[ir.Node]) -> Uses:
     return uses
 
 
-def _from_outside(body: ir.Graph) -> list[ir.Value]:
+def captured_by(body: ir.Graph) -> list[ir.Value]:
+    """Return the outside values that a body reads or outputs."""
     made = (v for n in body for v in n.outputs)
     inside = {*body.inputs, *body.initializers.values(), *made}
     read = [v for n in body for v in operands(n)]
-    return [v for v in (*read, *body.outputs) if v.name and v not in inside]
+    outside = (v for v in (*read, *body.outputs) if v.name and v not in inside)
+    return list(dict.fromkeys(outside))
+
+
+def replace_reads(graph: ir.Graph, value: ir.Value, result: ir.Value) -> None:
+    """Make the nodes of a graph, and those in its bodies, read and output `result` for `value`."""
+    for inner in (graph, *graph.subgraphs()):
+        inner.outputs[:] = [result if v is value else v for v in inner.outputs]
+        for node in inner:
+            for slot, read in enumerate(node.inputs):
+                if read is value:
+                    node.replace_input_with(slot, result)
 
 
 def moves(node: ir.Node, roles: Roles) -> bool:
@@ -291,7 +303,7 @@ class Part(Network):
     """A model of which only some nodes are searched.
 
     Attributes:
-        names: Names of the nodes that `nodes` yields.
+        names: Names of the nodes that `all_nodes` yields.
     """
 
     names: frozenset[NodeName] = frozenset()
@@ -301,6 +313,6 @@ class Part(Network):
         """Return a part of a model in normal form, or of a model that is being changed."""
         return Part(model, None, "", {}, names=frozenset(names))
 
-    def nodes(self) -> Iterator[ir.Node]:
-        """Yield these nodes of the main graph in topological order."""
-        return (n for n in self.graph if n.name in self.names)
+    def all_nodes(self) -> Iterator[ir.Node]:
+        """Yield these nodes in topological order."""
+        return (n for n in self.graph.all_nodes() if n.name in self.names)

@@ -124,11 +124,11 @@ def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
 def read_normalisations(network: Network) -> Iterator[Normalisation]:
     """Yield the norms that roots of variances or mean squares are part of, in graph order."""
     readers: dict[tuple[ir.Value, tuple[int, ...]], _Reader] = {}
-    for root in network.nodes():
+    for root in network.all_nodes():
         for x, axes in _sources(root):
             fresh = (x, axes) not in readers
             if fresh:
-                readers[x, axes] = _Reader(x, axes, network.graph)
+                readers[x, axes] = _Reader(x, axes, root.graph)
                 readers[x, axes].follow()
             if root.outputs[0] in readers[x, axes].known:
                 if fresh:
@@ -192,7 +192,7 @@ class _Reader:
 
     x: ir.Value
     axes: tuple[int, ...]
-    graph: ir.Graph
+    graph: ir.Graph | ir.Function | None
     kind: Kind | None = None
     eps: float = 0.0
     exact: bool = True

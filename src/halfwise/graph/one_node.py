@@ -17,6 +17,7 @@ from halfwise.graph.model import (
     graphs_of,
     node_name,
     tensor_name,
+    values_of,
 )
 from halfwise.graph.norms import Normalisation, read_normalisations
 from halfwise.graph.reading import activations
@@ -62,22 +63,20 @@ def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Re
     Nodes that become unused are removed with the first replacement that leaves them unused. Other
     nodes and values keep their names.
     """
-    values = {
-        v.name: v for v in (*model.graph.inputs, *(o for n in model.graph for o in n.outputs))
-    }
+    values = {v.name: v for graph in graphs_of(model) for v in values_of(graph)}
     names = Names(graphs_of(model))
     done = []
     for replacement in replacements:
         output = values[replacement.output]
         new, result = _made(replacement, values[replacement.x], model, names)
         values[replacement.output] = result
-        removed = put_in_place(model.graph, output, new, result, names)
+        removed = put_in_place(output, new, result, names)
         done.append(Replaced(removed, tuple(node_name(n) for n in new)))
     return done
 
 
 def put_in_place(
-    graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
+    output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
 ) -> tuple[NodeName, ...]:
     """Replace the nodes that compute `output` by `new`, whose `result` takes its name.
 
@@ -86,12 +85,12 @@ def put_in_place(
     """
     root = output.producer()
     assert root is not None
-    graph.insert_before(root, new)
+    root.prepend(new)
     result.type, result.shape = output.type, output.shape
     name = output.name
     ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
     output.name, result.name = names.take(f"{name}_before"), name
-    return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
+    return tuple(node_name(n) for n in _remove_unused(root))[::-1]
 
 
 def _made(
@@ -109,9 +108,10 @@ def _stem(output: TensorName) -> str:
     return path or str(output)
 
 
-def _remove_unused(graph: ir.Graph, root: ir.Node) -> Iterator[ir.Node]:
+def _remove_unused(root: ir.Node) -> Iterator[ir.Node]:
     """Remove `root` and all nodes before it that become unused; yield them, last first."""
-    waiting = [root]
+    graph, waiting = root.graph, [root]
+    assert graph is not None
     while waiting:
         node = waiting.pop(0)
         if node.graph is not graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
@@ -169,7 +169,7 @@ class Candidate:
 def candidates(
     network: Network, available: Collection[str], *, opset: int | None = None
 ) -> list[Candidate]:
-    """Return the patterns of the main graph.
+    """Return the patterns of a network.
 
     Args:
         network: The model.
@@ -177,7 +177,7 @@ def candidates(
         opset: The opset of the result; None for the model's own.
     """
     opset = network.opset if opset is None else opset
-    places = {node: place for place, node in enumerate(network.nodes())}
+    places = {node: place for place, node in enumerate(network.all_nodes())}
     ends = {value for node in places for value in node.outputs}
     planned: list[_Planned] = [
         *((n.x, n.output, n.kind, _norm_plan(n, available)) for n in read_normalisations(network)),

@@ -267,7 +267,7 @@ class Function:
 def activations(network: Network, op: str) -> Iterator[Function]:
     """Yield every written-out activation `op`, a key of `ACTIVATIONS`, in graph order."""
     gates, matches = ACTIVATIONS[op]
-    order = {node: place for place, node in enumerate(network.nodes())}
+    order = {node: place for place, node in enumerate(network.all_nodes())}
     for gate in order:
         if is_standard(gate, *gates):
             yield from _around(gate, order, matches)

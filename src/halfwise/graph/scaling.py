@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.formats import FP32
 from halfwise.graph.casts import replace_output
-from halfwise.graph.dataflow import captured
 from halfwise.graph.model import (
     Names,
     Writer,
@@ -27,6 +26,7 @@ from halfwise.graph.model import (
     node_name,
     opset_of,
     tensor_name,
+    values_of,
 )
 from halfwise.graph.reading import scalar
 from halfwise.graph.roles import DATA_MOVEMENT, bodies, is_float
@@ -246,13 +246,13 @@ class Edge(NamedTuple):
 
     Attributes:
         tensor: The tensor.
-        node: The node that reads it; None for the end of the model.
-        slot: Index of its input; None for reads in its bodies.
+        node: The node that reads it; None for the end of a graph.
+        slot: Index of its input; 0 for the end.
     """
 
     tensor: TensorName
     node: ir.Node | None
-    slot: int | None
+    slot: int
 
 
 @dataclass(frozen=True)
@@ -276,11 +276,10 @@ class Relations:
 
     There are three kinds of names. Unless set, an exponent is 0 or follows from others:
 
-    - a tensor of the main graph, by its own name: the stored tensor;
+    - a tensor, by its own name: the stored tensor;
     - an edge "<tensor>@<node>:<slot>", a node's read of a tensor: follows the tensor. If it has
       another exponent, a Mul goes between them (one for all edges of a tensor with the same).
-      "<tensor>@<node>:body" is a read in a node's bodies, and "<tensor>@output" the model's output:
-      both are fixed, so a scaled output costs a Mul;
+      "<tensor>@output" is the output of a graph: it is fixed, so a scaled output costs a Mul;
     - a constant at a place, "<constant>@<node>:<slot>", or "@<node>:<attribute>": follows from the
       relation that it absorbs. Every reader may have its own multiple of a shared constant. Those
       that absorb none (the variance of a BatchNormalization, say) are free, and 0 unless set.
@@ -319,19 +318,25 @@ def relations(model: ir.Model) -> Relations:
     """Return what the exponents of `model` must satisfy.
 
     Args:
-        model: In normal form: every value has a name and a type. Contents of If, Loop and Scan
-            bodies are not scaled.
+        model: In normal form: every value has a name and a type. What enters and leaves a body of
+            an If, Loop or Scan is not scaled, as the model's inputs and outputs are not.
     """
     constraints, opset = Relations(), opset_of(model)
-    for value in model.graph.inputs:
+    _read_graph(constraints, model.graph, opset)
+    return constraints
+
+
+def _read_graph(constraints: Relations, graph: ir.Graph, opset: int) -> None:
+    for value in graph.inputs:
         if is_float(value):
             constraints.fixed.add(_tensor(constraints, value))
-    for node in model.graph:
+    for node in graph:
+        for body in bodies(node):
+            _read_graph(constraints, body, opset)
         _read(constraints, node, opset)
-    for value in model.graph.outputs:
+    for value in graph.outputs:
         if is_float(value) and value.name in constraints.tensors:
-            constraints.fixed.add(_edge(constraints, value, None, None))
-    return constraints
+            constraints.fixed.add(_edge(constraints, value, None, 0))
 
 
 def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
@@ -411,18 +416,16 @@ def _tensor(constraints: Relations, value: ir.Value) -> TensorName:
     return name
 
 
-def _edge(
-    constraints: Relations, value: ir.Value, node: ir.Node | None, slot: int | None
-) -> TensorName:
+def _edge(constraints: Relations, value: ir.Value, node: ir.Node | None, slot: int) -> TensorName:
     """Add a read of a tensor, and return its name."""
-    reader = "output" if node is None else f"{node.name}:{'body' if slot is None else slot}"
+    reader = "output" if node is None else f"{node.name}:{slot}"
     name = TensorName(f"{value.name}@{reader}")
     constraints.edges[name] = Edge(tensor_name(value), node, slot)
     return name
 
 
 def _read(constraints: Relations, node: ir.Node, opset: int) -> None:
-    """Add a node of the main graph, after those it reads from."""
+    """Add a node, after those it reads from."""
     outputs = ((~i, v) for i, v in enumerate(node.outputs) if v.name and is_float(v))
     names: dict[Place, TensorName] = {place: _tensor(constraints, v) for place, v in outputs}
     read = {
@@ -451,8 +454,6 @@ def _read(constraints: Relations, node: ir.Node, opset: int) -> None:
     # Before opset 13 a Softmax is over several axes.
     if is_standard(node, *SHIFT_INVARIANT) and 0 in names and opset >= 13:
         constraints.shifted.add(names[0])
-    inside = (v for v in captured(node) if v.name in constraints.tensors)
-    constraints.fixed.update(_edge(constraints, v, node, None) for v in inside)
     if is_standard(node, *LOGARITHMS) and 0 in read:
         constraints.sums[_edge(constraints, read[0], node, 0)] = node
 
@@ -478,7 +479,7 @@ def _attribute(node: ir.Node, name: str) -> NDArray[Any] | None:
 
 
 def rescale(model: ir.Model, *scalings: Mapping[TensorName, int]) -> None:
-    """Store each tensor of the main graph times a power of two, in place.
+    """Store each tensor times a power of two, in place.
 
     Constants and attributes are multiplied as the relations require; a node that needs another
     multiple of a shared constant reads a copy. A Mul is inserted where an edge and its tensor
@@ -513,8 +514,7 @@ def _rescale(model: ir.Model, constraints: Relations, full: Mapping[TensorName, 
             _multiply_attribute(constant, exponent)
     for value, wanted in places.items():
         _multiply(value, wanted, model.graph, names)
-    outputs = (v for node in model.graph for v in node.outputs if v.name)
-    values = {tensor_name(v): v for v in (*model.graph.inputs, *outputs)}
+    values = {TensorName(v.name or ""): v for graph in graphs_of(model) for v in values_of(graph)}
     edges: dict[tuple[TensorName, int, ir.Node | None], list[Edge]] = {}
     for name, edge in constraints.edges.items():
         if difference := full[name] - full[edge.tensor]:
@@ -524,7 +524,7 @@ def _rescale(model: ir.Model, constraints: Relations, full: Mapping[TensorName, 
     for (tensor, difference, softmax), readers in edges.items():
         writer, value = Writer(model, tensor, names), values[tensor]
         read = value if softmax is None else _less_maximum(writer, value, softmax)
-        _insert_mul(writer, value, read, difference, readers)
+        _insert_mul(model, writer, value, read, difference, readers)
     for name, node in constraints.sums.items():
         if full[name]:
             _insert_add(model, node, full[name], names)
@@ -563,18 +563,22 @@ def _less_maximum(writer: Writer, value: ir.Value, softmax: ir.Node) -> ir.Value
 
 
 def _insert_mul(
-    writer: Writer, value: ir.Value, read: ir.Value, difference: int, readers: Iterable[Edge]
+    model: ir.Model,
+    writer: Writer,
+    value: ir.Value,
+    read: ir.Value,
+    difference: int,
+    readers: Iterable[Edge],
 ) -> None:
     """Make `readers` of `value` read `read` times 2^difference."""
     result = _behind(writer, value, "Mul", read, 2.0**difference)
     for _, node, slot in readers:
         if node is None:
             result.name, value.name = value.name, result.name
-            replace_output(writer.graph, value, result)
-        elif slot is not None:
-            node.replace_input_with(slot, result)
+            for graph in graphs_of(model):
+                replace_output(graph, value, result)
         else:
-            _capture(node, value, result)
+            node.replace_input_with(slot, result)
 
 
 def _insert_add(model: ir.Model, node: ir.Node, exponent: int, names: Names) -> None:
@@ -599,24 +603,13 @@ def _insert_add(model: ir.Model, node: ir.Node, exponent: int, names: Names) -> 
         reader.replace_input_with(slot, result)
 
 
-def _capture(node: ir.Node, value: ir.Value, result: ir.Value) -> None:
-    """Make the bodies of `node`, at any depth, read `result` instead of `value`."""
-    for body in bodies(node):
-        for graph in (body, *body.subgraphs()):
-            replace_output(graph, value, result)
-        for inner in body.all_nodes():
-            for slot, read in enumerate(inner.inputs):
-                if read is value:
-                    inner.replace_input_with(slot, result)
-
-
 def _behind(writer: Writer, value: ir.Value, op: str, read: ir.Value, number: float) -> ir.Value:
     """Insert a node that computes with `read` and a number behind `value`; return its result."""
     result = writer.op(op, read, writer.constant("operand", np.array(number, np.float32)))
     result.type, result.shape = value.type, value.shape
-    producer = value.producer()
-    if producer is None:
-        writer.graph.insert_before(writer.graph[0], writer.made)
-    else:
-        writer.graph.insert_after(producer, writer.made)
+    producer, graph = value.producer(), value.graph
+    if producer is not None:
+        producer.append(writer.made)
+    elif graph is not None:
+        graph[0].prepend(writer.made)
     return result

@@ -65,7 +65,7 @@ def read_softmaxes(network: Network) -> Iterator[WrittenSoftmax]:
     log Σ exp(x)), x - ReduceLogSumExp(x) and log(Softmax(x)); x may be z - max(z).
     """
     quotients: dict[ir.Value, ir.Value] = {}
-    for node in network.nodes():
+    for node in network.all_nodes():
         for op, x, output in _ends(node, quotients):
             nodes = nodes_between(x, output)
             if op == "Softmax":
@@ -157,7 +157,7 @@ def attentions(network: Network) -> Iterator[Nodes]:
     is not part of attention. The softmax is one node or several, and a constant factor of Q or K
     belongs to it.
     """
-    native = [n for n in network.nodes() if is_standard(n, "Softmax")]
+    native = [n for n in network.all_nodes() if is_standard(n, "Softmax")]
     softmaxes = [(n.inputs[0], n.outputs[0], frozenset((n,))) for n in native]
     written = (s for s in read_softmaxes(network) if s.op == "Softmax")
     for x, output, nodes in (*softmaxes, *((s.x, s.output, s.nodes) for s in written)):
@@ -205,7 +205,7 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
     Not returned: one-node (native) forms, and groups with an operator of a custom domain.
 
     Args:
-        network: The model; only its main graph is searched.
+        network: The model.
         op: One of `PATTERNS`.
 
     Returns:

@@ -106,8 +106,8 @@ class Subject:
 
     @cached_property
     def order(self) -> Mapping[ir.Node, int]:
-        """The nodes of the main graph with their index."""
-        return {node: place for place, node in enumerate(self.network.nodes())}
+        """All nodes with their index."""
+        return {node: place for place, node in enumerate(self.nodes())}
 
     def nodes(self) -> Iterator[ir.Node]:
         """Yield all nodes of the network, bodies included."""

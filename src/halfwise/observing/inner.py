@@ -213,7 +213,7 @@ def squares(
         roles: Role per node.
         absmax: The largest finite magnitude of each tensor, and the sample that holds it.
     """
-    for node in network.nodes():
+    for node in network.all_nodes():
         if not roles[node_name(node)].free:
             continue
         match node.op_type:

@@ -33,6 +33,7 @@ from halfwise.graph.model import Network, add_constant, node_name, small_constan
 from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.judging.reference import check, frozen_named
+from halfwise.observing.bodies import observed_bodies
 from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
 from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked, nodes_of
@@ -329,6 +330,10 @@ class Observer:
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         self.outputs = self._extrema()
         self._squares()
+        self._bodies = [
+            (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
+            for body in observed_bodies(network, samples, runtime)
+        ]
 
     @property
     def is_complete(self) -> bool:
@@ -353,6 +358,9 @@ class Observer:
         """
         if self.is_complete:
             return
+        if not self._chosen:
+            for _, observer in self._bodies:
+                observer.look(most, most=most)
         work = partial(self._look, count, most)
         self._details = self._budget.within("observe", work, self._details, PART_OF_BUDGET)
 
@@ -474,7 +482,8 @@ class Observer:
     def records(self) -> Observations:
         """Return the observations."""
         producers = {tensor_name(v): n for n in self._network.nodes() for v in n.outputs if v.name}
-        return Observations(
+        bodies = [body.of_samples(observer.records()) for body, observer in self._bodies]
+        own = Observations(
             tensors=tuple(
                 Observation(
                     tensor=name,
@@ -491,6 +500,9 @@ class Observer:
             samples=self._samples.ids,
             constants=adjusted_constants(self._network, self._roles, frozenset(), self._fmt),
         )
+        tensors = (one for part in (own, *bodies) for one in part.tensors)
+        inner = (one for part in (own, *bodies) for one in part.inner)
+        return own.model_copy(update={"tensors": tuple(tensors), "inner": tuple(inner)})
 
     def _tick(self) -> None:
         self._budget.spend("pass")

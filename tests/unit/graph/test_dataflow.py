@@ -220,5 +220,5 @@ def test_some_nodes_of_the_same_graph() -> None:
     s = Sketch()
     network = s.network(s.op("Abs", s.op("Neg", s.input("x", [2]), name="neg"), name="abs"))
     part = Part.of(network.model, [NodeName("abs"), NodeName("other")])
-    assert [n.name for n in part.nodes()] == ["abs"]
+    assert [n.name for n in part.all_nodes()] == ["abs"]
     assert part.graph is network.graph

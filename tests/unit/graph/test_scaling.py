@@ -264,7 +264,7 @@ def test_outputs_and_readers_that_need_the_value_read_one_mul():
 def test_bodies_read_what_they_read():
     sketch, norm = stream()
     sketch.input("flag", [], 9)
-    nodes = [helper.make_node("Exp", ["stream_out"], ["inside"])]
+    nodes = [helper.make_node("Exp", ["stream_out"], ["inside"], "exp")]
     other = [helper.make_node("Neg", ["weight"], ["otherwise"])]
     branches = {
         "then_branch": graph("then", nodes, (), [("inside", MATRIX)]),
@@ -272,11 +272,11 @@ def test_bodies_read_what_they_read():
     }
     chosen = sketch.op("If", "flag", name="if", **branches)
     net = sketch.network(norm, chosen)
-    assert "stream_out@if:body" in relations(net.model).fixed
+    assert "stream_out@exp:0" in relations(net.model).fixed
     exponents = dict.fromkeys(("embed_out", "wider_out", "stream_out"), -6)
     for flag in (True, False):
         sample = SAMPLE | {"flag": np.array(flag)}
-        model = check(net, powers(exponents | {"stream_out@if:body": 0}), sample)
+        model = check(net, powers(exponents | {"stream_out@exp:0": 0}), sample)
     assert constant_array(model.graph.initializers["weight"])[0, 0] == 3
     with pytest.raises(CaseError, match="do not fit"):
         rescale(net.copy(), powers(exponents))

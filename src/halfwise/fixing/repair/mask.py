@@ -77,17 +77,17 @@ class Mask:
     identity = "softmax(s + m) = softmax(s + max(m − max m, −15360))"
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield one repair for each mask and Softmax axis, with all sums that read it."""
+        """Yield one repair for each mask, Softmax axis and graph, with all sums that read it."""
         if evidence.fmt.has_range_of_fp32:
             return
         guards: dict[NodeName, list[Place]] = {}
         for guard in (*mask_guards(evidence), *range_guards(evidence)):
             guards.setdefault(guard.node, []).append(place(guard))
-        groups: dict[_Masked, list[NodeName]] = {}
+        groups: dict[tuple[_Masked, object], list[NodeName]] = {}
         for name, node in evidence.nodes.items():
             if name in guards and (masked := _masked(evidence, node)) is not None:
-                groups.setdefault(masked, []).append(name)
-        for (_, _, slot, axis, swallows), names in groups.items():
+                groups.setdefault((masked, node.graph), []).append(name)
+        for ((_, _, slot, axis, swallows), _), names in groups.items():
             yield Repair(
                 rule=self.name,
                 nodes=tuple(names),
@@ -114,7 +114,7 @@ def _replace(model: ir.Model, repair: Repair) -> None:
     writer = Writer(model, repair.nodes[0], names)
     distance, top = _distance(writer, mask, axis, positive=sums[0].op_type == "Sub")
     lost = _beyond(writer, top) if repair.numbers["swallows"] else None
-    model.graph.insert_before(sums[0], writer.made)
+    sums[0].prepend(writer.made)
     for node in sums:
         node.replace_input_with(slot, distance)
         if lost is not None:
@@ -123,7 +123,7 @@ def _replace(model: ir.Model, repair: Repair) -> None:
             assert scores is not None
             zero = writer.constant("zero", np.asarray(0, np.float32))
             node.replace_input_with(1 - slot, writer.op("Where", lost, zero, scores))
-            model.graph.insert_before(node, writer.made)
+            node.prepend(writer.made)
 
 
 def _distance(

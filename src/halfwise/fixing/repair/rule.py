@@ -50,9 +50,9 @@ def named(model: ir.Model, repair: Repair, *ops: str) -> list[ir.Node]:
     """Return the nodes of a repair, in its order; only of operators `ops` if given.
 
     Raises:
-        CaseError: the main graph lacks one, or it has another operator.
+        CaseError: the model lacks one, or it has another operator.
     """
-    nodes = {node.name: node for node in model.graph}
+    nodes = {node.name: node for node in model.graph.all_nodes()}
     present = [nodes[name] for name in repair.nodes if name in nodes]
     if len(present) < len(repair.nodes) or not all(is_standard(n, *ops) for n in present):
         raise misfit(repair)

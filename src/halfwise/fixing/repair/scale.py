@@ -299,7 +299,7 @@ def scaled(
     exponents, later = at_once(constraints, scalings)
     if later or any(exponents[name] for name in constraints.sums):
         return None
-    nodes = {node_name(node): node for node in original.graph}
+    nodes = {node_name(node): node for node in original.all_nodes()}
     if (shown := _shown(before, nodes, exponents, network, fmt)) is None:
         return None
     absmax = {name: (one.absmax, one.worst_sample) for name, one in shown.items()}
@@ -336,9 +336,9 @@ def _shown(
         fmt: The low format.
     """
     seen = {one.tensor: one for one in before.tensors}
-    inputs = (tensor_name(v) for v in network.graph.inputs)
+    inputs = (tensor_name(v) for graph in network.graphs() for v in graph.inputs)
     shown = {name: seen[name] for name in inputs if name in seen}
-    for node in network.graph:
+    for node in network.all_nodes():
         if (old := nodes.get(node_name(node))) is not None:
             olds = (seen.get(TensorName(v.name or "")) for v in old.outputs)
             made = [one and _times_power(one, exponents[one.tensor], fmt) for one in olds]

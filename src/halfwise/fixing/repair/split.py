@@ -55,7 +55,7 @@ class Split:
                 if (axis := _axis(node)) is None:
                     raise misfit(repair)
                 result = _split(writer, node, *axis)
-                put_in_place(model.graph, node.outputs[0], writer.made, result, names)
+                put_in_place(node.outputs[0], writer.made, result, names)
 
 
 def _axis(node: ir.Node) -> tuple[int, list[int]] | None:
