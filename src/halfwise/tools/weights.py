@@ -1,7 +1,7 @@
-"""`export --as weights`: a run's repairs as factors of weights, for the framework that made the model.
+"""A run's repairs as factors of weights, for the framework that made the model.
 
-A repair folds into weights if it changes constants only. A `safetensors` file is eight bytes for the
-length of its header (little-endian), the header in JSON, then the tensors' bytes in C order.
+A repair folds into weights if it changes constants only. A `safetensors` file is eight bytes for
+the length of its header (little-endian), the header in JSON, then the tensors' bytes in C order.
 """
 
 import json
@@ -21,9 +21,19 @@ from halfwise.records import Repair
 
 Array = npt.NDArray[np.generic]
 _TYPES: Mapping[str, npt.DTypeLike] = {
-    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16},
-    **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8},
-    **{"U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_},
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
 }
 _NAMES = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
 
@@ -51,7 +61,7 @@ class Change:
     transposed: bool = False
 
     def row(self) -> dict[str, object]:
-        """Return the row of the table: names, and the factor or, for a single value, both values."""
+        """Return the row of the table: names, the factor, and both values of a scalar."""
         row = asdict(self) | {"factor": factor(self.before, self.after)}
         del row["before"], row["after"]
         if self.before.size == 1:
@@ -110,9 +120,7 @@ def _number(attribute: ir.Attr) -> Array | None:
     return attribute.as_tensor().numpy() if attribute.type == ir.AttributeType.TENSOR else None
 
 
-def folded(
-    network: Network, repairs: Sequence[Repair]
-) -> tuple[list[Change], tuple[Repair, ...]]:
+def folded(network: Network, repairs: Sequence[Repair]) -> tuple[list[Change], tuple[Repair, ...]]:
     """Return what the repairs that fold into constants change together, and the other repairs."""
     into: tuple[Repair, ...] = ()
     found: list[Change] = []
