@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +20,7 @@ from halfwise.fixing.repair.making import repaired
 from halfwise.graph.model import Network, constant_array, node_name
 from halfwise.records import Repair
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 _TYPES: Mapping[str, npt.DTypeLike] = {
     "F64": np.float64,
     "F32": np.float32,
@@ -200,10 +201,10 @@ def read_safetensors(path: Path) -> dict[str, Array]:
         ) from error
 
 
-def _tensors(data: Array, header: Mapping[str, dict[str, object]]) -> Iterator[tuple[str, Array]]:
+def _tensors(data: Array, header: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
     for name, entry in header.items():
-        first, last = entry["data_offsets"]  # type: ignore[misc]
-        yield name, data[first:last].view(_TYPES[str(entry["dtype"])]).reshape(entry["shape"])  # type: ignore[call-overload]
+        first, last = entry["data_offsets"]
+        yield name, data[first:last].view(_TYPES[str(entry["dtype"])]).reshape(entry["shape"])
 
 
 def safetensors(tensors: Mapping[str, Array]) -> bytes:
