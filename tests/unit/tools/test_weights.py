@@ -1,15 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnxruntime
 
 from halfwise import api
-from halfwise.graph.loading import load_network
+from halfwise.graph.loading import load_network, network_from_proto
+from halfwise.graph.model import add_constant, constant_array
 from halfwise.tools.weights import (
+    Change,
     factor,
     folded,
     matched,
     read_safetensors,
-    safetensors,
+    write_safetensors,
     written_back,
 )
 from tests import models
@@ -20,11 +24,30 @@ def test_factors():
     assert factor(one, one / 4) == 0.25
     assert factor(one, one * [[1], [2]]) == {"axis": 0, "factors": [1.0, 2.0]}
     assert factor(one, np.arange(6.0).reshape(2, 3)) is None
+    assert factor(one * 0, one) is None
+    masked = np.array([0, -np.inf, 2, np.nan])
+    assert factor(masked, masked / 2) == 0.5
+    assert factor(masked, np.array([0, -1e4, 1, np.nan])) is None
+
+
+def test_a_tensor_that_another_node_reads_unchanged_has_no_key():
+    ill = models.conv_chain()
+    network = network_from_proto(ill.proto)
+    weight = next(v for v in network.graph.initializers.values() if v.const_value.nbytes > 64)
+    before = constant_array(weight)
+    change = Change(str(weight.name), "node", before, before * 2)
+    state = {"w": before.T}
+    (named,) = matched([change], state, network)
+    assert (named.key, named.transposed) == ("w", before.T.shape != before.shape)
+    tied = network.copy()
+    add_constant(tied.graph, "tied", before.T)
+    (named,) = matched([change], state, replace(network, model=tied))
+    assert named.key is None
 
 
 def test_safetensors_come_back(tmp_path):
     tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(3, np.float16)}
-    (tmp_path / "a.safetensors").write_bytes(safetensors(tensors))
+    write_safetensors(tmp_path / "a.safetensors", tensors)
     read = read_safetensors(tmp_path / "a.safetensors")
     assert {n: (a.dtype, a.tolist()) for n, a in read.items()} == {
         n: (a.dtype, a.tolist()) for n, a in tensors.items()
@@ -42,7 +65,7 @@ def test_repairs_that_fold_keep_the_function(tmp_path):
     assert found
     assert not others
     state = {f"m.{c.name}": c.before.T for c in found if not c.attribute}
-    named = matched([c for c in found if not c.attribute], state)
+    named = matched([c for c in found if not c.attribute], state, network)
     new = written_back(named, state)
     for c in named:
         assert c.transposed or c.before.ndim == 1
