@@ -72,6 +72,11 @@ def test_a_run_without_repairs(fix, refused):
     assert "--only fp16" in refused(3, *EXPORT)
 
 
+def test_repairs_that_add_nodes(fix, refused):
+    assert fix(models.root_mean_square(), "--only", "fp16").code == 0
+    assert "scale at" in refused(3, *EXPORT)
+
+
 @pytest.mark.usefixtures("state")
 def test_options_of_recipes(refused):
     assert "--typing" in refused(2, *EXPORT, "--typing", "weak")

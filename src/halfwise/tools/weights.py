@@ -124,11 +124,17 @@ def export_weights(
     record = on_one_device(read_run(Path(run)), trt_worker)
     state = None if state_dict is None else read_safetensors(Path(state_dict))
     network = fp32_model(record, model, watcher)[1]
-    changed, others = folded(network, planned_repairs(record))
+    repairs = planned_repairs(record)
+    if not repairs:
+        raise CaseError(
+            "The run's plan has no repairs, so no weight changes.",
+            "Make one that has nothing else: halfwise fix MODEL --inputs DATA --only fp16.",
+        )
+    changed, others = folded(network, repairs)
     if not changed:
         raise CaseError(
-            "No repair of this run folds into weights.",
-            "Make a run whose repairs are enough: halfwise fix MODEL --inputs DATA --only fp16.",
+            f"No repair of this run folds into weights: {_places(others)}.",
+            "They add nodes or change others: use the model in the run folder.",
         )
     if state is None:
         new = {c.name: c.after for c in changed if not c.attribute}
@@ -164,8 +170,11 @@ def _notes(changed: Sequence[Change], others: Sequence[Repair], *, named: bool) 
             f"no tensor of the file holds: {listed(values)}."
         )
     if others:
-        names = [f"{repair.rule} at {node}" for repair in others for node in repair.nodes[:1]]
-        yield f"{count(len(others), 'repair')} not folded into weights: {listed(names)}."
+        yield f"{count(len(others), 'repair')} not folded into weights: {_places(others)}."
+
+
+def _places(repairs: Iterable[Repair]) -> str:
+    return listed([f"{repair.rule} at {node}" for repair in repairs for node in repair.nodes[:1]])
 
 
 def factor(before: Array, after: Array) -> float | dict[str, object] | None:
