@@ -126,6 +126,7 @@ BENCHES: Mapping[str, Measure] = {
     "peers": peers.measure,
     "drop_in": drop_in.measure,
     "pipelines": pipelines.measure,
+    "weights": weights.measure,
 }
 
 

@@ -193,7 +193,7 @@ def test_weights_written_back(call, fix, right, wrong, tmp_path, make):
     for node in changed.graph.node:
         for attribute in node.attribute:
             for row in attributes:
-                if (row["node"], row["name"]) == (node.name, attribute.name):
+                if (row["nodes"], row["name"]) == ([node.name], attribute.name):
                     attribute.f = row["after"]
     onnx.save(changed, tmp_path / "new.onnx")
     exact = call(

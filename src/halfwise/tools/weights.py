@@ -55,7 +55,7 @@ class Change:
 
     Attributes:
         name: The initializer, or the attribute.
-        node: The first node that reads it.
+        nodes: The nodes that read it, in graph order.
         before: Its value.
         after: What repairs make of it, of the same shape; equal if only other readers of it change.
         attribute: Whether it is an attribute of the node.
@@ -64,7 +64,7 @@ class Change:
     """
 
     name: str
-    node: str
+    nodes: tuple[str, ...]
     before: Array
     after: Array
     attribute: bool = False
@@ -161,7 +161,7 @@ def _notes(changed: Sequence[Change], others: Sequence[Repair], *, named: bool) 
     by_hand = [c for c in changed if c.attribute or (named and c.key is None)]
     if by_hand:
         values = [
-            f"{c.name} of {c.node}"
+            f"{c.name} of {listed(c.nodes)}"
             + (f" ({c.before.item():g} to {c.after.item():g})" if c.before.size == 1 else "")
             for c in by_hand
         ]
@@ -214,16 +214,17 @@ def changes(before: Network, after: Network) -> list[Change] | None:
                 if (mine and mine.name) != (its and its.name):
                     return None
                 continue
-            change = Change(str(mine.name), name, constant_array(mine), constant_array(its))
-            if change.before.shape != change.after.shape:
+            array, new = constant_array(mine), constant_array(its)
+            if array.shape != new.shape:
                 return None
-            same = mine.const_value is its.const_value or _equal(change.before, change.after)
-            digest = "" if same else sha256(change.after.tobytes()).hexdigest()
-            constants.setdefault((change.name, digest), change)
+            same = mine.const_value is its.const_value or _equal(array, new)
+            place = str(mine.name), "" if same else sha256(new.tobytes()).hexdigest()
+            nodes = constants[place].nodes if place in constants else ()
+            constants[place] = Change(place[0], (*nodes, name), array, new)
         for key, attribute in node.attributes.items():
             one, two = _number(attribute), _number(other.attributes[key])
             if one is not None and two is not None and not _equal(one, two):
-                attributes.append(Change(key, name, one, two, attribute=True))
+                attributes.append(Change(key, (name,), one, two, attribute=True))
     names = {name for name, digest in constants if digest}
     return [c for (name, _), c in constants.items() if name in names] + attributes
 

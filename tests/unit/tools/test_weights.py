@@ -35,7 +35,7 @@ def test_a_tensor_that_another_node_reads_unchanged_has_no_key():
     network = network_from_proto(ill.proto)
     weight = next(v for v in network.graph.initializers.values() if v.const_value.nbytes > 64)
     before = constant_array(weight)
-    change = Change(str(weight.name), "node", before, before * 2)
+    change = Change(str(weight.name), ("node",), before, before * 2)
     state = {"w": before.T}
     (named,) = matched([change], state, network)
     assert (named.key, named.transposed) == ("w", before.T.shape != before.shape)
