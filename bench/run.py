@@ -66,6 +66,7 @@ from bench import (
     strip,
     targets,
     vit_b,
+    weights,
     worth,
 )
 from bench.figures import Figure, Result, equal, table

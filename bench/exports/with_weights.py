@@ -1,6 +1,6 @@
 """Modules that overflow in FP16, before and after halfwise's repairs are in their weights.
 
-    python with_weights.py export FOLDER         NAME.onnx, NAME.npz and NAME.safetensors of each module
+    python with_weights.py export FOLDER         each as NAME.onnx, NAME.npz, NAME.safetensors
     python with_weights.py judge FOLDER NAME …   with NAME.new.safetensors; prints JSON
 
 The largest difference of the outputs from the module's in FP32, over its largest value: `fp32` with
