@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
+    from halfwise.tools.weights import Weights, export_weights
 
 __all__ = [
     "ChooseOptions",
     "Exported",
     "Options",
     "Result",
+    "Weights",
     "build",
     "check_constraints",
     "choose",
@@ -44,6 +46,7 @@ __all__ = [
     "doctor",
     "explain_log",
     "export",
+    "export_weights",
     "fix",
     "inspect",
     "ladder",
@@ -61,6 +64,7 @@ _MODULES = {
     "Exported": "tools.export",
     "Options": "declarations",
     "Result": "fixing.result",
+    "Weights": "tools.weights",
     "build": "tools.build",
     "check_constraints": "linting",
     "choose": "fixing.choose",
@@ -71,6 +75,7 @@ _MODULES = {
     "doctor": "tools.doctor",
     "explain_log": "tools.explain_log",
     "export": "tools.export",
+    "export_weights": "tools.weights",
     "fix": "fixing.command",
     "inspect": "tools.inspect",
     "ladder": "tools.ladder",

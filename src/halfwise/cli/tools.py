@@ -353,8 +353,8 @@ def explain_log(
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "json"],
-        typer.Option("--as", help="Kind of recipe."),
+        Literal["trtexec", "python", "cpp", "json", "weights"],
+        typer.Option("--as", help="Kind of recipe; or weights: what the repairs change in them."),
     ],
     out: Annotated[
         Path | None,
@@ -362,7 +362,8 @@ def export(
             "-o",
             "--out",
             metavar="PATH",
-            help="Folder, or a file that ends in .sh, .py or .json. Default: standard output.",
+            help="Folder, or a file that ends in .sh, .py, .json or, for weights, .safetensors. "
+            "Default: standard output.",
         ),
     ] = None,
     trt_version: Annotated[
@@ -382,24 +383,47 @@ def export(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The run's model, if it has moved; for weak typing."),
+        typer.Option(
+            metavar="FILE", help="The run's model, if it has moved; for weak typing or weights."
+        ),
+    ] = None,
+    state_dict: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For weights: the module's state dict, as safetensors; written whole. Default: "
+            "only what changes, by its names in the ONNX model.",
+        ),
     ] = None,
     **options: Any,
 ) -> None:
-    """Write a recipe that builds the engine of a run without halfwise."""
-    options |= given(trt_version=trt_version, typing=typing, model=model)
-    exported = watched(Display(), api.export, run, kind, out=out, name="export", **options)
-
-    if out is None and len(exported.texts) > 1:
+    """Write a recipe that builds the engine of a run without halfwise, or its repaired weights."""
+    recipe = given(trt_version=trt_version, typing=typing)
+    if kind != "weights" and state_dict is not None:
+        raise UsageError(f"--as {kind} takes no --state-dict.", "Give --as weights.")
+    if kind == "weights" and (recipe or options.keys() - {"trt_worker"}):
         raise UsageError(
-            f"This recipe has {len(exported.texts)} files: {', '.join(exported.texts)}.",
-            "Name a folder with -o.",
+            "--as weights takes no --trt-version, --typing or --engine.", "Leave them out."
         )
+    options |= given(model=model) | recipe
+    if kind == "weights":
+        options |= {"out": out, "state_dict": state_dict}
+        made = watched(Display(), api.export_weights, run, name="export", **options)
+        texts, written, notes = [made.table], made.written, made.notes
+    else:
+        exported = watched(Display(), api.export, run, kind, out=out, name="export", **options)
+        texts, written = [*exported.texts.values()], exported.written
+        notes = exported.recipe.notes
+        if out is None and len(texts) > 1:
+            raise UsageError(
+                f"This recipe has {len(texts)} files: {', '.join(exported.texts)}.",
+                "Name a folder with -o.",
+            )
     if out is None:
-        typer.echo(next(iter(exported.texts.values())), nl=False)
-    for path in exported.written:
+        typer.echo(texts[0], nl=False)
+    for path in written:
         typer.echo(clean(f"written: {path}"))
-    for note in exported.recipe.notes:
+    for note in notes:
         typer.echo(clean(f"note: {note}"), err=True)
 
 
