@@ -237,7 +237,7 @@ def judge_sizes(
         references: Reference outputs of each.
         settings: Where to run, and the format of sums.
     """
-    dynamic = dynamic_inputs(case.network)
+    dynamic, outputs = dynamic_inputs(case.network), dict(zip(samples.ids, references, strict=True))
     samples = not_failing(verdict, samples, case.criterion)
     if not dynamic or not samples:
         return verdict
@@ -249,7 +249,7 @@ def judge_sizes(
         if candidate is None:
             tried = replace(tried, why="recorded")
         else:
-            tried = _in_batches(case, candidate, samples, references, few, settings)
+            tried = _in_batches(case, candidate, samples.select(few), outputs, settings)
     of_model = {name: axes for name, axes in dynamic.items() if name not in case.supplied}
     verdict = verdict.model_copy(
         update={"batch": tried.batch, "axes": _axes(of_model, shapes, tried)}
@@ -270,12 +270,12 @@ def _in_batches(
     case: Case,
     candidate: ir.Model,
     samples: Samples,
-    references: Sequence[Outputs],
-    few: Sequence[int],
+    outputs: Mapping[str, Outputs],
     settings: Settings,
 ) -> _Tried:
-    samples = samples.select(few)
+    """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers."""
     session = Session(case.network.model, runtime=settings.runtime)
+    alone = [outputs[name] for name in samples.ids]
     batching = find_batching(case.network, session, samples)
     tried = _Tried(batching.inputs)
     whole = isinstance(batching, Apart)
@@ -292,7 +292,7 @@ def _in_batches(
     assert batches.samples is not None
     assert batches.judged is not None
     if not whole:  # each row is that of its sample alone
-        wanted = [references[few[place]] for place in dict.fromkeys(chain(*batches.parts))]
+        wanted = [alone[place] for place in dict.fromkeys(chain(*batches.parts))]
     else:
         try:
             wanted = [session.run(batch) for batch in batches.samples]
@@ -319,7 +319,7 @@ def _in_batches(
         results = batches.take_apart(results)
     criterion = case.criterion.of_each
     verdict = judge_outputs(results, judged, wanted, criterion, case.metric).verdict
-    excess = Excess(criterion, totals([*references, *wanted]))
+    excess = Excess(criterion, totals([*outputs.values(), *wanted]))
     for reference, result in zip(wanted, results, strict=True):
         excess.update(reference, result)
     # A few samples may have smaller values than the whole set, which sets the tolerance.

@@ -5,10 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 
-from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_tf32, tf32_nodes
-from halfwise.errors import CaseError, RunFailed
+from halfwise.errors import CaseError
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.heldout import Assessment, HeldOut
@@ -19,7 +18,7 @@ from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.space import LowSpace, Space
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.quantised import quantised_nodes
-from halfwise.judging.judge import judge_outputs
+from halfwise.judging.judge import computed, judge_outputs
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import (
     UNSHOWN,
@@ -226,9 +225,9 @@ class _Ladder:
             rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
         with suppress(CaseError):
             session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
-            error = bench.excess_of(_run(session, bench.samples))
+            error = bench.excess_of([computed(session, sample) for sample in bench.samples])
             rung = rung.model_copy(update={"error": error * bench.tolerance.factor})
-            results = _run(session, self._heldout.samples)
+            results = [computed(session, sample) for sample in self._heldout.samples]
             judged = results, self._heldout.samples, self._heldout.references
             verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
             update = {"passed": verdict.passed, "failures": verdict.failures}
@@ -269,16 +268,6 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     if assessed is None:
         return rung
     return rung.model_copy(update={"heldout": assessed.heldout, "scores": assessed.scores})
-
-
-def _run(session: Session, samples: Samples) -> list[Computed]:
-    results: list[Computed] = []
-    for sample in samples:
-        try:
-            results.append(session.run(sample))
-        except RunFailed as failure:
-            results.append(failure)
-    return results
 
 
 def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Built, FileRunner, Runtime, Sample, Samples, Settings
+from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner, Nonfinite, Runner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
@@ -270,6 +271,14 @@ def judge_emulated(
     return replace(judged, inside=new)
 
 
+def computed(session: Session, sample: Sample) -> Computed:
+    """Return a model's outputs for a sample, or why it did not run."""
+    try:
+        return session.run(sample)
+    except RunFailed as failure:
+        return failure
+
+
 def judge_outputs(
     results: Sequence[Computed],
     samples: Samples,
@@ -441,12 +450,12 @@ def _score(
     references: Sequence[Outputs],
     results: Sequence[Computed],
 ) -> MetricResult | None:
-    computed = [r for r in results if not isinstance(r, RunFailed)]
-    if metric is None or not results or len(computed) < len(results):
+    ran = [r for r in results if not isinstance(r, RunFailed)]
+    if metric is None or not results or len(ran) < len(results):
         return None
     labels = None if samples.labels is None else list(samples.labels)
     name = criterion.metric or "metric"
-    reference, candidate = scores(name, metric, references, computed, labels)
+    reference, candidate = scores(name, metric, references, ran, labels)
     evidence, unit = support_of(criterion, references, labels) if name != AUTO else (None, None)
     return MetricResult(
         name=name,
@@ -455,9 +464,7 @@ def _score(
         allowed_drop=criterion.metric_drop,
         passed=isfinite(candidate) and candidate >= reference - criterion.metric_drop,
         labelled=labels is not None,
-        parts=task_scores(criterion.recognised, references, computed, labels)
-        if name == AUTO
-        else (),
+        parts=task_scores(criterion.recognised, references, ran, labels) if name == AUTO else (),
         evidence=evidence,
         unit=unit,
     )

@@ -365,6 +365,9 @@ _BORDER = 0.3
 a place must change for 0.15."""
 _BLOCK = 8
 """Side of a block of an image, as of JPEG."""
+_FAR = 50.0
+"""Flow in pixels of which half a pixel, the allowed error of a place, is the default tolerance: the
+recognised question is not stricter than 1 % of the largest value."""
 
 
 def places(
@@ -566,10 +569,14 @@ def worst_place(
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return minus the largest mean end-point error in a place of 5 × 5 pixels; see `epe`."""
+    """Return minus the largest mean end-point error in a place of 5 × 5 pixels; see `epe`.
+
+    Of a sample whose flow exceeds `_FAR`, errors are scaled as if that were its largest value.
+    """
     worst = 0.0
     for _, target, actual in by_target(reference, candidate, labels, flow_outputs):
-        off = _shifts(target, actual).reshape(-1, *target.shape[-2:])
+        largest = np.abs(target[np.isfinite(target)]).max(initial=_FAR)
+        off = _shifts(target, actual).reshape(-1, *target.shape[-2:]) * (_FAR / largest)
         worst = max(worst, _most_local(off, _PLACE))
     return -worst
 

@@ -256,6 +256,27 @@ def test_samples_of_two_batch_sizes_need_no_more():
     assert [axis.sizes for axis in verdict.axes] == [(1, 2)]
 
 
+def test_batches_leave_out_samples_that_may_fail():
+    """Each row is compared with the reference of its own sample."""
+    x = X.copy()
+    x[0] = 1e5
+    low = parsed(
+        """(float[n, 4] x) => (float[n, 4] y) <float[1] w = {3}>
+        { h = Cast <to = 10> (x) f = Cast <to = 1> (h) y = Mul(f, w) }"""
+    )
+    request = understand({"x": x}, {"failing": 0.5})
+    case = load_case(parsed(SCALED), request.data, request.criterion, split=False)
+    references, _ = inspected_reference(case.network, case.calibration)
+    model, samples = load_model(low).model, case.calibration
+    alone = judge(model, samples, references, case.criterion, None).verdict
+    assert alone.failure_bound is not None
+    assert alone.failure_bound.samples == samples.ids[:1]
+    verdict = judge_sizes(alone, case, model, samples, references, request.settings)
+    assert verdict.batch is not None
+    assert verdict.batch.passed
+    assert verdict.batch.rel_max["y"] < 1e-3
+
+
 def test_axes_of_one_symbol_are_one():
     text = """(float[n, t] x, float[t] z) => (float[n, t] y) { y = Mul(x, z) }"""
     request = understand({"x": X, "z": np.ones((12, 4), np.float32)}, {})

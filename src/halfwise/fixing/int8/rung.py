@@ -8,7 +8,6 @@ with INT8 has BF16.
 from collections.abc import Mapping
 from functools import partial
 
-from halfwise.case import Sample
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
@@ -31,7 +30,8 @@ from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, LowSpace
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
-from halfwise.metrics import Computed, Excess, totals
+from halfwise.judging.judge import computed
+from halfwise.metrics import Excess, totals
 from halfwise.progress import Watcher
 from halfwise.records import RANGE_METHODS, Criterion, KeptNode, RangeMethod, Remark
 from halfwise.records import Plan as PlanRecord
@@ -227,7 +227,7 @@ def _best_method(
         network = quantised(low.variant.case.network, candidates, ranges)
         session = Session(network.model, runtime=runtime)
         low.budget.spend("proof", len(bench.samples))
-        results = [_run(session, sample) for sample in bench.samples]
+        results = [computed(session, sample) for sample in bench.samples]
         each = Excess(Criterion(), whole)
         off = sum(map(each.update, bench.references, results))
         errors[method] = bench.excess_of(results), off
@@ -237,10 +237,3 @@ def _best_method(
         f"{listed(each_error)}"
     )
     return min(errors, key=errors.__getitem__)
-
-
-def _run(session: Session, sample: Sample) -> Computed:
-    try:
-        return session.run(sample)
-    except RunFailed as failure:
-        return failure

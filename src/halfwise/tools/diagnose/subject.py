@@ -12,14 +12,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Case, Sample, Samples, Settings
+from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.errors import BackendMissing, CaseError, RunFailed, UsageError
+from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.quantised import pairs_of
 from halfwise.inputs import load_function
-from halfwise.judging.judge import judge_outputs
-from halfwise.metrics import Computed, Outputs
+from halfwise.judging.judge import computed, judge_outputs
+from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -323,14 +323,9 @@ class Subject:
         """Return the verdict on a model with the same inputs and outputs, run in ONNX Runtime."""
         session = Session(model, runtime=self.settings.runtime)
 
-        def run(sample: Sample) -> Computed:
-            try:
-                return session.run(sample)
-            except RunFailed as failure:
-                return failure
-
+        samples = self.samples.with_progress(self.watcher.step)
         return judge_outputs(
-            list(map(run, self.samples.with_progress(self.watcher.step))),
+            [computed(session, sample) for sample in samples],
             self.samples,
             self.references,
             self.case.criterion,
