@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from halfwise.fixing.command import fix
     from halfwise.fixing.drop_in import convert_float_to_float16
     from halfwise.fixing.result import Result
-    from halfwise.linting.command import check_constraints, lint
+    from halfwise.linting import check_constraints, lint
     from halfwise.observing.reference import observe
     from halfwise.store import report
     from halfwise.tools.build import build
@@ -66,7 +66,7 @@ _MODULES = {
     "Result": "fixing.result",
     "Weights": "tools.weights",
     "build": "tools.build",
-    "check_constraints": "linting.command",
+    "check_constraints": "linting",
     "choose": "fixing.choose",
     "compare": "tools.compare.command",
     "compare_inputs": "tools.preprocessing.command",
@@ -79,7 +79,7 @@ _MODULES = {
     "fix": "fixing.command",
     "inspect": "tools.inspect",
     "ladder": "tools.ladder",
-    "lint": "linting.command",
+    "lint": "linting",
     "migrate": "tools.migrate",
     "modernize": "tools.modernize",
     "observe": "observing.reference",

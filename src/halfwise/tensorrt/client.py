@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import EngineSettings
 from halfwise.errors import BackendMissing, UsageError
-from halfwise.interruption import interruption
-from halfwise.progress import Watcher
+from halfwise.progress import Watcher, interruption
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
 from halfwise.tensorrt import failures, link
 from halfwise.tensorrt.answers import (

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.protobufs import external_files
-from halfwise.interruption import interruption
+from halfwise.progress import interruption
 from halfwise.records import BuildConfig, WorkerInfo
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures
