@@ -407,8 +407,8 @@ def export(
         )
     options |= given(model=model) | recipe
     if kind == "weights":
-        options |= {"out": out, "state_dict": state_dict}
-        made = watched(Display(), api.export_weights, run, name="export", **options)
+        options |= given(state_dict=state_dict)
+        made = watched(Display(), api.export_weights, run, out=out, name="export", **options)
         texts, written, notes = [made.table], made.written, made.notes
     else:
         exported = watched(Display(), api.export, run, kind, out=out, name="export", **options)
