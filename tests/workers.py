@@ -1,6 +1,5 @@
 """A worker without TensorRT: the real source, with a service that does as the test says."""
 
-
 from halfwise.tensorrt.transport import worker_source
 
 _SERVICE = b'''
