@@ -189,7 +189,9 @@ WIDE, WORDS, POSITIONS, CHANNELS, PATCH, SIDE = 4096, 32000, 128, 64, 14, 224
 WIDE_FROM = 3000
 
 
-def make_kind(folder: Path, kind: str, megabytes: int) -> tuple[Path, Path, frozenset[str]]:
+def make_kind(
+    folder: Path, kind: str, megabytes: int, width: int | None = None
+) -> tuple[Path, Path, frozenset[str]]:
     """Write a model of a kind in about `megabytes`, with one overflow; as `make`.
 
     The decoder reads words i64[1, POSITIONS] and gives logits. The diffusion transformer reads
@@ -197,7 +199,7 @@ def make_kind(folder: Path, kind: str, megabytes: int) -> tuple[Path, Path, froz
     block. The vision tower reads an image f32[1, 3, SIDE, SIDE] and gives a feature.
     """
     model, samples = folder / "large.onnx", folder / "large.npz"
-    width = WIDE if megabytes >= WIDE_FROM else WIDTH
+    width = width or (WIDE if megabytes >= WIDE_FROM else WIDTH)
     writer, rng = _Writer(folder / "large.onnx.data", width), np.random.default_rng(0)
     x, inputs, drawn = _entrance(writer, kind, rng)
     numbers = (14 if kind == "diffusion" else 12) * width**2
@@ -239,15 +241,16 @@ def _entrance(
     if kind == "vision":
         shapes = {"x": [1, 3, SIDE, SIDE]}
         kernel = writer.weight("patches", width, 3, PATCH, PATCH, scale=(width / 588) ** 0.5)
-        cut = {"kernel_shape": [PATCH, PATCH], "strides": [PATCH, PATCH]}
-        x = writer.op("Conv", "x", kernel, name="patch", **cut)
+        x = writer.op("Conv", "x", kernel, name="patch", strides=[PATCH, PATCH])
         rows = numpy_helper.from_array(np.array([1, width, -1]), "rows")
         writer.initializers.append(rows)
         x = writer.op("Reshape", x, "rows", name="flat")
         x = writer.op("Transpose", x, name="embed", perm=[0, 2, 1])
     else:
         x = writer.op("MatMul", "x", writer.weight("embedding", CHANNELS, width), name="embed")
-    drawn = {n: rng.standard_normal((SAMPLES, *s), np.float32) for n, s in shapes.items()}
+    drawn: dict[str, NDArray[np.generic]] = {
+        n: rng.standard_normal((SAMPLES, *s), np.float32) for n, s in shapes.items()
+    }
     named = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
     return x, named, drawn
 

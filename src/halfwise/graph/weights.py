@@ -42,7 +42,7 @@ LOW_TYPES: Mapping[ir.DataType, str] = {
 """The element types of the low formats, and their usual names."""
 FLOATS = frozenset((ir.DataType.FLOAT, *LOW_TYPES))
 """The element types that take part in the choice of precision."""
-_IN_USE = WeakValueDictionary[tuple[Path, int, int, int], np.memmap[Any, np.dtype[np.uint8]]]()
+_IN_USE = WeakValueDictionary[tuple[Path, int, int, int], mmap.mmap]()
 """Mapped files; their arrays keep them."""
 _FILES = WeakSet[mmap.mmap]()
 """All mapped files of weights: the users' and temporary ones."""
@@ -98,10 +98,14 @@ class WeightFile:
 def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield an array flat, in views of at most 4 Mi elements.
 
-    Results computed from a piece take bounded memory, however large the array.
+    Results computed from a piece take bounded memory, however large the array; one in a mapped file
+    has left memory after the last piece (`release_files`).
     """
     flat = array.reshape(-1)
-    return (flat[start : start + CHUNK] for start in range(0, flat.size, CHUNK))
+    for start in range(0, flat.size, CHUNK):
+        yield flat[start : start + CHUNK]
+    if flat.size > CHUNK:
+        release_files()
 
 
 def release_files() -> None:
@@ -169,9 +173,10 @@ def _mapped(file: Path) -> NDArray[np.uint8]:
     key = (file, seen.st_ino, seen.st_size, seen.st_mtime_ns)
     mapped = _IN_USE.get(key)
     if mapped is None:
-        mapped = _IN_USE[key] = np.memmap(file, np.uint8, "r")
-        _FILES.add(mapped.base)
-    return np.asarray(mapped)
+        with file.open("rb") as stream:
+            mapped = _IN_USE[key] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        _FILES.add(mapped)
+    return np.frombuffer(mapped, np.uint8)
 
 
 def own_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
@@ -300,7 +305,6 @@ class LowWeights:
         place = self._file.take(self.fmt.dtype, array.shape)
         for source, target in zip(pieces(array), pieces(place), strict=True):
             target[...] = self.fmt.store(np.asarray(source, np.float32))
-        release_files()
         return place
 
 
