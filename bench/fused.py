@@ -1,7 +1,10 @@
-"""Networks of the operators into which ONNX Runtime's transformer optimiser and genai builder fuse.
+"""Files of ONNX Runtime's transformer optimiser, and networks to the form of its genai builder's.
 
-Small random ones, made to the form of eight architectures: which share of the products is low in
-the plan, and whether the plan passes.
+The first are eight architectures with random weights, which Optimum exports (`exports/fused.py`);
+the others are small random ones with the operators that only the builder writes. Measured: which
+share of the products is low in the plan, and whether the plan passes.
+
+The environment with Optimum takes 6 GB and the network; it is kept as those of `bench/peers`.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.figures import Figure, at_least
-from bench.runs import ROOT, Workbench
+from bench.peers.environments import environment
+from bench.runs import FINISHED, ROOT, Workbench
 
+HERE = Path(__file__).resolve().parent
 LOW = 0.9
 SAMPLES, WIDTH, HEADS, WORDS, TOKENS = 12, 64, 4, 80, 12
 HEAD = WIDTH // HEADS
@@ -104,12 +109,6 @@ class Sketch:
         self.fused(op, x, y, scale, *bias, outputs=f"{made}   {total}", epsilon=1e-5)
         return made, total
 
-    def packed(self, x: str, **attributes: Any) -> str:
-        """Attend with weights for all three in one."""
-        bias = self.constant(np.zeros(3 * WIDTH))
-        weight = self.weight(WIDTH, 3 * WIDTH)
-        return self.fused("Attention", x, weight, bias, num_heads=HEADS, **attributes)
-
     def attended(self, q: str, k: str, v: str, *more: str, **attributes: Any) -> str:
         """Attend without weights."""
         return self.fused("MultiHeadAttention", q, k, v, *more, num_heads=HEADS, **attributes)
@@ -159,46 +158,12 @@ class Sketch:
         table = self.constant(self.rng.standard_normal((WORDS, WIDTH)))
         return self.op("Gather", table, self.take("ids", ids, (1, "t")))
 
-    def patches(self) -> str:
-        """Cut images into patches."""
-        y, x = np.mgrid[:32, :32] / 8
-        phases = self.rng.uniform(0, 6, (SAMPLES, 1, 3, 1, 1))
-        images = np.sin(x * phases + y) + 0.1 * self.rng.standard_normal((SAMPLES, 1, 3, 32, 32))
-        image = self.take("image", images.astype(np.float32), (1, 3, 32, 32))
-        weight = self.constant(self.rng.standard_normal((WIDTH, 3, 8, 8)) / 14)
-        h = self.op("Conv", image, weight, strides=[8, 8], kernel_shape=[8, 8])
-        h = self.op("Reshape", h, self.constant([0, WIDTH, -1]))
-        return self.op("Transpose", h, perm=[0, 2, 1])
-
     def proto(self) -> onnx.ModelProto:
         """Return the network."""
         tensors = [numpy_helper.from_array(a, n) for n, a in self.constants.items()]
         graph = helper.make_graph(self.nodes, "g", self.inputs, self.outputs, tensors)
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=9)
-
-
-def bert() -> Sketch:
-    """Post-norm encoder: Attention, SkipLayerNormalization, BiasGelu."""
-    s = Sketch()
-    x = s.norm(s.words())
-    for _ in range(2):
-        x, _ = s.skip(s.linear(s.packed(x)), x)
-        x, _ = s.skip(s.mlp(x, "BiasGelu"), x)
-    s.give("hidden", x)
-    return s
-
-
-def gpt2() -> Sketch:
-    """Pre-norm decoder: causal Attention, FastGelu."""
-    s = Sketch()
-    total = s.words()
-    x = s.norm(total)
-    for _ in range(2):
-        x, total = s.skip(s.linear(s.packed(x, unidirectional=1)), total)
-        x, total = s.skip(s.mlp(x, "FastGelu"), total)
-    s.give("logits", s.linear(x, WIDTH, WORDS))
-    return s
 
 
 def llama() -> Sketch:
@@ -225,35 +190,6 @@ def t5() -> Sketch:
         x, total = s.skip(y, total, "SkipSimplifiedLayerNormalization")
         x, total = s.skip(s.mlp(x, "Relu"), total, "SkipSimplifiedLayerNormalization")
     s.give("logits", s.fused("FusedMatMul", x, s.weight(WORDS, WIDTH), transB=1, alpha=0.1))
-    return s
-
-
-def vit() -> Sketch:
-    """Patches, Attention, BiasGelu."""
-    s = Sketch()
-    total = s.op("Add", s.patches(), s.constant(s.rng.standard_normal((1, 16, WIDTH)) * 0.1))
-    x = s.norm(total)
-    for _ in range(2):
-        x, total = s.skip(s.linear(s.packed(x)), total)
-        x, total = s.skip(s.mlp(x, "BiasGelu"), total)
-    mean = s.op("ReduceMean", x, axes=[1], keepdims=0)
-    s.give("scores", s.linear(mean, WIDTH, 10))
-    return s
-
-
-def clip() -> Sketch:
-    """Two towers with QuickGelu; their outputs have length 1."""
-    s = Sketch()
-    ends = []
-    for tokens, one_way in ((s.words(), 1), (s.patches(), 0)):
-        x, total = s.norm(tokens), tokens
-        for _ in range(2):
-            x, total = s.skip(s.linear(s.packed(x, unidirectional=one_way)), total)
-            x, total = s.skip(s.mlp(x, "QuickGelu"), total)
-        mean = s.linear(s.op("ReduceMean", x, axes=[1], keepdims=0))
-        ends.append(s.op("Div", mean, s.op("ReduceL2", mean, axes=[-1], keepdims=1)))
-    for name, end in zip(("text_embeds", "image_embeds"), ends, strict=True):
-        s.give(name, end)
     return s
 
 
@@ -288,20 +224,23 @@ def phi() -> Sketch:
 
 
 NETWORKS: dict[str, Callable[[], Sketch]] = {
-    "BERT": bert,
-    "GPT-2": gpt2,
-    "Llama": llama,
-    "T5": t5,
-    "ViT": vit,
-    "CLIP": clip,
-    "Whisper": whisper,
-    "Phi": phi,
+    "Llama to the builder's form": llama,
+    "T5 to the builder's form": t5,
+    "Whisper to the builder's form": whisper,
+    "Phi to the builder's form": phi,
 }
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     """Return how many plans pass, and the smallest low share of the products."""
-    rows = [judged(name, bench.folder) for name in NETWORKS]
+    place = environment("optimum", HERE / "requirements-optimum.txt")
+    if place.missing:
+        return [], f"Optimum: {place.missing}"
+    script = str(HERE / "exports" / "fused.py")
+    subprocess.run([place.python, script], cwd=bench.folder, check=True, capture_output=True)
+    for name, network in NETWORKS.items():
+        write(network(), bench.folder / name)
+    rows = [judged(file) for file in sorted(bench.folder.glob("*.onnx"))]
     bench.details["fused"] = rows
     shares = {str(row["name"]): float(row["low"]) for row in rows}
     note = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
@@ -311,25 +250,33 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     ], None
 
 
-def judged(name: str, folder: Path) -> dict[str, Any]:
-    """Return the verdict on a network, and the share of its products that is low."""
-    sketch, place = NETWORKS[name](), folder / name
-    place.mkdir()
-    model = sketch.proto()
-    onnx.save(model, place / "m.onnx")
-    samples = place / "samples"
-    samples.mkdir()
+def write(sketch: Sketch, stem: Path) -> None:
+    """Write a network, and its samples into a folder beside it."""
+    onnx.save(sketch.proto(), f"{stem}.onnx")
+    stem.mkdir()
     for i in range(SAMPLES):
-        one = {key: array[i] for key, array in sketch.data.items()}
-        np.savez(samples / f"{i:02}.npz", **one)
-    words = ["fix", place / "m.onnx", "--inputs", samples, "--allow", "random", "-o", place / "run"]
+        np.savez(stem / f"{i:02}.npz", **{key: array[i] for key, array in sketch.data.items()})
+
+
+def judged(file: Path) -> dict[str, Any]:
+    """Return the verdict on a file, and the share of its products that is low."""
+    stem = file.with_suffix("")
+    run_folder = stem / "run"
+    words = ["fix", file, "--inputs", stem, "--allow", "random", "-o", run_folder]
     command = [sys.executable, "-m", "halfwise", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode not in (0, 10):
-        raise RuntimeError(f"{name}: {done.stderr}")
-    run = json.loads((place / "run" / "run.json").read_text(encoding="utf-8"))
-    plan = run["plan"]
-    kept = {one["node"] for one in (*plan["keep"], *plan["unsupported"])}
+    if done.returncode not in FINISHED:
+        raise RuntimeError(f"{stem.name}: {done.stderr}")
+    run = json.loads((run_folder / "run.json").read_text(encoding="utf-8"))
+    kept = {one["node"] for one in (*run["plan"]["keep"], *run["plan"]["unsupported"])}
+    model = onnx.load(file)
     products = [node.name for node in model.graph.node if node.op_type in PRODUCTS]
     low = sum(product not in kept for product in products) / len(products)
-    return {"name": name, "code": done.returncode, "low": low, "kept": sorted(kept)}
+    return {
+        "name": stem.name,
+        "code": done.returncode,
+        "products": len(products),
+        "low": low,
+        "kept": sorted(kept),
+        "fused": sorted({node.op_type for node in model.graph.node if node.domain}),
+    }
