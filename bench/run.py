@@ -66,6 +66,7 @@ from bench import (
     strip,
     targets,
     vit_b,
+    weights,
     worth,
 )
 from bench.figures import Figure, Result, equal, table
@@ -126,6 +127,7 @@ BENCHES: Mapping[str, Measure] = {
     "peers": peers.measure,
     "drop_in": drop_in.measure,
     "pipelines": pipelines.measure,
+    "weights": weights.measure,
 }
 
 

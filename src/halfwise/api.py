@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from halfwise.fixing.command import fix
     from halfwise.fixing.drop_in import convert_float_to_float16
     from halfwise.fixing.result import Result
-    from halfwise.linting.command import check_constraints, lint
+    from halfwise.linting import check_constraints, lint
     from halfwise.observing.reference import observe
     from halfwise.store import report
     from halfwise.tools.build import build
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
+    from halfwise.tools.weights import Weights, export_weights
 
 __all__ = [
     "ChooseOptions",
     "Exported",
     "Options",
     "Result",
+    "Weights",
     "build",
     "check_constraints",
     "choose",
@@ -44,6 +46,7 @@ __all__ = [
     "doctor",
     "explain_log",
     "export",
+    "export_weights",
     "fix",
     "inspect",
     "ladder",
@@ -61,8 +64,9 @@ _MODULES = {
     "Exported": "tools.export",
     "Options": "declarations",
     "Result": "fixing.result",
+    "Weights": "tools.weights",
     "build": "tools.build",
-    "check_constraints": "linting.command",
+    "check_constraints": "linting",
     "choose": "fixing.choose",
     "compare": "tools.compare.command",
     "compare_inputs": "tools.preprocessing.command",
@@ -71,10 +75,11 @@ _MODULES = {
     "doctor": "tools.doctor",
     "explain_log": "tools.explain_log",
     "export": "tools.export",
+    "export_weights": "tools.weights",
     "fix": "fixing.command",
     "inspect": "tools.inspect",
     "ladder": "tools.ladder",
-    "lint": "linting.command",
+    "lint": "linting",
     "migrate": "tools.migrate",
     "modernize": "tools.modernize",
     "observe": "observing.reference",

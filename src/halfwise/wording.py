@@ -6,11 +6,11 @@ breaks could fake lines of a report, and thousands of characters could drown it.
 
 import re
 import shlex
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import isinf, isnan
 from pathlib import PurePath
+from unicodedata import category
 
 WIDEST_NAME = 60
 """Columns for a name in running text. Our choice."""
@@ -37,11 +37,7 @@ def clean(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_hidden(c) else c for c in text)
-
-
-def _is_hidden(character: str) -> bool:
-    return unicodedata.category(character) in _REPLACED
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) in _REPLACED else c for c in text)
 
 
 def shorten(name: str, width: int = WIDEST_NAME) -> str:

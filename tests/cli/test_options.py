@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 
 from halfwise import api
-from halfwise.cli import engines, main, models, verdicts
+from halfwise.cli import main, tools, verdicts
 from halfwise.cli.options import Display, parameter
 from halfwise.declarations import spelt
 from halfwise.declarations.option import Option, option
@@ -113,11 +113,11 @@ def test_every_help_is_short(call, command):
         ("--require worth", verdicts.fix, True),
         ("--require worth", verdicts.verify, True),
         ("--require worth", verdicts.diagnose, False),
-        ("--require max-abs", engines.build, False),
-        ("--budget wait-timeout", engines.inspect, True),
-        ("--budget wait-timeout", models.observe, False),
-        ("--budget builds", models.compare, True),
-        ("--engine repeat", models.compare, False),
+        ("--require max-abs", tools.build, False),
+        ("--budget wait-timeout", tools.inspect, True),
+        ("--budget wait-timeout", tools.observe, False),
+        ("--budget builds", tools.compare, True),
+        ("--engine repeat", tools.compare, False),
     ],
 )
 def test_who_takes_what(option, command, taken):
@@ -216,8 +216,8 @@ def help_of(command, name):
 
 
 def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
-    assert inspect.signature(models.modernize).parameters["trt_version"].default == DEFAULT_PARSER
-    assert help_of(engines.export, "trt_version").endswith(f"else {DEFAULT_BUILDER}.")
+    assert inspect.signature(tools.modernize).parameters["trt_version"].default == DEFAULT_PARSER
+    assert help_of(tools.export, "trt_version").endswith(f"else {DEFAULT_BUILDER}.")
 
 
 def test_an_empty_word_is_that_of_the_argument_behind_a_flag(call):

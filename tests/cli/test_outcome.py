@@ -12,8 +12,7 @@ import onnx
 import pytest
 import typer
 
-from halfwise.cli.options import Display
-from halfwise.cli.outcome import conclude
+from halfwise.cli.options import Display, conclude
 from halfwise.store import run_json
 from tests import models
 from tests.unit.reporting.runs import run, verdict

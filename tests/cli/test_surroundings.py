@@ -11,7 +11,7 @@ import pytest
 
 from halfwise.cli import demand_folder, surroundings, usage_error
 from halfwise.errors import UsageError
-from halfwise.interruption import interruption
+from halfwise.progress import interruption
 from halfwise.user_code import guarded
 
 
@@ -117,7 +117,7 @@ def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
         (errno.ENOSPC, None, "no space left."),
         (errno.EDQUOT, "a/b", "no space left for a/b"),
         (errno.EMFILE, "a/b", "Too many files are open"),
-        (errno.EACCES, b"a\xff", "is denied for a\udcff, or for a folder above"),
+        (errno.EACCES, b"a\xff", "a\udcff cannot be used: Permission denied"),
         (errno.EIO, None, "The system reported: Input/output error."),
         (errno.EROFS, "a/b", "a/b cannot be used: Read-only file system"),
     ],

@@ -4,6 +4,7 @@ TensorRT for RTX builds them and computes in FP32 what is kept; WebGPU, in real 
 that `verify` finds right.
 """
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,12 @@ import numpy as np
 import onnx
 import pytest
 
+from halfwise.fixing.rewrite import save_checked
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.tools.weights import read_safetensors
 from tests import models
 from tests.judges import folded
 from tests.models.accumulation import mean_beside_products
@@ -164,6 +171,41 @@ def test_models_with_kept_nodes(fix, built, right, make, options):
     assert ended.kept
     built(ended.model)
     right(ended.model, "model.onnx", "model.npz")
+
+
+@pytest.mark.parametrize("make", [models.conv_chain, models.batch_norm, models.huge_weights])
+def test_weights_written_back(call, fix, right, wrong, tmp_path, make):
+    ill = make()
+    ended = fix(ill, "--only", "fp16")
+    assert ended.code == 0, ended.out
+    ended = call("export", "run", "--as", "weights", "-o", "new.safetensors")
+    assert ended.code == 0, ended.err
+    new = read_safetensors(tmp_path / "new.safetensors")
+    table = json.loads((tmp_path / "new.safetensors.json").read_text())
+    assert table["not_folded"] == []
+    attributes = [row for row in table["changes"] if row["attribute"]]
+    assert ("note:" in ended.err) == bool(attributes)
+    changed = onnx.ModelProto()
+    changed.CopyFrom(ill.proto)
+    for tensor in changed.graph.initializer:
+        if tensor.name in new:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(new[tensor.name], tensor.name))
+    for node in changed.graph.node:
+        for attribute in node.attribute:
+            for row in attributes:
+                if (row["nodes"], row["name"]) == ([node.name], attribute.name):
+                    attribute.f = row["after"]
+    onnx.save(changed, tmp_path / "new.onnx")
+    exact = call(
+        "verify", "model.onnx", "new.onnx", "--inputs", "model.npz", "-o", "exact", folder="exact"
+    )
+    (output,) = exact.record["verdict"]["outputs"].values()
+    assert output["snr_db"] == "Infinity" or output["snr_db"] > 100
+    for network, judge in ((changed, right), (ill.proto, wrong)):
+        low = tmp_path / "low.onnx"
+        read = network_from_proto(network)
+        save_checked(rewrite(read, roles_of(read), frozenset(), FP16).model, low)
+        judge(low, "model.onnx", "model.npz")
 
 
 SUMS = [pooled, log_sum, cumulative, scattered, spread, mean_beside_products]

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from halfwise.fixing import attribute
-from halfwise.fixing.plan.result import SearchResult
-from halfwise.fixing.plan.search import Search
+from halfwise.fixing.plan.search import Search, SearchResult
 from halfwise.records import NodeName
 from tests.golden import running
 from tests.golden.__main__ import main

@@ -1,4 +1,6 @@
-from halfwise.progress import PERCENT, Silent, Weighed
+from contextvars import copy_context
+
+from halfwise.progress import PERCENT, Silent, Weighed, interruption, offered
 
 
 def test_silence(capsys):
@@ -20,3 +22,24 @@ def test_unequal_steps_are_told_by_weight():
         (d, t, PERCENT) for d, t in ((0, 2500), (1500, 2500), (1500, 6500), (6500, 6500))
     ]
     Weighed().did(1.0)
+
+
+def test_ctrl_c_is_taken_once_and_only_where_there_is_something():
+    with offered() as made:
+        assert not made.take()
+        made.ready = True
+        assert made.take()
+        assert made.asked
+        assert not made.take()
+
+
+def test_what_runs_in_the_block_finds_it_in_other_threads_too():
+    with offered() as made:
+        assert interruption() is made
+        assert copy_context().run(interruption) is made
+    assert interruption() is not made
+
+
+def test_nobody_asks_where_none_is_offered():
+    interruption().ready = True
+    assert not interruption().ready

@@ -26,17 +26,16 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from halfwise import memory
-from halfwise.cli import engines, models, verdicts
+from halfwise.cli import tools, verdicts
 from halfwise.cli.options import Command
 from halfwise.errors import CaseError, HalfwiseError, UsageError
-from halfwise.interruption import Interruption, interruption, offered
+from halfwise.progress import Interruption, interruption, offered
 from halfwise.wording import LONGEST_EXCERPT, clean, size_of
 
 _ENDING = tuple(each for each in signal.Signals if each.name in ("SIGTERM", "SIGHUP"))
 """Windows has no SIGHUP."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
-_FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
 """System errors that wrong calls cause, so perhaps bugs in halfwise."""
 _SAME = 1.0
@@ -45,7 +44,6 @@ and at once to its group."""
 _KEPT = (
     b"\ninterrupted: the search stops and keeps what it found so far; Ctrl-C again quits at once\n"
 )
-_ELSEWHERE = "Check it, or name another."
 
 
 @dataclass
@@ -113,9 +111,7 @@ def usage_error(error: OSError) -> UsageError | None:
         return UsageError(
             f"The system reported: {error.strerror}.", "Check the environment of the command."
         )
-    if error.errno in _FORBIDDEN:
-        return UsageError(f"Permission is denied for {what}, or for a folder above it.", _ELSEWHERE)
-    return UsageError(f"{what} cannot be used: {error.strerror}.", _ELSEWHERE)
+    return UsageError(f"{what} cannot be used: {error.strerror}.", "Check it, or name another.")
 
 
 class _Stream:
@@ -280,28 +276,28 @@ for command, example in {
     verdicts.report: "report run --full",
     verdicts.diagnose: "diagnose model.onnx --inputs data.npz -o run",
     verdicts.demo: "demo",
-    models.lint: "lint model.onnx --trt-version 10.13",
-    models.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
-    models.observe: "observe model.onnx --inputs data.npz",
-    models.modernize: "modernize model.onnx -o new.onnx --inputs data.npz",
-    engines.migrate: "migrate build.py --inputs data.npz -o typed",
-    models.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
-    engines.build: "build run/model.onnx -o model.engine --typing strong",
-    engines.inspect: "inspect model.engine --model run/model.onnx",
-    engines.explain_log: "explain-log build.log --model model.onnx",
-    engines.export: "export run --as trtexec -o recipe.sh",
-    engines.doctor: 'doctor --trt-command "ssh orin python3"',
+    tools.lint: "lint model.onnx --trt-version 10.13",
+    tools.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
+    tools.observe: "observe model.onnx --inputs data.npz",
+    tools.modernize: "modernize model.onnx -o new.onnx --inputs data.npz",
+    tools.migrate: "migrate build.py --inputs data.npz -o typed",
+    tools.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
+    tools.build: "build run/model.onnx -o model.engine --typing strong",
+    tools.inspect: "inspect model.engine --model run/model.onnx",
+    tools.explain_log: "explain-log build.log --model model.onnx",
+    tools.export: "export run --as trtexec -o recipe.sh",
+    tools.doctor: 'doctor --trt-command "ssh orin python3"',
 }.items():
     name = command.__name__.replace("_", "-")
     # trtexec's options are part of what is migrated.
-    unknown = {"ignore_unknown_options": command is engines.migrate}
+    unknown = {"ignore_unknown_options": command is tools.migrate}
     epilog = f"Example: halfwise {example}"
     app.command(name, cls=Command, epilog=epilog, context_settings=unknown)(command)
 inputs = typer.Typer(no_args_is_help=True, help="Compare two preprocessing pipelines.")
 inputs.command(
     "compare",
     epilog="Example: halfwise inputs compare train.py:load deploy.py:load --samples images",
-)(models.compare_inputs)
+)(tools.compare_inputs)
 app.add_typer(inputs, name="inputs")
 constraints = typer.Typer(
     no_args_is_help=True, help="Check precision constraints in trtexec's notation."
@@ -312,7 +308,7 @@ constraints.command(
     context_settings={"ignore_unknown_options": True},
     epilog="Example: halfwise constraints check --trt-version 8.6 trtexec --onnx=model.onnx "
     "--layerPrecisions=*:fp16,norm:fp32",
-)(engines.check_constraints)
+)(tools.check_constraints)
 app.add_typer(constraints, name="constraints")
 _START = """Start here: halfwise fix MODEL --inputs DATA -o RUN
 On a bundled example: halfwise demo

@@ -1,7 +1,10 @@
-"""Parameters of commands, made from the declared options.
+"""What commands share: parameters made from the declared options, progress, and how they end.
 
-They have no defaults here: an option not given is not passed on, so the library's default applies.
+Parameters have no defaults here: an option not given is not passed on, so the library's default
+applies.
 """
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 import inspect
 import os
@@ -9,15 +12,31 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
 from halfwise.declarations import Options, given
 from halfwise.declarations.option import option, shell_type, shown
-from halfwise.errors import UsageError
-from halfwise.wording import either, typed
+from halfwise.errors import PASSED, VERDICT_FAILED, UsageError
+from halfwise.progress import Silent
+from halfwise.wording import argument, command, either, typed
+
+if TYPE_CHECKING:
+    from halfwise.records import Run
+    from halfwise.records.record import Record
+    from halfwise.reporting.parts import Report
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="ONNX model in floating point.", show_default=False)
@@ -352,3 +371,84 @@ def _members(flag: str, members: Members, words: Iterable[str]) -> dict[str, Any
         else:
             passed[name] = kind(text) if kind is Path else text
     return passed
+
+
+WHOLE = "This is only part of the report; --full prints all of it."
+"""Printed below a partial report that is not stored."""
+
+R = TypeVar("R")
+Shown = TypeVar("Shown", bound="Record")
+
+
+def watched(
+    display: Display,
+    call: Callable[..., R],
+    *arguments: object,
+    name: str = "start",
+    **options: Any,
+) -> R:
+    """Return the result of a function of the library, with a watcher that shows progress.
+
+    Args:
+        display: What to print.
+        call: The function; its option `watcher` receives the progress.
+        arguments: Its arguments.
+        name: What the bar says until the call reports a stage.
+        options: Its other options.
+    """
+    if display.quiet:
+        return call(*arguments, watcher=Silent(), **options)
+    from halfwise.reporting.terminal import TerminalWatcher
+
+    with TerminalWatcher(name) as watcher:
+        return call(*arguments, watcher=watcher, **options)
+
+
+def show(record: Shown, view: "Callable[[Shown], Report]", display: Display) -> None:
+    """Print a record as JSON, or the report that `view` makes of it."""
+    from halfwise.reporting.terminal import fitted, print_report, print_verdict
+
+    if display.as_json:
+        typer.echo(record.model_dump_json(indent=1))
+    elif display.quiet:
+        print_verdict(view(record))
+    elif display.full is False:
+        whole = view(record)
+        shown = fitted(whole, WHOLE)
+        print_report(shown, WHOLE * (shown != whole))
+    else:
+        print_report(view(record))
+
+
+def end(*, passed: bool) -> NoReturn:
+    """End the command with the exit code of a verdict."""
+    raise typer.Exit(PASSED if passed else VERDICT_FAILED)
+
+
+def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
+    """Print the run and exit with 0 where its verdict passed, else 10.
+
+    `folder` is the run folder; None if it is not stored.
+    """
+    from halfwise.reporting.terminal import fitted, print_report, print_verdict
+    from halfwise.reporting.view import report, screen
+    from halfwise.store import run_json
+
+    if display.as_json:
+        typer.echo(run_json(run), nl=False)
+    elif display.quiet:
+        print_verdict(report(run))
+    elif display.full:
+        print_report(report(run))
+    else:
+        print_report(fitted(screen(run), more := _more(folder)), more)
+    end(passed=run.verdict.passed)
+
+
+def _more(folder: Path | None) -> str:
+    """Return where to find the whole report."""
+    if folder is None:
+        return WHOLE
+    page = folder / "report.html"
+    where = f", or open {argument(page)}" if page.is_file() else ""
+    return f"Whole report: {command('halfwise', 'report', folder, '--full')}{where}"

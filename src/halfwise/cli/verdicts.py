@@ -17,8 +17,10 @@ from halfwise.cli.options import (
     RunArgument,
     RunnerOption,
     accepts,
+    conclude,
+    end,
+    watched,
 )
-from halfwise.cli.outcome import conclude, end, watched
 from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
@@ -70,10 +72,7 @@ def fix(
     **options: Any,
 ) -> None:
     """Find what FP16, BF16 or INT8 breaks, repair it or keep it in FP32, and judge the result."""
-    stored = watched(
-        lambda watcher: api.fix(model, inputs, out=out, watcher=watcher, **options),
-        display,
-    )
+    stored = watched(display, api.fix, model, inputs, out=out, **options)
     conclude(stored.run, display, out)
 
 
@@ -102,9 +101,7 @@ def demo(
     run = out / "run"
     words = ("fix", model, "--inputs", inputs, "--heldout", heldout, "-o", run)
     typer.echo(f"$ {command('halfwise', *words)}")
-    stored = watched(
-        lambda watcher: api.fix(model, inputs, heldout=heldout, out=run, watcher=watcher), Display()
-    )
+    stored = watched(Display(), api.fix, model, inputs, heldout=heldout, out=run)
     conclude(stored.run, Display(full=False), run)
 
 
@@ -135,10 +132,8 @@ def ladder(
     **options: Any,
 ) -> None:
     """Judge FP32, TF32, FP16 (or BF16) and INT8 in turn; deliver the fastest that passes."""
-    extra = {"expected": expected, "runner": runner, **options}
     stored = watched(
-        lambda watcher: api.ladder(model, inputs, out=out, watcher=watcher, **extra),
-        display,
+        display, api.ladder, model, inputs, out=out, expected=expected, runner=runner, **options
     )
     conclude(stored.run, display, out)
 
@@ -174,10 +169,16 @@ def diagnose(
     **options: Any,
 ) -> None:
     """Find the first thing that is wrong: inputs, export, model, precision, kernels."""
-    extra = {"expected": expected, "inputs_b": inputs_b, "runner": runner, **options}
     stored = watched(
-        lambda watcher: api.diagnose(model, inputs, out=out, watcher=watcher, **extra),
         display,
+        api.diagnose,
+        model,
+        inputs,
+        out=out,
+        expected=expected,
+        inputs_b=inputs_b,
+        runner=runner,
+        **options,
     )
     conclude(stored.run, display, out)
 
@@ -222,12 +223,10 @@ def verify(
     **options: Any,
 ) -> None:
     """Judge a mixed or low-precision model, an engine, or saved outputs against FP32."""
-    one = options | {"runner": runner}
     if "tensorrt" not in options.get("target", ()):
-        one.pop("build_timeout", None)
+        options.pop("build_timeout", None)
     stored = watched(
-        lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one),
-        display,
+        display, api.verify, model, candidate, inputs, out=out, runner=runner, **options
     )
     conclude(stored.run, display, out)
 
@@ -249,12 +248,7 @@ def choose(
     **options: Any,
 ) -> None:
     """Take another plan of a run without a new search: judge it and write its model."""
-    stored = watched(
-        lambda watcher: api.choose(
-            run, out=out, inputs=inputs, model=model, watcher=watcher, **options
-        ),
-        display,
-    )
+    stored = watched(display, api.choose, run, out=out, inputs=inputs, model=model, **options)
     if out is None:
         typer.echo("nothing was written: -o OUT writes the model and the report", err=True)
     conclude(stored.run, display, out)
@@ -283,13 +277,13 @@ def report(
 
     if out is not None and not html:
         raise UsageError("--out names the HTML page, but --html is not given.", "Add --html.")
-    stored = watched(lambda _: api.report(run, **options), display, name="read")
+    stored = api.report(run, **options)
     if lost := lost_model(run, stored):
         typer.echo(clean(f"warning: {lost} no longer exists"), err=True)
     if html:
         from halfwise.page import write_page
 
-        page = watched(lambda _: write_page(run, out, **options), display, name="page")
+        page = write_page(run, out, **options)
         if not display.as_json:
             typer.echo(clean(str(page)))
             end(passed=stored.verdict.passed)

@@ -1,6 +1,6 @@
 """The budget for a run's optional work: counted work, and a time limit.
 
-Ctrl-C spends all of it if the command line offers that (`halfwise.interruption`).
+Ctrl-C spends all of it if the command line offers that (`halfwise.progress`).
 
 Work is counted in inferences of one sample, with a fixed weight per kind (`WEIGHTS`), so that a run
 does the same whatever else the machine does. If the time limit ends something, another run may find
@@ -20,8 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
-from halfwise.interruption import interruption
-from halfwise.progress import WORTH_TELLING
+from halfwise.progress import WORTH_TELLING, interruption
 from halfwise.records import BudgetEnd, CutStage
 from halfwise.wording import number
 

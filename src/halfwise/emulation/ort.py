@@ -27,6 +27,7 @@ from halfwise.graph.aside import NOT_JUDGED
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
+from halfwise.graph.weights import release_files
 from halfwise.scratch import scratch
 from halfwise.wording import excerpt, size_of
 
@@ -284,6 +285,8 @@ class Session:
                 node=node,
                 why=excerpt(_SOURCE.sub("", " ".join(why.split()))),
             ) from error
+        finally:
+            release_files()
         return dict(zip(names, results if lent else map(own, results), strict=True))
 
 

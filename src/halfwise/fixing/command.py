@@ -36,7 +36,7 @@ from halfwise.judging.batching import (
 )
 from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
-from halfwise.linting.command import precision_remarks
+from halfwise.linting import precision_remarks
 from halfwise.metrics import Excess, Outputs, criterion_hints, totals
 from halfwise.options.loading import load_asked, load_start, nodes_of, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
@@ -276,7 +276,7 @@ def _in_batches(
     """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers."""
     session = Session(case.network.model, runtime=settings.runtime)
     alone = [outputs[name] for name in samples.ids]
-    batching = find_batching(case.network, session, samples)
+    batching = find_batching(case.network, session, samples, outputs)
     tried = _Tried(batching.inputs)
     whole = isinstance(batching, Apart)
     if isinstance(batching, Apart):

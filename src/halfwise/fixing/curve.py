@@ -7,7 +7,7 @@ from math import inf, log
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes
-from halfwise.fixing.plan.result import SearchResult
+from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import BESIDE, Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point
@@ -80,7 +80,7 @@ class TradeOff:
     def _point(self, kept: Nodes) -> Point:
         space, bench, depths = self._space, self._bench, self._depths
         plan, factor = space.plan(kept), bench.tolerance.factor
-        everything = depths.is_original(kept)
+        everything = depths.is_original(plan)
         exact = 0.0 if everything else bench.exact(plan)
         assessment = depths.assessment(plan)
         point = Point(
@@ -129,7 +129,7 @@ class TradeOff:
         return {kept: self._point(kept) for kept in self._tried()}
 
     def _measure(self, kept: Nodes) -> None:
-        self._depths.measure(self._space.plan(kept), is_original=self._depths.is_original(kept))
+        self._depths.measure(self._space.plan(kept))
         give_back()  # else a trial would need its memory on top of what files and scores took
 
     def _shown(self, points: Points, plan: Nodes) -> list[Nodes]:

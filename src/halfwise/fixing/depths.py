@@ -1,30 +1,39 @@
 """What a plan that passes on samples must also stand: inside its model, as a file, held out.
 
 What is found is remembered by the bench: nothing is run twice for one plan and the same samples.
+Of the models of plans, only the last one is.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import onnx_ir as ir
 
-from halfwise.case import Samples
+from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
+from halfwise.fixing.bench import Tolerance
+from halfwise.fixing.filed import judged_plan_as_file
 from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan
-from halfwise.fixing.plan.result import LEADING_TO_INFINITY
-from halfwise.fixing.space import Space
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Written
+from halfwise.fixing.space import WELL_WITHIN, Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import Fate, original
-from halfwise.judging.inside import emulate, judge_infinities, lacking_in
-from halfwise.judging.judge import Judged
-from halfwise.metrics import Computed
-from halfwise.records import Failure, Guard, TensorName, Verdict
-from halfwise.reporting.remarks import with_failures
+from halfwise.judging.inside import Emulated, emulate, judge_infinities, lacking_in
+from halfwise.judging.judge import Judged, judge_emulated
+from halfwise.metrics import Computed, Outputs
+from halfwise.progress import Watcher
+from halfwise.records import Failure, Guard, GuardKind, TensorName, Verdict
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.wording import FEW
+
+LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
+    ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
+)
+"""Guards that may lead to infinities; subnormal weights, say, do not."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +208,9 @@ class Depths:
             self.inside(plan)
         return self.needs(plan) or NONE
 
-    def is_original(self, kept: Nodes) -> bool:
+    def is_original(self, plan: Plan) -> bool:
         """Return whether a plan is the model itself."""
-        return self.space.is_safe and kept == self.space.choices
+        return self.space.is_safe and self.space.kept(plan) == self.space.choices
 
     # --- scores --------------------------------------------------------------------------------
 
@@ -216,31 +225,29 @@ class Depths:
         number: int | None = self.space.bench.recall(plan, "casts")
         return number
 
-    def measure(self, plan: Plan, *, is_original: bool = False) -> None:
-        """Run the held-out samples, and count the Casts.
+    def measure(
+        self,
+        plan: Plan,
+        written: Rewritten | None = None,
+        results: Sequence[Computed] | None = None,
+    ) -> None:
+        """Assess a plan on the held-out samples, and count its Casts.
 
         Args:
             plan: The plan.
-            is_original: Whether this is the model itself, which has already run.
+            written: Its model, if it was made already.
+            results: Its outputs of the held-out samples; without them it is run, except the model
+                itself.
         """
-        bench = self.space.bench
-        rest, references = self.heldout.rest, self.heldout.rest_references
+        bench, rest, references = self.space.bench, self.heldout.rest, self.heldout.rest_references
 
         def assess() -> Assessment:
-            ran: Sequence[Computed] = references if is_original else bench.results_on(plan, rest)
-            return self.heldout.assess(ran, bench.tolerance)
+            ran = results or (references if self.is_original(plan) else None)
+            return self.heldout.assess(ran or bench.results_on(plan, rest), bench.tolerance)
 
         if rest:
             bench.once(plan, "heldout", assess, rest.ids)
-        bench.once(plan, "casts", lambda: plan.of.write(plan)[0].casts)
-
-    def take(self, plan: Plan, written: Rewritten, results: Sequence[Computed]) -> None:
-        """Take the model of a plan, and its outputs of the held-out samples, if there are any."""
-        bench = self.space.bench
-        bench.once(plan, "casts", lambda: written.casts)
-        if rest := self.heldout.rest:
-            assess = lambda: self.heldout.assess(results, bench.tolerance)  # noqa: E731
-            bench.once(plan, "heldout", assess, rest.ids)
+        bench.once(plan, "casts", lambda: (written or plan.of.write(plan)[0]).casts)
 
 
 def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:
@@ -263,3 +270,140 @@ def _fate(fates: Sequence[Fate]) -> dict[str, object]:
     ends = "limit" if all(f.seen for f in ending) else "unseen"
     ends = "wrong" if any(f.wrong for f in ending) else ends
     return {"harmless": True, "ends": ends if ending else "unread"}
+
+
+@dataclass(frozen=True)
+class _Latest:
+    """The last model that was written, and its outputs; others are not kept in memory."""
+
+    plan: Plan
+    written: Written
+    samples: tuple[str, ...] = ()
+    emulated: Emulated | None = None
+
+
+class Verdicts:
+    """Judges on held-out samples, or without any on the calibration, which cannot pass."""
+
+    def __init__(self, nonfinite: frozenset[TensorName], watcher: Watcher) -> None:
+        """Take the tensors not finite in FP32 either, and what receives progress."""
+        self._nonfinite, self._watcher = nonfinite, watcher
+        self._latest: _Latest | None = None
+
+    def baseline(self, depths: Depths) -> Verdict:
+        """Judge the model with everything low.
+
+        If it passes the search it is probably the plan, so its verdict is computed in full at once,
+        and kept.
+        """
+        space, heldout = depths.space, depths.heldout
+        samples, references = heldout.samples, heldout.references
+        plan = space.plan(space.islands)
+        written = plan.of.write(plan)
+        excess = space.bench.exact(plan)
+        passes = excess is not None and excess <= 1
+        exact = not passes and depths.expects_infinities
+        emulated = self._emulate(space, written[0], samples, exact=exact)
+        if passes:
+            self._latest = _Latest(plan, written, samples.ids, emulated)
+        else:
+            depths.measure(plan, written[0], emulated.results)
+        few = emulated.first(FEW_SAMPLES)
+        judged = self._judged(space, written[0], few, samples, references, unseen=heldout.unseen)
+        return depths.marked(judged, written[0])
+
+    def suffices(self, baseline: Verdict) -> bool:
+        """Return whether everything low passes on all samples and is finite inside."""
+        emulated = None if self._latest is None else self._latest.emulated
+        return baseline.passed and emulated is not None and not emulated.nonfinite
+
+    def passes_widely(self, depths: Depths, baseline: Verdict) -> bool:
+        """Return whether everything low passes by a wide margin on all samples, and is finite.
+
+        Where a metric decides, the margin is that to the default tolerance.
+        """
+        latest, bench = self._latest, depths.space.bench
+        if latest is None or latest.emulated is None or not self.suffices(baseline):
+            return False
+        searched: float | None = bench.recall(latest.plan, "plain")
+        judged = depths.heldout.samples, depths.heldout.references
+        plain = Tolerance(bench.tolerance.of_samples)
+        unseen = plain.excess(latest.emulated.results, *judged)
+        return max(inf if searched is None else searched, unseen) <= WELL_WITHIN
+
+    def write(self, plan: Plan) -> Written:
+        """Return the model of a plan."""
+        if self._latest is None or self._latest.plan != plan:
+            self._latest = None  # the search does not come back to it
+            self._latest = _Latest(plan, plan.of.write(plan))
+        return self._latest.written
+
+    def judge(self, depths: Depths, plan: Plan) -> Judged:
+        """Judge the model of a plan, with what held-out samples show of it inside and as a file."""
+        space, heldout, (written, _) = depths.space, depths.heldout, self.write(plan)
+        samples, references, latest = heldout.samples, heldout.references, self._latest
+        seen = latest.emulated if latest is not None and latest.samples == samples.ids else None
+        emulated = seen or self._emulate(space, written, samples)
+        depths.measure(plan, written, emulated.results)
+        judged = self._judged(space, written, emulated, samples, references, unseen=heldout.unseen)
+        judged = depths.judged_inside(judged, plan, written)
+        return judged_plan_as_file(judged, space, plan, written, samples, references)
+
+    def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:
+        """Fail a verdict if the model fails on samples that the search saw.
+
+        Otherwise nothing would judge the samples that joined; where a share of inputs may fail,
+        they count as failing.
+        """
+        bench = space.bench
+        if bench.tolerance.criterion.failing is not None:
+            return verdict
+        emulated = self._emulate(space, written, bench.samples, inside=False)
+        judged = self._judged(
+            space, written, emulated, bench.samples, bench.references, unseen=True
+        )
+        if judged.verdict.passed:
+            return verdict
+        return with_failures(verdict, under("seen", "", judged.verdict.failures))
+
+    def _emulate(
+        self,
+        space: Space,
+        written: Rewritten,
+        samples: Samples,
+        *,
+        inside: bool = True,
+        exact: bool = False,
+    ) -> Emulated:
+        settings = space.variant.settings
+        space.budget.spend("judge", len(samples))
+        return emulate(
+            written.model,
+            samples.with_progress(self._watcher.step),
+            accumulate=settings.accumulate,
+            inside=inside,
+            exact=exact,
+            runtime=settings.runtime,
+        )
+
+    def _judged(
+        self,
+        space: Space,
+        written: Rewritten,
+        emulated: Emulated,
+        samples: Samples,
+        references: Sequence[Outputs],
+        *,
+        unseen: bool,
+    ) -> Judged:
+        case = space.variant.case
+        return judge_emulated(
+            written.model,
+            emulated,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            reference_nonfinite=self._nonfinite | space.evidence.nonfinite,
+            unseen=unseen,
+        )

@@ -1,42 +1,37 @@
 """What a run found."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import floor
 
-from halfwise.emulation.ort import Session
-from halfwise.emulation.typed import emulate_tf32, tf32_nodes
-from halfwise.errors import CaseError
-from halfwise.fixing.depths import Depths
-from halfwise.fixing.engines.race import time_ratio
-from halfwise.fixing.heldout import Assessment, HeldOut
+from halfwise.fixing.depths import LEADING_TO_INFINITY
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Nodes, Plan
-from halfwise.fixing.plan.result import SearchResult, kept_nodes, plan_record
+from halfwise.fixing.plan.rules import ISLAND
+from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.repair.rule import place
-from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.space import LowSpace, Space
-from halfwise.graph.casts import Rewritten
-from halfwise.graph.quantised import quantised_nodes
-from halfwise.judging.judge import computed, judge_outputs
-from halfwise.metrics import Computed, Outputs
+from halfwise.formats import BF16, Format
+from halfwise.graph.casts import Rewritten, adjusted_constants
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles
+from halfwise.graph.sensitivity import chain
+from halfwise.metrics import Outputs
+from halfwise.observing.inner import CENTRING
 from halfwise.records import (
-    UNSHOWN,
+    Because,
     Curve,
-    EngineResult,
-    EngineRung,
-    Engines,
     Followed,
     Growth,
     Guard,
+    GuardKind,
     KeptNode,
-    LadderRung,
     NodeName,
     Observations,
-    Point,
     Remark,
-    RightBy,
     Search,
+    TensorName,
+    Unsupported,
     Verdict,
 )
 from halfwise.records import Plan as PlanRecord
@@ -90,11 +85,6 @@ class Fixed:
     all_int8: Verdict | None = None
 
     @property
-    def depths(self) -> Depths:
-        """Looks deeper at plans."""
-        return Depths(self.space, self.heldout)
-
-    @property
     def without_int8(self) -> tuple[KeptNode, ...]:
         """What could be INT8, if INT8 was tried and no node has it; else empty."""
         plan = self.rungs[-1].plan if self.rungs else self.plan
@@ -126,205 +116,6 @@ class Fixed:
         cost, other = (one.space.variant.cost(one.assigned) for one in (self, below))
         cheaper = cost is None or other is None or cost < other
         return self.verdict.passed and bool(self.plan.int8) and cheaper
-
-
-def rungs_of(
-    fixed: Fixed, verdict: Verdict, by: RightBy | None, engines: Engines | None = None
-) -> tuple[LadderRung, ...]:
-    """Return the result of each rung, most exact first.
-
-    FP32 and TF32 have no plan: all products are FP32, or all those of the main graph are TF32. TF32
-    kernels are assumed to round toward zero, as the coarsest do (`emulation/tf32.py`).
-
-    Args:
-        fixed: Results of the run, and of each type if there are several.
-        verdict: The run's verdict, on the plan or its engine.
-        by: The check of FP32 that was made first; None if there was none.
-        engines: Results of real engines; if there are any, their verdicts and times count.
-    """
-    ladder, by = _Ladder(fixed), by or _labelled(fixed, verdict)
-    low = fixed.rungs or (fixed,)
-    rungs = [ladder.fp32(by), *ladder.tf32(), *(_low(one, fixed, verdict) for one in low)]
-    if engines is not None:
-        rungs = _timed(rungs, engines, fixed.space.bench.tolerance.factor)
-    rungs = [_counted(rung, verdict) for rung in rungs]
-    best = _fastest(rungs, None if engines is None else engines.rung)
-    return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
-
-
-_UNTESTED = UNSHOWN | {"not-real", "unjudged"}
-"""Failures of the data alone, which judge no rung."""
-
-
-def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
-    """Return a rung as not judged if the run's data show nothing."""
-    untested = _UNTESTED & {failure.kind for failure in verdict.failures}
-    if rung.by is not None or not untested:
-        return rung
-    wrong = rung.passed is False and not {f.kind for f in rung.failures} <= _UNTESTED
-    return rung if wrong else rung.model_copy(update={"passed": None})
-
-
-def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
-    """Return whether labels show FP32 to be right: a metric with labels that does not guess."""
-    case = fixed.space.variant.case
-    wrong = any(one.kind in ("guessing", "metric") for one in verdict.unjudged)
-    judged = case.heldout.labels is not None and case.metric is not None
-    return "labels" if judged and not wrong else None
-
-
-def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
-    """Return the run's curve with its plan, and with that of the other rung that has plans.
-
-    Args:
-        fixed: What was found.
-        kept: The plan, see `Curve.of_plan`.
-    """
-    curve = fixed.curve.of_plan(kept)
-    others = [one for one in fixed.rungs if _rung(one) != _rung(fixed)]
-    if not others:
-        return curve
-    beside = others[-1].curve.model_copy(update={"rung": _rung(others[-1])})
-    return curve.model_copy(update={"rung": _rung(fixed), "beside": beside})
-
-
-def _rung(one: Fixed) -> EngineRung:
-    return "int8" if one.plan.has_int8 else one.plan.low
-
-
-class _Ladder:
-    """Measures the rungs without a plan on the samples of a run."""
-
-    def __init__(self, fixed: Fixed) -> None:
-        self._space, self._heldout = fixed.space, fixed.heldout
-        self._network = fixed.original.variant.case.network
-        self._bytes = written_bytes(self._network.model)
-
-    def fp32(self, by: RightBy | None) -> LadderRung:
-        """Return the FP32 rung."""
-        heldout, prices = self._heldout, self._space.variant.prices
-        return LadderRung(
-            rung="fp32",
-            passed=None if by is None else True,
-            by=by,
-            scores=heldout.reference if heldout.unseen else (),
-            cost=None if prices is None else prices.fp32,
-            bytes=self._bytes,
-        )
-
-    def tf32(self) -> Iterator[LadderRung]:
-        """Yield the rung with all products in TF32; nothing if there are no products."""
-        variant, bench, network = self._space.variant, self._space.bench, self._network
-        products = tf32_nodes(network)
-        if not products:
-            return
-        case, runtime, prices = variant.case, variant.settings.runtime, variant.prices
-        rung = LadderRung(rung="tf32", passed=None, candidates=len(products), bytes=self._bytes)
-        if prices is not None:
-            share = prices.model.macs(frozenset(products))
-            rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
-        with suppress(CaseError):
-            session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
-            error = bench.excess_of([computed(session, sample) for sample in bench.samples])
-            rung = rung.model_copy(update={"error": error * bench.tolerance.factor})
-            results = [computed(session, sample) for sample in self._heldout.samples]
-            judged = results, self._heldout.samples, self._heldout.references
-            verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
-            update = {"passed": verdict.passed, "failures": verdict.failures}
-            rung = self._with_scores(rung.model_copy(update=update), results)
-        yield rung
-
-    def _with_scores(self, rung: LadderRung, results: Sequence[Computed]) -> LadderRung:
-        if not self._heldout.unseen:
-            return rung
-        assessment = self._heldout.assess(results, self._space.bench.tolerance)
-        return rung.model_copy(update={"heldout": assessment.heldout, "scores": assessment.scores})
-
-
-def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
-    """Return the rung of a type that has a plan; `verdict` is that of the run, `fixed`."""
-    space, plan, kept = one.space, one.assigned, one.result.kept
-    judged = verdict if _rung(one) == _rung(fixed) else one.verdict
-    variant, bench, choices = space.variant, space.bench, space.choices
-    rung = LadderRung(
-        rung=_rung(one),
-        passed=judged.passed if one.plan.int8 or not one.plan.left_out else None,
-        kept=len(one.plan.keep),
-        left_out=len(one.plan.left_out),
-        candidates=len(choices) if one.plan.has_int8 else one.plan.candidates,
-        error=bench.excess(plan) * bench.tolerance.factor,
-        bytes=written_bytes(one.rewritten.model),
-        failures=judged.failures,
-    )
-    if variant.prices is not None:
-        quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
-        share = variant.prices.model.macs((choices - kept).union(quantised))
-        rung = rung.model_copy(update={"cost": variant.cost(plan), "low_share": share})
-    place = one.curve.plan
-    assessed: Point | Assessment | None = None if place is None else one.curve.points[place]
-    if assessed is None or assessed.heldout is None:
-        one.depths.measure(plan)
-        assessed = one.depths.assessment(plan)
-    if assessed is None:
-        return rung
-    return rung.model_copy(update={"heldout": assessed.heldout, "scores": assessed.scores})
-
-
-def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
-    """Return the rungs with their engine results, each by its fastest engine that passed.
-
-    `factor` is the share of the tolerance that the search may use; excesses are relative to it.
-    """
-    timed: list[LadderRung] = []
-    before: EngineResult | None = None
-    for rung in rungs:
-        rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
-        row = min(
-            rows,
-            key=lambda row: (not _passed(row), row is not engines.row, _time(row)),
-            default=None,
-        )
-        if row is None or row.verdict is None:
-            timed.append(rung)
-            continue
-        update: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
-        update |= {} if rung.rung == "int8" else {"kept": row.kept}
-        update |= {"passed": row.verdict.passed} if rung.by is None else {}
-        update |= {"error": row.excess * factor} if row.excess is not None else {}
-        update |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
-        if before and before.latency and row.latency:
-            update["beside"] = time_ratio(row.latency.medians, before.latency.medians)
-        timed.append(rung.model_copy(update=update))
-        before = row
-    return timed
-
-
-def _passed(row: EngineResult) -> bool:
-    return row.verdict is not None and row.verdict.passed
-
-
-def _time(row: EngineResult) -> float:
-    return inf if row.latency is None else row.latency.median_ms
-
-
-def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:
-    """Return the delivered rung; without engines, the passing one of least predicted cost.
-
-    FP32 needs no proof unless something showed it wrong. Where a plan with low nodes passes, its
-    file is delivered: only where everything stays FP32 can its products be TF32.
-    """
-    if delivered is not None:
-        return delivered
-    right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
-    low = [r for r in right if r.rung not in ("fp32", "tf32") and _is_low(r)]
-    judged = any(r.passed is not None for r in rungs)
-    priced = [r for r in low or right if r.cost is not None and judged]
-    return min(priced, key=lambda r: r.cost or 0.0).rung if priced else None
-
-
-def _is_low(rung: LadderRung) -> bool:
-    """Return whether any node has the type of a rung that has a plan."""
-    return (rung.left_out if rung.rung == "int8" else rung.kept) < rung.candidates
 
 
 def plan_of(
@@ -361,6 +152,7 @@ def plan_of(
         contributions=result.contributions,
         near=space.evidence.limits,
         held=space.held,
+        spare=result.spare,
         hopeless=None if result.passed else dict.fromkeys(forced.lowered.values()),
     )
     plan = plan_record(
@@ -369,28 +161,13 @@ def plan_of(
         variant.settings.fmt,
         placed,
         casts,
-        keep=tuple(
-            (_spare(k) if k.node in result.spare else k).model_copy(
-                update={"precision": assigned.precision(k.node)}
-            )
-            for k in keep
-        ),
+        keep=tuple(k.model_copy(update={"precision": assigned.precision(k.node)}) for k in keep),
         minimal=result.minimal,
         lowered=forced.lowered,
         remarks=remarks,
         low_io=variant.low_io,
     )
     return plan.model_copy(update={"repairs": space.repairs})
-
-
-def _spare(kept: KeptNode) -> KeptNode:
-    """Return a node that a dearer plan lowers: no guard says why it is kept."""
-    because = (
-        None
-        if kept.because is None
-        else kept.because.model_copy(update={"guard": None, "spare": True})
-    )
-    return kept.model_copy(update={"guard": None, "unknown": False, "because": because})
 
 
 def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:
@@ -409,3 +186,227 @@ def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:
         exhausted=result.exhausted,
         remarks=result.steps,
     )
+
+
+_LOSING: frozenset[GuardKind] = frozenset(("angle", "cancellation", "grid", "integer"))
+"""Guards on digits that are lost whatever the range."""
+_LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
+
+
+def kept_nodes(
+    network: Network,
+    roles: Roles,
+    kept: frozenset[NodeName],
+    guards: Sequence[Guard],
+    forced: Mapping[NodeName, str],
+    excess_without: Mapping[NodeName, float],
+    *,
+    nonfinite_without: frozenset[NodeName] = frozenset(),
+    contributions: Mapping[NodeName, float] | None = None,
+    near: Mapping[TensorName, float] | None = None,
+    held: Sequence[Guard] = (),
+    spare: Nodes = frozenset(),
+    hopeless: Collection[str] | None = None,
+) -> tuple[KeptNode, ...]:
+    """Return a record for each kept node, in graph order.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        kept: Names of the kept nodes.
+        guards: Guards, most severe first.
+        forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
+        excess_without: Excess relative to what the search allows when only that node is lowered.
+        nonfinite_without: Nodes that give new NaN or infinities when lowered.
+        contributions: Error that a node or its group adds alone, relative to what is allowed.
+        near: Tensors emulated with a reduced range, for the headroom.
+        held: Guards that keep nodes although the outputs pass, last in the record; they explain
+            nodes without excess.
+        spare: Nodes that a dearer plan lowers: no guard says why they are kept.
+        hopeless: Rules that lower the rest if even all free nodes in FP32 fail, else None.
+    """
+    causes = _explained(network, roles, guards, held, kept, excess_without, nonfinite_without)
+    places = {id(guard): place for place, guard in enumerate((*guards, *held))}
+    records = []
+    for name, node in ((node_name(n), n) for n in network.all_nodes() if node_name(n) in kept):
+        rule, excess = forced.get(name), excess_without.get(name)
+        cause = causes.get(name) if rule is None and name not in spare else None
+        because = Because(
+            guard=None if cause is None else places[id(cause)],
+            rule=rule or "",
+            nonfinite=name in nonfinite_without,
+            at_headroom=any(v and v.name in (near or ()) for v in (*node.inputs, *node.outputs)),
+            contribution=(contributions or {}).get(name),
+            opposed=None if hopeless is None else tuple(hopeless),
+            spare=name in spare,
+        )
+        measured = name in nonfinite_without or (excess, because.contribution) != (None, None)
+        records.append(
+            KeptNode(
+                node=name,
+                op=node.op_type,
+                kept_by="search" if rule is None else "model" if rule == ISLAND else "rule",
+                guard=cause.kind if cause is not None else None,
+                error_without=excess,
+                unknown=not (measured or rule or cause or name in spare),
+                because=because,
+            )
+        )
+    return tuple(records)
+
+
+def _causes(
+    guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    """Return the guard that explains each node: the most severe of its own, else of others.
+
+    What certainly happens explains before what is only possible.
+    """
+    causes: dict[NodeName, Guard] = {}
+    for some in ([g for g in guards if g.severity >= 1], guards):
+        for guard in some:
+            causes.setdefault(guard.node, guard)
+        for guard in some:
+            for name in guard.nodes:
+                causes.setdefault(name, guard)
+    for guard in held:
+        causes |= {name: guard for name in guard.nodes if name not in needed}
+    return causes
+
+
+def _causes_of_infinity(
+    causes: Mapping[NodeName, Guard], guards: Sequence[Guard], nonfinite: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    """Return, for each node that gives infinities, a guard that may lead to them, if any.
+
+    What would overflow only at a multiple of the range seen explains no node that loses its digits
+    within it.
+    """
+    leading = tuple(g for g in guards if g.kind in LEADING_TO_INFINITY)
+    explained = {n: g for n, g in _causes(leading, (), ()).items() if n in nonfinite}
+    lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
+    return {n: g for n, g in explained.items() if g.kind != "headroom" or n not in lost}
+
+
+def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
+    """Return the worst overflow that each kept node reads: in low it would read infinities."""
+    worst: dict[NodeName, Guard] = {}
+    for guard in guards:
+        if guard.severity >= 1 and guard.node in kept:
+            for name in guard.nodes:
+                if guard.is_read_by(name):
+                    worst.setdefault(name, guard)
+    return worst
+
+
+def _explained(
+    network: Network,
+    roles: Roles,
+    guards: Sequence[Guard],
+    held: Sequence[Guard],
+    kept: Container[NodeName],
+    excess_without: Mapping[NodeName, float],
+    nonfinite: frozenset[NodeName],
+) -> dict[NodeName, Guard]:
+    """Return the guard that explains each node: its cause, or what it reads or feeds.
+
+    A worse overflow that it reads explains it, and so does a cancellation that magnifies
+    its error.
+
+    Small weights change a product by at most its own size. They therefore explain nothing next to
+    an overflow that the node reads, and no infinity if the operator is linear in them.
+    """
+    reads = _reads_beyond(guards, kept)
+    causes = _causes(guards, held, excess_without)
+    causes |= _causes_of_infinity(causes, guards, nonfinite)
+    explained = {**reads, **causes}
+    for node in network.all_nodes():
+        name = node_name(node)
+        cause, read = causes.get(name), reads.get(name)
+        if cause is None:
+            continue
+        small = cause.kind == "constant-subnormal"
+        if read is not None:
+            milder = floor(cause.severity) < floor(read.severity)
+            if small or (milder and name in nonfinite):
+                explained[name] = read
+        elif small and name in nonfinite and node.op_type in _LINEAR:
+            del explained[name]
+    wrong = excess_without.keys() - nonfinite
+    return explained | _magnified(network, roles, guards, wrong, explained)
+
+
+def _magnified(
+    network: Network,
+    roles: Roles,
+    guards: Sequence[Guard],
+    wrong: Collection[NodeName],
+    causes: Mapping[NodeName, Guard],
+) -> dict[NodeName, Guard]:
+    """Return the cancellation that magnifies what the nodes in `wrong` round, where it does.
+
+    In 1 - x·y / (‖x‖ ‖y‖), say, the difference magnifies the relative errors of norms and
+    quotients. Only for nodes without a certain cause: a trial showed an error that possible
+    overflows, which did not happen, do not explain.
+    """
+    magnified: dict[NodeName, Guard] = {}
+    nodes = {node_name(n): n for n in network.all_nodes()}
+    for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
+        node = nodes[guard.node]
+        # A norm's scale and bias are applied to the result.
+        inputs = node.inputs[:1] if node.op_type in CENTRING else node.inputs
+        values = [v for v in inputs if v is not None]
+        for name in dict.fromkeys(node_name(n) for v in values for n in chain(v, roles)):
+            cause = causes.get(name)
+            if name in wrong and (cause is None or cause.severity < 1):
+                magnified.setdefault(name, guard)
+    return magnified
+
+
+def plan_record(
+    network: Network,
+    roles: Roles,
+    fmt: Format,
+    placed: frozenset[NodeName],
+    casts: int,
+    *,
+    keep: tuple[KeptNode, ...],
+    minimal: bool,
+    lowered: Mapping[NodeName, str] | None = None,
+    remarks: Sequence[Remark] = (),
+    low_io: frozenset[TensorName] = frozenset(),
+) -> PlanRecord:
+    """Return the record of a plan.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        fmt: The low format.
+        placed: All free nodes that are FP32 in the rewritten model.
+        casts: Number of Casts in it.
+        keep: The kept compute nodes.
+        minimal: Whether lowering any of them was seen to fail.
+        lowered: Node that a rule lowered → the rule.
+        remarks: Remarks on the plan as a whole.
+        low_io: Float graph inputs and outputs of the low type.
+    """
+    nodes = {node_name(n): n for n in network.all_nodes()}
+    return PlanRecord(
+        low="bf16" if fmt == BF16 else "fp16",
+        keep=keep,
+        data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
+        constants=adjusted_constants(network, roles, placed, fmt, low_io),
+        unsupported=tuple(unsupported(network, roles)),
+        minimal=minimal,
+        candidates=len(roles.computing),
+        casts=casts,
+        lowered=dict(lowered or {}),
+        remarks=tuple(remarks),
+    )
+
+
+def unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
+    """Yield the nodes that must be FP32 for a reason of their own."""
+    for node in network.all_nodes():
+        if reason := roles.of(node).reason:
+            yield Unsupported(node=node_name(node), op=node.op_type, reason=reason)

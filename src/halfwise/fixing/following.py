@@ -12,7 +12,7 @@ from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.plan.plan import Nodes
-from halfwise.fixing.plan.result import SearchResult
+from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name

@@ -7,23 +7,22 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Bench, Outcome, Tolerance
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.depths import Depths
+from halfwise.fixing.depths import Depths, Verdicts
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import demand_files, wrong_as_file
-from halfwise.fixing.fixed import Fixed, plan_of, search_of
+from halfwise.fixing.fixed import Fixed, plan_of, search_of, unsupported
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
 from halfwise.fixing.plan.plan import NONE, Plan, Variant
-from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, unsupported
 from halfwise.fixing.plan.rules import starting_plan
+from halfwise.fixing.plan.search import MOST_FAILURES, SearchResult
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
 from halfwise.fixing.stages import Stages
-from halfwise.fixing.verdicts import Verdicts
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged

@@ -2,33 +2,39 @@
 
 import functools
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 
 import onnx_ir as ir
 
 from halfwise import memory
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.ort import runtime_version
-from halfwise.emulation.typed import TF32_MARK
+from halfwise.emulation.ort import Session, runtime_version
+from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
-from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
+from halfwise.fixing.depths import Depths
+from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.heldout import Assessment
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan
+from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import low_nodes, raise_opset, upcast
 from halfwise.graph.model import Network, opset_of
-from halfwise.graph.quantised import quantising
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.weights import (
     LOW_TYPES,
     without_weights,
 )
-from halfwise.judging.judge import with_bound
+from halfwise.judging.judge import computed, judge_outputs, with_bound
 from halfwise.judging.reference import find_unjudged
 from halfwise.metrics import Outputs, takes_any_sample
 from halfwise.metrics.untested import failure_bound
@@ -38,11 +44,17 @@ from halfwise.records import (
     UNSHOWN,
     Cost,
     Criterion,
+    Curve,
+    EngineResult,
+    EngineRung,
     Engines,
     Failure,
     GivenEngine,
+    LadderRung,
     NodeName,
+    Point,
     Provenance,
+    RightBy,
     Run,
     RunKind,
     Step,
@@ -382,3 +394,189 @@ def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
     delivered, fp32 = times[engines.row.name], times[FP32_ENGINE]
     ratios = {"measured": delivered / times[low], "measured_fp32": fp32 / times[low]}
     return worth.model_copy(update=ratios)
+
+
+def rungs_of(
+    fixed: Fixed, verdict: Verdict, by: RightBy | None, engines: Engines | None = None
+) -> tuple[LadderRung, ...]:
+    """Return the result of each rung, most exact first.
+
+    FP32 and TF32 have no plan: all products are FP32, or all those of the main graph are TF32. TF32
+    kernels are assumed to round toward zero, as the coarsest do (`emulation/tf32.py`).
+
+    Args:
+        fixed: Results of the run, and of each type if there are several.
+        verdict: The run's verdict, on the plan or its engine.
+        by: The check of FP32 that was made first; None if there was none.
+        engines: Results of real engines; if there are any, their verdicts and times count.
+    """
+    low, by = fixed.rungs or (fixed,), by or _labelled(fixed, verdict)
+    rungs = [*_without_plan(fixed, by), *(_low(one, fixed, verdict) for one in low)]
+    if engines is not None:
+        rungs = _with_engines(rungs, engines, fixed.space.bench.tolerance.factor)
+    rungs = [_counted(rung, verdict) for rung in rungs]
+    best = _fastest(rungs, None if engines is None else engines.rung)
+    return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
+
+
+_UNTESTED = UNSHOWN | {"not-real", "unjudged"}
+"""Failures of the data alone, which judge no rung."""
+
+
+def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
+    """Return a rung as not judged if the run's data show nothing."""
+    untested = _UNTESTED & {failure.kind for failure in verdict.failures}
+    if rung.by is not None or not untested:
+        return rung
+    wrong = rung.passed is False and not {f.kind for f in rung.failures} <= _UNTESTED
+    return rung if wrong else rung.model_copy(update={"passed": None})
+
+
+def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
+    """Return whether labels show FP32 to be right: a metric with labels that does not guess."""
+    case = fixed.space.variant.case
+    wrong = any(one.kind in ("guessing", "metric") for one in verdict.unjudged)
+    judged = case.heldout.labels is not None and case.metric is not None
+    return "labels" if judged and not wrong else None
+
+
+def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
+    """Return the run's curve with its plan, and with that of the other rung that has plans.
+
+    Args:
+        fixed: What was found.
+        kept: The plan, see `Curve.of_plan`.
+    """
+    curve = fixed.curve.of_plan(kept)
+    others = [one for one in fixed.rungs if _rung(one) != _rung(fixed)]
+    if not others:
+        return curve
+    beside = others[-1].curve.model_copy(update={"rung": _rung(others[-1])})
+    return curve.model_copy(update={"rung": _rung(fixed), "beside": beside})
+
+
+def _rung(one: Fixed) -> EngineRung:
+    return "int8" if one.plan.has_int8 else one.plan.low
+
+
+def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
+    """Yield the FP32 rung and, if there are products, the rung with all of them in TF32."""
+    variant, bench, heldout = fixed.space.variant, fixed.space.bench, fixed.heldout
+    network, case, prices = fixed.original.variant.case.network, variant.case, variant.prices
+    rung = LadderRung(
+        rung="fp32",
+        passed=None if by is None else True,
+        by=by,
+        scores=heldout.reference if heldout.unseen else (),
+        cost=None if prices is None else prices.fp32,
+        bytes=written_bytes(network.model),
+    )
+    yield rung
+    products = tf32_nodes(network)
+    if not products:
+        return
+    rung = LadderRung(rung="tf32", passed=None, candidates=len(products), bytes=rung.bytes)
+    if prices is not None:
+        share = prices.model.macs(frozenset(products))
+        rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
+    with suppress(CaseError):
+        runtime = variant.settings.runtime
+        session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
+        error = bench.excess_of([computed(session, sample) for sample in bench.samples])
+        rung = rung.model_copy(update={"error": error * bench.tolerance.factor})
+        results = [computed(session, sample) for sample in heldout.samples]
+        judged = results, heldout.samples, heldout.references
+        verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
+        update: dict[str, object] = {"passed": verdict.passed, "failures": verdict.failures}
+        if heldout.unseen:
+            assessment = heldout.assess(results, bench.tolerance)
+            update |= {"heldout": assessment.heldout, "scores": assessment.scores}
+        rung = rung.model_copy(update=update)
+    yield rung
+
+
+def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
+    """Return the rung of a type that has a plan; `verdict` is that of the run, `fixed`."""
+    space, plan, kept = one.space, one.assigned, one.result.kept
+    judged = verdict if _rung(one) == _rung(fixed) else one.verdict
+    variant, bench, choices = space.variant, space.bench, space.choices
+    rung = LadderRung(
+        rung=_rung(one),
+        passed=judged.passed if one.plan.int8 or not one.plan.left_out else None,
+        kept=len(one.plan.keep),
+        left_out=len(one.plan.left_out),
+        candidates=len(choices) if one.plan.has_int8 else one.plan.candidates,
+        error=bench.excess(plan) * bench.tolerance.factor,
+        bytes=written_bytes(one.rewritten.model),
+        failures=judged.failures,
+    )
+    if variant.prices is not None:
+        quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
+        share = variant.prices.model.macs((choices - kept).union(quantised))
+        rung = rung.model_copy(update={"cost": variant.cost(plan), "low_share": share})
+    place = one.curve.plan
+    assessed: Point | Assessment | None = None if place is None else one.curve.points[place]
+    if assessed is None or assessed.heldout is None:
+        depths = Depths(space, one.heldout)
+        depths.measure(plan)
+        assessed = depths.assessment(plan)
+    if assessed is None:
+        return rung
+    return rung.model_copy(update={"heldout": assessed.heldout, "scores": assessed.scores})
+
+
+def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
+    """Return the rungs with their engine results, each by its fastest engine that passed.
+
+    `factor` is the share of the tolerance that the search may use; excesses are relative to it.
+    """
+    timed: list[LadderRung] = []
+    before: EngineResult | None = None
+    for rung in rungs:
+        rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
+        row = min(
+            rows,
+            key=lambda row: (not _passed(row), row is not engines.row, _time(row)),
+            default=None,
+        )
+        if row is None or row.verdict is None:
+            timed.append(rung)
+            continue
+        update: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
+        update |= {} if rung.rung == "int8" else {"kept": row.kept}
+        update |= {"passed": row.verdict.passed} if rung.by is None else {}
+        update |= {"error": row.excess * factor} if row.excess is not None else {}
+        update |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
+        if before and before.latency and row.latency:
+            update["beside"] = time_ratio(row.latency.medians, before.latency.medians)
+        timed.append(rung.model_copy(update=update))
+        before = row
+    return timed
+
+
+def _passed(row: EngineResult) -> bool:
+    return row.verdict is not None and row.verdict.passed
+
+
+def _time(row: EngineResult) -> float:
+    return inf if row.latency is None else row.latency.median_ms
+
+
+def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:
+    """Return the delivered rung; without engines, the passing one of least predicted cost.
+
+    FP32 needs no proof unless something showed it wrong. Where a plan with low nodes passes, its
+    file is delivered: only where everything stays FP32 can its products be TF32.
+    """
+    if delivered is not None:
+        return delivered
+    right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
+    low = [r for r in right if r.rung not in ("fp32", "tf32") and _is_low(r)]
+    judged = any(r.passed is not None for r in rungs)
+    priced = [r for r in low or right if r.cost is not None and judged]
+    return min(priced, key=lambda r: r.cost or 0.0).rung if priced else None
+
+
+def _is_low(rung: LadderRung) -> bool:
+    """Return whether any node has the type of a rung that has a plan."""
+    return (rung.left_out if rung.rung == "int8" else rung.kept) < rung.candidates

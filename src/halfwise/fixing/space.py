@@ -15,14 +15,12 @@ from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
 from halfwise.fixing.plan.guide import Guide, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
-from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.rules import Start
-from halfwise.fixing.plan.search import Search
+from halfwise.fixing.plan.search import Search, SearchResult
 from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
-from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.progress import Watcher
+from halfwise.progress import Watcher, interruption
 from halfwise.records import Guard, Remark, Repair
 from halfwise.reporting.remarks import remark
 from halfwise.wording import ratio

@@ -71,7 +71,7 @@ from halfwise.graph.protobufs import (
     silent,
     skeleton,
     weights_folder,
-    without_files,
+    without_weights,
 )
 from halfwise.graph.types import Clash, mend_types
 from halfwise.graph.weights import map_files, own_weights
@@ -406,7 +406,7 @@ def _folder(proto: onnx.ModelProto, path: Path) -> Path:
 
 
 def _refusal(proto: onnx.ModelProto) -> str:
-    with without_files(proto):
+    with without_weights(proto):
         try:
             onnx.checker.check_model(proto)
         except _UNREADABLE as error:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +27,7 @@ from halfwise.files import (
     unreadable,
 )
 from halfwise.graph.model import graphs_of
-from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
+from halfwise.graph.weights import FLOATS, LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.progress import Weighed
 from halfwise.wording import excerpt
 
@@ -114,21 +115,31 @@ def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
 
 
 @contextmanager
-def without_files(proto: onnx.ModelProto) -> Iterator[None]:
-    """Make the tensors with data in files empty for a while, in place.
+def without_weights(proto: onnx.ModelProto) -> Iterator[None]:
+    """Make the tensors with data in files, and complete weights, empty for a while, in place.
 
-    ONNX's checker then opens no file: it refuses links, and paths that are not UTF-8.
+    ONNX's checker then opens no file: it refuses links, and paths that are not UTF-8. It would also
+    take two copies of the weights, of which it only compares the size.
     """
-    outside = [(tensor, tensor.SerializeToString()) for tensor in _outside(proto)]
+    weights = filter(_is_complete, proto.graph.initializer)
+    emptied = [(tensor, tensor.SerializeToString()) for tensor in (*_outside(proto), *weights)]
     try:
-        for tensor, _ in outside:
-            tensor.ClearField("data_location")
-            tensor.ClearField("external_data")
+        for tensor, _ in emptied:
+            for field in ("data_location", "external_data", "raw_data"):
+                tensor.ClearField(field)
             tensor.dims[:] = [0]
         yield
     finally:
-        for tensor, stored in outside:
+        for tensor, stored in emptied:
             tensor.ParseFromString(stored)
+
+
+def _is_complete(tensor: onnx.TensorProto) -> bool:
+    """Return whether a tensor is a large float weight whose bytes fill its shape."""
+    if tensor.data_type not in FLOATS or tensor.ByteSize() <= LARGE_TENSOR_BYTES:
+        return False
+    nbytes = prod(tensor.dims) * ir.DataType(tensor.data_type).itemsize
+    return min(tensor.dims, default=0) > 0 and nbytes == len(tensor.raw_data)
 
 
 def _leads_out(name: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -42,8 +42,10 @@ LOW_TYPES: Mapping[ir.DataType, str] = {
 """The element types of the low formats, and their usual names."""
 FLOATS = frozenset((ir.DataType.FLOAT, *LOW_TYPES))
 """The element types that take part in the choice of precision."""
-_IN_USE = WeakValueDictionary[tuple[Path, int, int, int], np.memmap[Any, np.dtype[np.uint8]]]()
+_IN_USE = WeakValueDictionary[tuple[Path, int, int, int], mmap.mmap]()
 """Mapped files; their arrays keep them."""
+_FILES = WeakSet[mmap.mmap]()
+"""All mapped files of weights: the users' and temporary ones."""
 ALIGNMENT = 64
 """Bytes: as for ONNX Runtime's own tensors (onnxruntime, allocator.h), a cache line."""
 _LASTING = "/var/tmp"  # noqa: S108 - a folder for `tempfile`, which makes a file without a name
@@ -75,14 +77,15 @@ class WeightFile:
                     os.posix_fallocate(file.fileno(), 0, size)
                 else:
                     file.truncate(size)
-                self._bytes = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
+                mapped = mmap.mmap(file.fileno(), size)
         except OSError as error:
             raise CaseError(
                 f"The weights need {size_of(size)} of temporary space in {folder}: "
                 f"{error.strerror}.",
                 "Set TMPDIR to a folder with enough space: TMPDIR=FOLDER halfwise …",
             ) from error
-        self._used = 0
+        _FILES.add(mapped)
+        self._bytes, self._used = np.frombuffer(mapped, np.uint8), 0
 
     def take(self, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """Return the next free space as an array of zeros to fill."""
@@ -95,10 +98,25 @@ class WeightFile:
 def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield an array flat, in views of at most 4 Mi elements.
 
-    Results computed from a piece take bounded memory, however large the array.
+    Results computed from a piece take bounded memory, however large the array; one in a mapped file
+    has left memory after the last piece (`release_files`).
     """
     flat = array.reshape(-1)
-    return (flat[start : start + CHUNK] for start in range(0, flat.size, CHUNK))
+    for start in range(0, flat.size, CHUNK):
+        yield flat[start : start + CHUNK]
+    if flat.size > CHUNK:
+        release_files()
+
+
+def release_files() -> None:
+    """Take the pages of all mapped files out of this process; the next read brings them back.
+
+    They stay in the system's page cache, which drops pages first that no process holds. Files that
+    are small together stay: bringing pages back takes about 30 ms for each gigabyte.
+    """
+    if hasattr(mmap, "MADV_DONTNEED") and 4 * sum(map(len, _FILES)) > LARGE_MODEL_BYTES:
+        for file in list(_FILES):
+            file.madvise(mmap.MADV_DONTNEED)
 
 
 def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
@@ -155,8 +173,10 @@ def _mapped(file: Path) -> NDArray[np.uint8]:
     key = (file, seen.st_ino, seen.st_size, seen.st_mtime_ns)
     mapped = _IN_USE.get(key)
     if mapped is None:
-        mapped = _IN_USE[key] = np.memmap(file, np.uint8, "r")
-    return np.asarray(mapped)
+        with file.open("rb") as stream:
+            mapped = _IN_USE[key] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        _FILES.add(mapped)
+    return np.frombuffer(mapped, np.uint8)
 
 
 def own_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:

@@ -14,7 +14,6 @@ User data is untrusted: nothing is unpickled. A `file.py:function` does run, as 
 from halfwise.case import hash_together
 from halfwise.inputs.array_files import load_labels
 from halfwise.inputs.fitting import InputSpec, fit_to, split_sources
-from halfwise.inputs.functions import UserFunction, load_function
 from halfwise.inputs.loading import RANDOM, load_inputs, load_samples
 from halfwise.inputs.recorded import (
     fit_recorded,
@@ -24,6 +23,7 @@ from halfwise.inputs.recorded import (
     random_samples,
 )
 from halfwise.inputs.samples import LoadedSamples, Rows, split_heldout, unseen
+from halfwise.user_code import UserFunction, load_function
 
 __all__ = [
     "RANDOM",

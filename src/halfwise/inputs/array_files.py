@@ -208,7 +208,11 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
         )
     # NumPy has no error class for these two; tests pin the wording.
     if "Object arrays" in str(error) or "Python objects" in str(error):
-        return _pickled(where)
+        return CaseError(
+            f"{where} is an object array (pickle), which could run code from the file; expected "
+            "numbers.",
+            "Stack the samples into one numeric array, or save one file per sample.",
+        )
     if isinstance(error, OSError) and error.strerror:
         return CaseError(unreadable(path, error), _AGAIN)
     head = _head(path)
@@ -229,14 +233,6 @@ def _head(path: Path) -> bytes:
             return stream.read(HEAD_BYTES)
     except OSError:
         return b""
-
-
-def _pickled(where: str) -> CaseError:
-    return CaseError(
-        f"{where} is an object array (pickle), which could run code from the file; expected "
-        "numbers.",
-        "Stack the samples into one numeric array, or save one file per sample.",
-    )
 
 
 def load_labels(path: Path, count: int) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from halfwise.graph.model import SMALL_BYTES
 from halfwise.graph.weights import ALIGNMENT
 from halfwise.records import Note
 from halfwise.user_code import RAISED, described
-from halfwise.wording import dimensions, number, quoted
+from halfwise.wording import dimensions, quoted, typed
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
@@ -196,13 +196,10 @@ def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]
     # "V": bfloat16, as structured types did not pass the dtype check.
     if array.dtype.kind in "fV":
         _check_finite(array, spec, where)
-    if array.dtype.kind == "i":
+    if (array.dtype.name, spec.dtype.name) in _CHECKED_CASTS:
         _check_range(array, spec, where)
     with np.errstate(over="ignore", under="ignore"):
-        fitted = np.asarray(array, dtype=spec.dtype, order="C")
-    if array.dtype.name == "float64" and spec.dtype.name == "float32":
-        _check_overflow(array, fitted, spec, where)
-    return aligned(fitted)
+        return aligned(np.asarray(array, dtype=spec.dtype, order="C"))
 
 
 def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
@@ -355,27 +352,15 @@ def _check_finite(array: NDArray[Any], spec: InputSpec, where: str) -> None:
 
 
 def _check_range(array: NDArray[Any], spec: InputSpec, where: str) -> None:
-    if array.dtype.name != "int64" or spec.dtype.name != "int32" or not array.size:
-        return
-    low, high = int(array.min()), int(array.max())
-    limits = np.iinfo(np.int32)
-    if low < limits.min or high > limits.max:
+    limits = (np.finfo if spec.dtype.kind == "f" else np.iinfo)(spec.dtype)
+    least, most = float(limits.min), float(limits.max)
+    ends = (end.reduce(array, None, initial=0).item() for end in (np.fmin, np.fmax))
+    for beyond in (end for end in ends if not least <= end <= most):
         raise CaseError(
-            f"{where}: input '{spec.name}' has dtype int64 with values from {low} to {high}; "
-            f"expected int32 ({limits.min} to {limits.max}).",
-            "Check that this array belongs to this input.",
+            f"{where}: input '{spec.name}' has dtype {array.dtype.name} and holds {typed(beyond)}; "
+            f"expected {spec.dtype.name} ({typed(least)} to {typed(most)}).",
+            "Check that this array belongs to this input, and scale it as in training.",
         )
-
-
-def _check_overflow(array: NDArray[Any], fitted: NDArray[Any], spec: InputSpec, where: str) -> None:
-    if np.isfinite(fitted).all():
-        return
-    worst = float(np.abs(array).max())
-    raise CaseError(
-        f"{where}: input '{spec.name}' has dtype float64 with magnitudes up to {number(worst)}; "
-        f"expected float32 (at most {number(float(np.finfo(np.float32).max))}).",
-        "Scale the data as in training.",
-    )
 
 
 Paired = Sequence[tuple[str, Mapping[str, Path]]]

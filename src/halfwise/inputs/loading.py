@@ -28,7 +28,6 @@ from halfwise.inputs.fitting import (
     pair_files,
     split_sources,
 )
-from halfwise.inputs.functions import load_function
 from halfwise.inputs.recorded import SUFFIX, judge_inputs, load_feeds, random_samples
 from halfwise.inputs.samples import (
     MOST_SAMPLES,
@@ -39,6 +38,7 @@ from halfwise.inputs.samples import (
     repeatable,
 )
 from halfwise.records import Note
+from halfwise.user_code import load_function
 from halfwise.wording import listed
 
 

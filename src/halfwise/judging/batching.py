@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import cycle, islice
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -131,7 +132,12 @@ class Facts:
         return (tuple(self.shapes.items()), self.shared)
 
 
-def find_batching(network: Network, session: Session, samples: Samples) -> Batching | Apart:
+def find_batching(
+    network: Network,
+    session: Session,
+    samples: Samples,
+    references: Mapping[str, Outputs] = MappingProxyType({}),
+) -> Batching | Apart:
     """Return the batch axes, or why samples cannot be joined.
 
     An axis may be the batch axis if it is dynamic and occurs in every input with a dynamic axis,
@@ -143,10 +149,11 @@ def find_batching(network: Network, session: Session, samples: Samples) -> Batch
         network: The FP32 model.
         session: Its session.
         samples: At least one.
+        references: Its outputs by the samples' identifiers; those without run.
     """
     failed = []
     for axes in batch_axes(network):
-        confirmed = _confirmed(network, session, samples, axes)
+        confirmed = _confirmed(network, session, samples, references, axes)
         if isinstance(confirmed, Batching):
             return confirmed
         failed.append(confirmed)
@@ -184,15 +191,19 @@ def batch_axes(network: Network) -> Iterator[dict[TensorName, int]]:
 
 
 def _confirmed(
-    network: Network, session: Session, samples: Samples, axes: Mapping[TensorName, int]
+    network: Network,
+    session: Session,
+    samples: Samples,
+    references: Mapping[str, Outputs],
+    axes: Mapping[TensorName, int],
 ) -> Batching | Apart:
     trial = Batching(axes, {}, {})
-    chosen = _alike(samples, trial)
+    names, chosen = zip(*_alike(samples, trial), strict=True)
     sizes = [size for sample in chosen if (size := trial.size(sample))]
     if len(sizes) < len(chosen):
         why = "the inputs have different sizes along the possible batch axes"
         return Apart("sizes", why, axes)
-    singles = [session.run(sample) for sample in chosen]
+    singles = [references.get(n) or session.run(s) for n, s in zip(names, chosen, strict=True)]
     try:
         together = session.run(trial.join(chosen))
     except RunFailed as error:
@@ -224,12 +235,12 @@ def _confirmed(
     return Batching(axes, outputs, rows)
 
 
-def _alike(samples: Samples, trial: Batching) -> list[Sample]:
-    """Return up to three samples that can be joined; a single one twice."""
-    groups: dict[object, list[Sample]] = {}
-    for sample in samples:
+def _alike(samples: Samples, trial: Batching) -> list[tuple[str, Sample]]:
+    """Return up to three samples that can be joined, with identifiers; one alone twice."""
+    groups: dict[object, list[tuple[str, Sample]]] = {}
+    for name, sample in zip(samples.ids, samples, strict=True):
         group = groups.setdefault(Facts.of(sample, trial).kind, [])
-        group.append(sample)
+        group.append((name, sample))
         if len(group) == TOGETHER:
             return group
     largest = max(groups.values(), key=len)

@@ -1,15 +1,37 @@
-"""Find known faults in a model without running it: one file per family of rules."""
+"""Find faults without running anything: in a model, and in trtexec's constraints.
 
-from collections.abc import Collection
+Each family of rules has a file. `linted` and `checked` turn the findings into reports.
+"""
 
-from halfwise.graph.loading import Unchecked
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from halfwise.errors import UsageError
+from halfwise.graph.loading import Unchecked, read_unchecked
+from halfwise.graph.model import Network
+from halfwise.graph.weights import is_large
 from halfwise.linting import numbers, quantisation, structure, tensorrt
 from halfwise.linting.rule import Rule, Subject
 from halfwise.progress import Silent, Watcher
-from halfwise.records import SEVERITIES, Finding
-from halfwise.tensorrt.versions import Version
+from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintReport, Note
+from halfwise.reporting.parts import Lines, Report
+from halfwise.tensorrt.trtexec import check, read
+from halfwise.tensorrt.versions import ASKED, Version, known_version
+from halfwise.wording import FEW, clean, command, count, listed, meant, sentence, shorten
 
-__all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
+__all__ = [
+    "FAMILIES",
+    "RULES",
+    "Rule",
+    "check_constraints",
+    "checked",
+    "examine",
+    "lint",
+    "linted",
+    "precision_remarks",
+]
 
 FAMILIES = (numbers, quantisation, structure, tensorrt)
 """The modules of rules, in display order."""
@@ -23,7 +45,7 @@ _MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, Asser
 attributes of the wrong type."""
 
 
-def lint(
+def examine(
     model: Unchecked,
     tensorrt: Version | None = None,
     ignored: Collection[str] = (),
@@ -47,7 +69,7 @@ def lint(
     blind = []
     for done, rule in enumerate(RULES):
         (watcher or Silent()).step(done, len(RULES), "rules")
-        if rule.id in ignored:
+        if rule.id in ignored or (rule.parses and tensorrt is None):
             continue
         if rule.reads_graph and model.network is None:
             blind.append(rule.id)
@@ -62,3 +84,212 @@ def lint(
     if blind:
         skipped.append(f"not checked because of that: {', '.join(blind)}")
     return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))), tuple(skipped)
+
+
+_PRECISION = ("numbers", "quantisation")
+"""Families of rules about precision; the others are about files and parsers."""
+
+
+def lint(
+    model: str | Path,
+    *,
+    trt_version: str | None = None,
+    ignore: Iterable[str] = (),
+    watcher: Watcher | None = None,
+) -> LintReport:
+    """Return the known faults of a model, even of one that other commands refuse.
+
+    Args:
+        model: The ONNX file.
+        trt_version: Version of TensorRT whose parser will read it, such as "8.6" or "10.13.0.35";
+            without it, parsers are not checked.
+        ignore: Ids of rules to leave out.
+        watcher: Receives progress.
+
+    Raises:
+        CaseError: not a file, or not an ONNX model at all.
+        UsageError: an unknown version or rule.
+    """
+    version = None if trt_version is None else known_version(trt_version)
+    ignored = tuple(dict.fromkeys(ignore))
+    rules = [rule.id for rule in RULES]
+    for name in ignored:
+        if name not in rules:
+            hint = meant(name, rules, f"Rules: {', '.join(rules)}.")
+            raise UsageError(f"There is no rule called {name!r}.", hint)
+    unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
+    findings, skipped = examine(unchecked, version, ignored, watcher)
+    proto = unchecked.proto
+    return LintReport(
+        source=str(model),
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        opset=unchecked.opset,
+        nodes=len(unchecked.nodes),
+        tensorrt=trt_version,
+        findings=findings,
+        ignored=ignored,
+        skipped=skipped,
+    )
+
+
+def precision_remarks(network: Network) -> tuple[Note, ...]:
+    """Return warnings about the linter's findings in a model's file that matter in FP16.
+
+    These are errors, and warnings of the families about precision; and, apart from them, why the
+    latest TensorRT that was asked builds no engine, or only one for a single batch size. Empty if
+    there are none, if the model has no file, or if it is large: it would have to be read twice.
+    """
+    if network.path is None or is_large(network.model):
+        return ()
+    try:
+        findings, _ = examine(read_unchecked(network.path), ASKED)
+    except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
+        failure: dict[str, Fact] = {"error": type(error).__name__}
+        return (Note(kind="lint-failed", severity="warning", facts=failure),)
+    family = {rule.id: rule.family for rule in RULES}
+    unbuilt = [f for f in findings if family[f.rule] == "tensorrt" and f.severity == "error"]
+    notes = [*_limits("unbuilt", unbuilt)]
+    notes += _limits("frozen", [f for f in findings if f.rule == "frozen-batch"])
+    grave = [
+        f
+        for f in findings
+        if family[f.rule] != "tensorrt"
+        and (f.severity == "error" or f.rule == "checker" or family[f.rule] in _PRECISION)
+        and f.severity != "info"
+    ]
+    return (*notes, *_counted(grave))
+
+
+def _limits(kind: Literal["unbuilt", "frozen"], findings: Sequence[Finding]) -> Iterator[Note]:
+    """Yield what keeps a builder from a model, if anything."""
+    messages = [f"{f.node}: {f.message}" if f.node else f.message for f in findings]
+    if messages:
+        reasons = tuple(dict.fromkeys(messages))
+        facts: dict[str, Fact] = {"reasons": reasons[:FEW], "more": max(0, len(reasons) - FEW)}
+        yield Note(kind=kind, severity="warning", facts=facts)
+
+
+def _counted(grave: Sequence[Finding]) -> tuple[Note, ...]:
+    if not grave:
+        return ()
+    counts = Counter(f.rule for f in grave)
+    shown = list(counts.items())[:FEW]
+    facts: dict[str, Fact] = {
+        "rules": tuple(f"{often} × {rule}" for rule, often in shown),
+        "more": len(counts) - len(shown),
+    }
+    return (Note(kind="linted", severity="warning", facts=facts),)
+
+
+def check_constraints(
+    spec: str | Sequence[str], *, trt_version: str, model: str | Path | None = None
+) -> ConstraintReport:
+    """Return what is wrong with precision constraints, as trtexec of that version reads them.
+
+    Args:
+        spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or only
+            the value of `--layerPrecisions`; as one string for a shell, such as the text of a
+            script of `halfwise export --as trtexec`, or as words.
+        trt_version: Version of trtexec, such as "8.6".
+        model: The ONNX file; None for the one that the command names.
+
+    Raises:
+        CaseError: the model is no file, or not ONNX at all.
+        UsageError: an unknown version, no model, or nothing about precision in `spec`.
+    """
+    version = known_version(trt_version)
+    constraints = read([spec] if isinstance(spec, str) else spec)
+    source = model or constraints.value("--onnx")
+    if not source:
+        raise UsageError(
+            "Without a model, layer names cannot be checked.", "Add --model MODEL.onnx."
+        )
+    unchecked = read_unchecked(Path(source))
+    return ConstraintReport(
+        source=str(source),
+        tensorrt=trt_version,
+        keys=len(constraints.items),
+        findings=check(constraints, unchecked, version),
+    )
+
+
+def linted(report: LintReport) -> Report:
+    """Return the report on a model's known faults."""
+    about = [shorten(report.source), count(report.nodes, "node")]
+    about += [f"opset {report.opset}"] if report.opset is not None else []
+    about += [sentence(report.producer)] if report.producer else []
+    about += [f"for TensorRT {clean(report.tensorrt)}"] if report.tensorrt else []
+    about += [f"without {', '.join(report.ignored)}"] if report.ignored else []
+    parts = list(
+        _parts(
+            report.findings,
+            f"; halfwise lint {clean(command(Path(report.source)))} --json lists them",
+        )
+    )
+    if report.skipped:
+        parts.append(Lines("Not checked", tuple(map(sentence, report.skipped))))
+    return Report(
+        _title(report.findings), _passed(report.findings), " · ".join(about), tuple(parts)
+    )
+
+
+def checked(report: ConstraintReport) -> Report:
+    """Return the report on constraints."""
+    about = [
+        shorten(report.source),
+        count(report.keys, "constraint"),
+        f"as trtexec {clean(report.tensorrt)} reads them",
+    ]
+    parts = tuple(_parts(report.findings, "; --json lists them"))
+    return Report(_title(report.findings), _passed(report.findings), " · ".join(about), parts)
+
+
+def _title(findings: Sequence[Finding]) -> str:
+    quantities = [
+        count(number, "info" if severity == "info" else severity)
+        for severity in SEVERITIES
+        if (number := sum(f.severity == severity for f in findings))
+    ]
+    return ", ".join(quantities) if quantities else "Nothing found"
+
+
+def _passed(findings: Sequence[Finding]) -> bool | None:
+    if any(f.severity == "error" for f in findings):
+        return False
+    return None if findings else True
+
+
+def _parts(findings: Sequence[Finding], hint: str) -> Iterator[Lines]:
+    titles = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
+    for severity in SEVERITIES:
+        rules: dict[str, list[Finding]] = {}
+        for finding in findings:
+            if finding.severity == severity:
+                rules.setdefault(finding.rule, []).append(finding)
+        lines = [line for alike in rules.values() for line in _lines(alike, hint)]
+        if lines:
+            yield Lines(titles[severity], tuple(lines))
+
+
+def _lines(alike: Sequence[Finding], hint: str) -> Iterator[str]:
+    first = alike[0]
+    yield f"{first.rule}{f' ({len(alike)} times)' if len(alike) > 1 else ''}"
+    for finding in alike[:FEW]:
+        yield f"  {_where(finding)}{sentence(finding.message)}."
+    rest = alike[FEW:]
+    if rest:
+        names = [name for f in rest if (name := f.node or f.called)]
+        yield f"  and {len(rest)} more{f': {listed(names)}' if names else hint}"
+    for fix in list(dict.fromkeys(f.fix for f in alike))[:FEW]:
+        yield f"  → {sentence(fix)}"
+    yield f"  → See {clean(first.source)}"
+
+
+def _where(finding: Finding) -> str:
+    if finding.node is None:
+        return ""
+    if finding.called:
+        # The name identifies the node; a place next to the name's number would be confusing.
+        return f"{shorten(finding.called)} ({shorten(finding.op, 24)}, unnamed): "
+    place = f", node {finding.place}" if finding.place is not None else ""
+    return f"{shorten(finding.node) or 'unnamed'} ({shorten(finding.op, 24)}{place}): "

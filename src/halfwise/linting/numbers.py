@@ -402,7 +402,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 def float_indices(subject: Subject) -> Iterator[Found]:
     """Indices and sizes computed in floats: FP16 represents all integers only up to 2048."""
     for node in subject.nodes():
-        source = node.inputs[0] if _is_cast(node) else None
+        source = node.inputs[0] if node.op_type == "Cast" and node.outputs else None
         if source is None or not _is_floating(source) or is_constant(source):
             continue
         root = behind(source).value
@@ -422,10 +422,6 @@ def float_indices(subject: Subject) -> Iterator[Found]:
                 node,
                 name_of(root),
             )
-
-
-def _is_cast(node: ir.Node) -> bool:
-    return bool(node.op_type == "Cast" and node.inputs and node.outputs)
 
 
 def _is_floating(value: ir.Value) -> bool:

@@ -64,7 +64,8 @@ def types(subject: Subject) -> Iterator[Found]:
     saturate. Other types make the parser fail. An error with --trt-version.
     """
     for node in _steps(subject):
-        dtype, zero = _type(node), _zero_point(node)
+        value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+        dtype, zero = None if value is None else value.dtype, _zero_point(node)
         if dtype is None or (zero is not None and zero.any()):
             continue
         needed = TAKEN.get(dtype)
@@ -219,12 +220,6 @@ def _zero_point(node: ir.Node) -> NDArray[np.generic] | None:
     if value is None or value.dtype is None or not value.dtype.is_integer():
         return None
     return numbers(value)
-
-
-def _type(node: ir.Node) -> ir.DataType | None:
-    """Return the type that a node quantises to, or dequantises; None if unknown."""
-    value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
-    return None if value is None else value.dtype
 
 
 def _graver(subject: Subject) -> Severity | None:

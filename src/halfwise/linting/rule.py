@@ -57,14 +57,13 @@ def _extent(value: ir.Value) -> Extent:
     least = largest = 0.0
     for piece in pieces(constant_array(value)):
         # FP64 stays: 1e300 would be infinite in FP32.
-        wide = piece if piece.dtype == np.float64 else piece.astype(np.float32)
+        wide = piece if piece.dtype == np.float64 else np.asarray(piece, np.float32)
         size = np.abs(wide)
-        finite = size[np.isfinite(size)]
+        some = size[np.isfinite(size) & (size > 0)]
         elements += int(size.size)
         least = min(least, float(np.fmin.reduce(wide, initial=0.0)))
-        largest = max(largest, float(finite.max(initial=0.0)))
-        beyond += int(np.count_nonzero(finite > FP16.max))
-        some = finite[finite > 0]
+        largest = max(largest, float(some.max(initial=0.0)))
+        beyond += int(np.count_nonzero(some > FP16.max))
         nonzero += int(some.size)
         subnormal += int(np.count_nonzero(some < FP16.smallest_normal))
         zeroed += int(np.count_nonzero(some <= FP16.flush_threshold))
@@ -82,6 +81,12 @@ class Subject:
 
     model: Unchecked
     tensorrt: Version | None
+
+    @property
+    def version(self) -> Version:
+        """The version, for rules that need one."""
+        assert self.tensorrt is not None
+        return self.tensorrt
 
     @property
     def network(self) -> Network:
@@ -142,6 +147,7 @@ class Rule:
         why: The harm, in a sentence or two.
         family: The module that it belongs to.
         reads_graph: Whether it needs the graph in normal form; otherwise it reads only the file.
+        parses: Whether it is about a version of TensorRT, and left out where none is named.
         look: Finds the places.
     """
 
@@ -151,6 +157,7 @@ class Rule:
     why: str
     family: str
     reads_graph: bool
+    parses: bool
     look: Look
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
@@ -173,14 +180,14 @@ class Rule:
 
 
 def rule(
-    name: str, severity: Severity, source: str, *, reads_graph: bool = True
+    name: str, severity: Severity, source: str, *, reads_graph: bool = True, parses: bool = False
 ) -> Callable[[Look], Rule]:
     """Return what makes a function a rule; its docstring says why the rule exists."""
 
     def made(look: Look) -> Rule:
         family = look.__module__.rpartition(".")[2]
         why = " ".join((look.__doc__ or "").split())
-        return Rule(name, severity, source, why, family, reads_graph, look)
+        return Rule(name, severity, source, why, family, reads_graph, parses, look)
 
     return made
 

@@ -21,17 +21,17 @@ from halfwise.tensorrt.versions import (
 )
 
 
-@rule("opset-unparsed", "warning", OPERATORS, reads_graph=False)
+@rule("opset-unparsed", "warning", OPERATORS, reads_graph=False, parses=True)
 def opset(subject: Subject) -> Iterator[Found]:
     """A parser refuses, or misreads, operator sets newer than itself.
 
     Checked with --trt-version only. A warning: operators that did not change since are built.
     """
-    if subject.tensorrt is None or subject.model.opset is None:
+    if subject.model.opset is None:
         return
-    current, version = subject.opset, text_of(subject.tensorrt)
-    since, first, last = opsets(subject.tensorrt)
-    if subject.tensorrt >= ASKED:  # how new an operator may be, its own rules say
+    current, version = subject.opset, text_of(subject.version)
+    since, first, last = opsets(subject.version)
+    if subject.version >= ASKED:  # how new an operator may be, its own rules say
         first, last = taken().first_opset, current
     if current < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
@@ -39,8 +39,8 @@ def opset(subject: Subject) -> Iterator[Found]:
     elif last is not None and current > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {current}; TensorRT {version} reads up to {last}", fix)
-    elif last is None and current > (sure := highest_opset(subject.tensorrt)):
-        later, _, late = next_published(subject.tensorrt)
+    elif last is None and current > (sure := highest_opset(subject.version)):
+        later, _, late = next_published(subject.version)
         before = text_of((since[0], since[1] - 1))
         message = (
             f"opset {current}; TensorRT {before} reads up to {sure}, {text_of(later)} up to {late}"
@@ -52,22 +52,20 @@ def opset(subject: Subject) -> Iterator[Found]:
         )
 
 
-@rule("operator-unparsed", "error", OPERATORS, reads_graph=False)
+@rule("operator-unparsed", "error", OPERATORS, reads_graph=False, parses=True)
 def operators(subject: Subject) -> Iterator[Found]:
     """An operator that this version's parser lacks makes the build fail.
 
     Checked with --trt-version only.
     """
-    if subject.tensorrt is None:
-        return
-    version = text_of(subject.tensorrt)
+    version = text_of(subject.version)
     for place, node in standard_nodes(subject):
         op = node.op_type
-        if op in SINCE and subject.tensorrt < SINCE[op]:
+        if op in SINCE and subject.version < SINCE[op]:
             since = text_of(SINCE[op])
             fix = f"Build with TensorRT {since} or later, export it decomposed, or add a plugin."
             yield Found(f"TensorRT {version} has no {op}; {since} has", fix, place)
-        elif op in AT_THE_LATEST and subject.tensorrt < AT_THE_LATEST[op]:
+        elif op in AT_THE_LATEST and subject.version < AT_THE_LATEST[op]:
             since = text_of(AT_THE_LATEST[op])
             message = f"{op} is in TensorRT {since}; whether it is in {version} is not known"
             yield Found(message, "Parse it, and read the log.", place, severity="info")
@@ -79,7 +77,7 @@ def operators(subject: Subject) -> Iterator[Found]:
             yield Found(message, "Load the plugin in the builder.", place, severity="warning")
 
 
-@rule("form-unparsed", "error", OPERATORS)
+@rule("form-unparsed", "error", OPERATORS, parses=True)
 def forms(subject: Subject) -> Iterator[Found]:
     """The parser or the builder has an operator, but refuses some forms of it.
 
@@ -88,14 +86,12 @@ def forms(subject: Subject) -> Iterator[Found]:
     11, answered; whether older versions take them is not known. A warning where only similar forms
     were refused. Operators that quantise have rules of their own.
     """
-    if subject.tensorrt is None:
-        return
     for node in subject.nodes():
         if is_standard(node, "If") and (shapes := _unlike(node)):
             message = f"its branches give {shapes[0]} and {shapes[1]}, which TensorRT refuses"
             fix = "Export so that both branches give one shape, or that the exporter decides."
             yield Found(
-                message, fix, node, severity="warning" if subject.tensorrt >= ASKED else None
+                message, fix, node, severity="warning" if subject.version >= ASKED else None
             )
         if not is_standard(node) or why_refused(node, subject.opset) is None:
             continue
@@ -119,14 +115,12 @@ def _unlike(node: ir.Node) -> tuple[str, str] | None:
     return None
 
 
-@rule("type-unparsed", "error", OPERATORS)
+@rule("type-unparsed", "error", OPERATORS, parses=True)
 def types(subject: Subject) -> Iterator[Found]:
     """Some element types are refused for every tensor.
 
     Checked with --trt-version only. See form-unparsed for where the types are from.
     """
-    if subject.tensorrt is None:
-        return
     # Outputs first: they have a node, which an unused input lacks.
     values = [output for node in subject.nodes() for output in node.outputs]
     values += [*subject.network.graph.inputs, *subject.network.graph.initializers.values()]
@@ -159,30 +153,27 @@ def _refusal(
     tensor: str | None = None,
 ) -> Found:
     """Return a finding that the builder's answers gave."""
-    assert subject.tensorrt is not None
     fix = fix[0].upper() + fix[1:] + "."
-    if subject.tensorrt >= ASKED:
+    if subject.version >= ASKED:
         severity: Severity | None = None if certain else "warning"
         return Found(f"TensorRT {message}", fix, node, tensor, severity)
     message = f"TensorRT {text_of(ASKED)} {message}"
-    message += f"; whether {text_of(subject.tensorrt)} does is not known"
+    message += f"; whether {text_of(subject.version)} does is not known"
     return Found(message, fix, node, tensor, "info")
 
 
-@rule("operator-custom", "warning", OPERATORS, reads_graph=False)
+@rule("operator-custom", "warning", OPERATORS, reads_graph=False, parses=True)
 def custom(subject: Subject) -> Iterator[Found]:
     """For operators outside ONNX's own domain, the parser looks for a plugin.
 
     Checked with --trt-version only. Functions defined in the model do not count.
     """
-    if subject.tensorrt is None:
-        return
     functions = {(f.domain, f.name) for f in subject.model.proto.functions}
     for place, node in subject.model.nodes:
         if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in functions:
             yield Found(
                 f"{node.op_type} is in the domain {node.domain}: TensorRT "
-                f"{text_of(subject.tensorrt)} looks for a plugin",
+                f"{text_of(subject.version)} looks for a plugin",
                 "Load the plugin in the builder, or export without such operators.",
                 place,
             )

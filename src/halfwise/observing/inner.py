@@ -213,7 +213,9 @@ def squares(
         roles: Role per node.
         absmax: The largest finite magnitude of each tensor, and the sample that holds it.
     """
-    for node in _low_nodes(network, roles):
+    for node in network.all_nodes():
+        if not roles[node_name(node)].free:
+            continue
         match node.op_type:
             case "Pow" if _constant_max(node.inputs[1]) >= 2:
                 squared, power = node.inputs[0], 2
@@ -342,18 +344,10 @@ def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[Tensor
     return smallest
 
 
-def _low_nodes(network: Network, roles: Roles) -> Iterator[ir.Node]:
-    return (n for n in network.all_nodes() if roles[node_name(n)].free)
-
-
-def _constant(value: ir.Value) -> NDArray[np.float32]:
-    return np.asarray(constant_array(value), np.float32)
-
-
 def _constant_max(value: ir.Value | None) -> float:
     if value is None or value.const_value is None or not value.is_initializer():
         return float("nan")
-    return float(np.max(_constant(value), initial=-np.inf))
+    return float(np.max(np.asarray(constant_array(value), np.float32), initial=-np.inf))
 
 
 def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:

@@ -1,7 +1,7 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -439,21 +439,18 @@ class Observer:
         chosen: Sequence[int],
     ) -> None:
         """Take the extrema of tensors added to a model as numbers of the nodes they belong to."""
-        probe = self._measuring(model, nodes)
-        for index in chosen:
-            for name, extremum in probe.run(self._samples[index])[1].items():
-                self._inner.add(nodes[name], kind, extremum.absmax, index)
-            self._tick()
-
-    def _measuring(self, model: ir.Model, tensors: Iterable[TensorName]) -> ExtremaProbe:
-        """Load a model with added nodes, which are at fault if that fails: the plain one loads."""
         try:
-            return ExtremaProbe(model, tuple(tensors), runtime=self._runtime)
+            probe = ExtremaProbe(model, tuple(nodes), runtime=self._runtime)
         except CaseError as error:
+            # The added nodes are at fault: the plain model loads.
             raise BuildFailed(
                 f"The model does not load with the nodes added for measuring: {error.message}",
                 "This is a bug in halfwise; please report it with the model's operators and opset.",
             ) from error
+        for index in chosen:
+            for name, extremum in probe.run(self._samples[index])[1].items():
+                self._inner.add(nodes[name], kind, extremum.absmax, index)
+            self._tick()
 
     def _elements(self, chosen: Sequence[int]) -> None:
         """Visit elements of every tensor on the chosen samples."""

@@ -96,12 +96,14 @@ def engine_target(options: Mapping[str, Any]) -> Target:
         options = {**options, "trt_worker": devices[0][0].name}
     named, _ = split(options, Worker)
     workers = resolve(**named)
-    lists = (_texts(options.get(f"{at}_shapes", ())) for at in ("min", "opt", "max"))
-    minimum, optimum, maximum = lists
     return Target(
         workers=tuple(workers),
         settings=engine_settings(options, workers[0].defaults),
-        shapes=(minimum, optimum, maximum),
+        shapes=(
+            _texts(options.get("min_shapes", ())),
+            _texts(options.get("opt_shapes", ())),
+            _texts(options.get("max_shapes", ())),
+        ),
         resume=bool(options.get("resume", False)),
         devices=devices,
     )
@@ -181,16 +183,12 @@ def _timing_cache(path: Path) -> Path:
             f"--engine timing-cache {path} is no timing cache by its name.",
             "Give a timing cache, or the name of a new file.",
         )
-    return _writable(path, "--engine timing-cache")
-
-
-def _writable(path: Path, option: str) -> Path:
-    """Return `path` if it can be written: checked before a build that takes minutes."""
-    refuse_irregular(path, option)
+    # Checked before a build that takes minutes.
+    refuse_irregular(path, "--engine timing-cache")
     folder = path.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UsageError(
-            f"{option} {path} cannot be written in {folder.absolute()}.",
+            f"--engine timing-cache {path} cannot be written in {folder.absolute()}.",
             "Give a file in an existing folder.",
         )
     return path

@@ -126,19 +126,12 @@ def _compared(together: object, alone: Sequence[object]) -> Reading | None:
         return None
     if together.shape == ones[0].shape:
         return None if all(is_close(together, one, OTHER_KERNELS) for one in ones) else "one"
-    axis = next((i for i in range(together.ndim) if _rows(together, i, ones)), None)
-    if axis is None:
+    if together.ndim != ones[0].ndim:
         return None
-    return "samples" if is_close(together, np.concatenate(ones, axis), OTHER_KERNELS) else "mixed"
-
-
-def _rows(together: NDArray[Any], axis: int, ones: Sequence[NDArray[Any]]) -> bool:
-    """Return whether one result is as long on an axis as the others in a row."""
-    joined = list(ones[0].shape)
-    if len(joined) != together.ndim:
-        return False
-    joined[axis] *= len(ones)
-    return tuple(joined) == together.shape
+    joined = np.concatenate(ones, int(np.argmax(np.not_equal(together.shape, ones[0].shape))))
+    if together.shape != joined.shape:
+        return None
+    return "samples" if is_close(together, joined, OTHER_KERNELS) else "mixed"
 
 
 _REPEATING = ("Loop", "Scan", "SequenceMap")
@@ -195,7 +188,12 @@ def load_case(
         notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]
     elif split:
         samples, heldout = split_heldout(samples, most=criterion.failing is not None)
-        notes.append(_split_note(len(samples), len(heldout)))
+        split_into: dict[str, Fact] = {"searched": len(samples), "heldout": len(heldout)}
+        notes.append(
+            Note(kind="split", facts=split_into)
+            if len(heldout)
+            else Note(kind="single", severity="warning")
+        )
     searched, judged = (
         list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)
     )
@@ -208,7 +206,11 @@ def load_case(
         notes += _aside_notes(aside)
     chosen = unseen(searched, judged)
     if len(chosen) < len(heldout):
-        notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
+        copies: dict[str, Fact] = {
+            "copies": len(heldout) - len(chosen),
+            "heldout": len(heldout),
+        }
+        notes.append(Note(kind="copies", severity="warning", facts=copies))
     case = Case(
         network=network,
         calibration=_marked(samples, searched),
@@ -392,16 +394,6 @@ def _file_notes(network: Network, stored: Stored) -> list[Note]:
     if (types := census(network)).quantised:
         notes.append(Note(kind="quantised", facts={"whose": "model", **asdict(types)}))
     return notes
-
-
-def _split_note(searched: int, heldout: int) -> Note:
-    if not heldout:
-        return Note(kind="single", severity="warning")
-    return Note(kind="split", facts={"searched": searched, "heldout": heldout})
-
-
-def _copies_note(copies: int, heldout: int) -> Note:
-    return Note(kind="copies", severity="warning", facts={"copies": copies, "heldout": heldout})
 
 
 def _marked(samples: Samples, hashes: Sequence[str]) -> Samples:

@@ -1,7 +1,7 @@
 """The options, sorted by use and checked against each other."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -124,7 +124,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         raise UsageError(f"Unknown option {name}.", hint)
     values = one_worker(declarations.given(**options))
     for name, value in values.items():
-        if isinstance(value, str | Path) and _is_list(name):
+        kind = get_origin(shell_type(Options.__annotations__[name]))
+        if kind is Sequence and isinstance(value, str | Path):
             values[name] = (value,)
     if values.get("no_repair") is True:
         values["no_repair"] = (ALL,)
@@ -157,7 +158,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         require_worth=values.get("require_worth"),
         start_from=Path(values["start_from"]) if "start_from" in values else None,
         target=understand_target(values),
-        ladder=values.get("to") == "int8",
+        ladder=values.get("to") == INT8,
     )
 
 
@@ -170,10 +171,6 @@ def _failing(word: str | float) -> float:
             "Samples never show that no input fails; without --failing, each of them must pass.",
         )
     return value
-
-
-def _is_list(name: str) -> bool:
-    return get_origin(shell_type(Options.__annotations__[name])) is Sequence
 
 
 def _fields(kind: type[Data | Settings], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,6 +241,7 @@ def _check_company(options: Mapping[str, Any]) -> None:
     """Check that options come with those they need, and without conflicting ones."""
     named = options.keys()
     low, io, metric = low_of(options), options.get("io"), options.get("metric")
+    workers = options.get("trt_worker")
     unlabelled = [spelt(name) for name in _LABELS if name not in options]
     refused = (
         (
@@ -262,6 +260,11 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "--accumulate fp16 does not work with --to bf16: tensor cores accumulate BF16 products "
             "only in FP32.",
             "Leave --accumulate out.",
+        ),
+        (
+            options.get("to") == INT8 and not isinstance(workers, str | None) and len(workers) > 1,
+            "--to int8 plans for one worker, and several are given.",
+            "Give one --trt-worker.",
         ),
         (
             "webgpu" in options.get("target", ()) and low == "bf16",
@@ -321,7 +324,7 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "Give both --labels and --heldout-labels, or neither.",
         ),
     )
-    for wrong, message, hint in (*refused, *_refused_int8(options)):
+    for wrong, message, hint in refused:
         if wrong:
             raise UsageError(message, hint)
 
@@ -334,14 +337,3 @@ def low_of(options: Mapping[str, Any]) -> str:
     """Return the low format; for INT8, the format next to it."""
     lowest = str(options.get("to", default("to")))
     return FP16.name if lowest == INT8 else lowest
-
-
-def _refused_int8(options: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
-    """Yield possible contradictions: whether they occur, the message, the hint."""
-    int8 = options.get("to") == INT8
-    workers = options.get("trt_worker")
-    yield (
-        int8 and not isinstance(workers, str | None) and len(workers) > 1,
-        "--to int8 plans for one worker, and several are given.",
-        "Give one --trt-worker.",
-    )

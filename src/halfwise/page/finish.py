@@ -1,19 +1,179 @@
 """Finish a run folder: write the record, its evidence and its page."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_ir as ir
 
 from halfwise.case import Case
-from halfwise.evidence import evidence_of
+from halfwise.graph.bodies import bodies_of
+from halfwise.graph.model import node_name, tensor_name
 from halfwise.page import PAGE_FILE, write_stored
 from halfwise.page.data import Stored
 from halfwise.progress import Watcher
-from halfwise.records import Observations, Run
+from halfwise.records import Graph, NodeName, Observations, Run, RunEvidence, Source
 from halfwise.store import EVIDENCE_FILE, write_evidence, write_observations, write_run
-from halfwise.wording import sentence
+from halfwise.wording import dimensions, sentence
+
+_STACK = "pkg.torch.onnx.stack_trace"
+_NAMES = "pkg.torch.onnx.name_scopes"
+_CLASSES = "pkg.torch.onnx.class_hierarchy"
+_LONGEST = 1 << 16
+"""Most characters of an entry that are parsed: a stack of a hundred calls has 15,000."""
+_QUOTED = re.compile(r"""'([^'\n]*)'|"([^"\n]*)\"""")
+_FRAME = re.compile(
+    r'^[ \t]*File "(?P<file>[^\n"]*)", line (?P<line>[0-9]{1,9}), in (?P<function>[^\n]*)'
+    r'(?:\n[ \t]*(?!File ")(?P<text>[^\n]*))?',
+    re.MULTILINE,
+)
+_FRAMEWORK = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+
+
+class Sources:
+    """Sources of nodes, each place stored once."""
+
+    def __init__(self) -> None:
+        self._found: dict[Source, int] = {}
+
+    @property
+    def found(self) -> tuple[Source, ...]:
+        """All sources so far."""
+        return tuple(self._found)
+
+    def of(self, node: ir.Node) -> int | None:
+        """Return the index of a node's source; None if its metadata has none."""
+        names, classes = _modules(node)
+        text = node.metadata_props.get(_STACK, "")[:_LONGEST]
+        calls = [call.groupdict("") for call in _FRAME.finditer(text)]
+        if not names and not calls:
+            return None
+        outside = [call for call in calls if not _FRAMEWORK.search(call["file"])]
+        source = Source.model_validate(
+            {"module": names[-1] if names else "", "kind": classes[-1] if classes else ""}
+            | (outside[-1] if outside else {})
+        )
+        return self._found.setdefault(source, len(self._found))
+
+
+def scope_of(node: ir.Node) -> str | None:
+    """Return the modules around a node, outermost first, joined by "/"; "" for the model itself.
+
+    For other exporters, it is the part of the node's name before the last "/", because TorchScript,
+    Keras and TensorFlow name nodes by scope: "/stem/stem.0/Conv". None if unknown.
+    """
+    names, _ = _modules(node)
+    name = node.name or ""
+    if not names and "/" not in name:
+        return None
+    parts, around = list[str](), ""
+    for module in names or name.strip("/").split("/")[:-1]:
+        if module:
+            parts.append(module.removeprefix(f"{around}.") if around else module)
+            around = module
+    return "/".join(parts)
+
+
+def _modules(node: ir.Node) -> tuple[list[str], list[str]]:
+    """Return names and classes of the modules around a node, outermost first; empty if unknown."""
+    entries = (node.metadata_props.get(key, "")[:_LONGEST] for key in (_NAMES, _CLASSES))
+    names, classes = ([a or b for a, b in _QUOTED.findall(text)][:-1] for text in entries)
+    return names, classes
+
+
+Places = dict[ir.Value, int]
+
+
+def graph_of(model: ir.Model, originals: Container[NodeName], sources: Sources) -> Graph:
+    """Return the structure of a model in normal form, including nodes in bodies.
+
+    Args:
+        model: The model.
+        originals: The nodes of the user's model.
+        sources: Collects the sources of the nodes.
+    """
+    nodes = list(model.graph.all_nodes())
+    names = tuple(map(node_name, nodes))
+    values: Places = {}
+    inputs = _placed(model.graph.inputs, values)
+    reads = tuple(_placed(node.inputs, values) for node in nodes)
+    gives = tuple(_placed(node.outputs, values) for node in nodes)
+    outputs = _placed(model.graph.outputs, values)
+    return Graph(
+        nodes=names,
+        ops=tuple(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes),
+        scopes=tuple(_scopes(nodes)),
+        reads=reads,
+        gives=gives,
+        bodies=_owners(nodes),
+        added=tuple(i for i, name in enumerate(names) if name not in originals),
+        sources=tuple(map(sources.of, nodes)),
+        tensors=tuple(map(tensor_name, values)),
+        types=tuple("" if v.dtype is None else v.dtype.name for v in values),
+        shapes=tuple(map(_shape, values)),
+        constants=tuple(i for v, i in values.items() if v.is_initializer()),
+        inputs=inputs,
+        outputs=outputs,
+    )
+
+
+def _placed(values: Sequence[ir.Value | None], places: Places) -> tuple[int, ...]:
+    """Return the indices of values, appending new ones; omitted values have none."""
+    return tuple(places.setdefault(v, len(places)) for v in values if v is not None and v.name)
+
+
+def _shape(value: ir.Value) -> str:
+    sizes = None if value.shape is None else [_size(size) for size in value.shape]
+    return dimensions(sizes)
+
+
+def _size(size: int | ir.SymbolicDim) -> int | str | None:
+    return size if isinstance(size, int) else size.value
+
+
+def _owners(nodes: Sequence[ir.Node]) -> dict[int, int]:
+    """Return, for nodes in bodies, the index of the node with the body."""
+    owner = {body: i for i, node in enumerate(nodes) for _, body in bodies_of(node)}
+    return {i: owner[n.graph] for i, n in enumerate(nodes) if n.graph in owner}
+
+
+def _scopes(nodes: Sequence[ir.Node]) -> Iterator[str]:
+    """Yield the scope of each node; one without takes that of its first input's producer."""
+    scopes: dict[ir.Node, str] = {}
+    for node in nodes:
+        scope = scope_of(node)
+        if scope is None:
+            makers = (v.producer() for v in node.inputs if v is not None)
+            scope = next((scopes[m] for m in makers if m in scopes), "")
+        scopes[node] = scope
+        yield scope
+
+
+MOST_NODES = 50_000
+"""Ten times a large model; no browser would open a drawing of more."""
+MOST_BYTES = 32 * 2**20
+"""Largest evidence.json: two and a half times what `MOST_NODES` usual nodes take."""
+
+
+def evidence_of(case: Case, mixed: ir.Model | None = None) -> RunEvidence:
+    """Return what illustrates a run beyond its numbers, at most `MOST_BYTES` of JSON.
+
+    If it is more, for example because names have thousands of characters, nothing is left.
+
+    Args:
+        case: The case; its network is the user's model.
+        mixed: The model that the run delivers, whose graph is stored; None for the case's model.
+    """
+    sources, shown = Sources(), mixed or case.network.model
+    originals = {node_name(node): node for node in case.network.model.graph.all_nodes()}
+    names = {NodeName(node.name or "") for node in shown.graph.all_nodes()}
+    graph = graph_of(shown, originals, sources) if len(names) <= MOST_NODES else None
+    gone = {name: sources.of(node) for name, node in originals.items() if name not in names}
+    replaced = {name: index for name, index in gone.items() if index is not None}
+    whole = RunEvidence(graph=graph, replaced=replaced, sources=sources.found)
+    small = len(whole.model_dump_json().encode()) <= MOST_BYTES
+    return whole if small else RunEvidence(graph=None)
 
 
 def finish(

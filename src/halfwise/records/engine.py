@@ -1,5 +1,6 @@
 """What an engine turned out to be: its precision, speed and errors, and how it was found."""
 
+from math import inf
 from typing import Literal
 
 from halfwise.records.built import (
@@ -188,6 +189,16 @@ class EngineResult(Record):
     lost: bool = False
     ratio: TimeRatio | None = None
     shows: EngineRung | None = None
+
+    @property
+    def milliseconds(self) -> float:
+        """Median time, ms; inf if not timed."""
+        return inf if self.latency is None else self.latency.median_ms
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether a lost connection is all that is known about it."""
+        return self.excess is None and (self.lost or self.build.status == "lost")
 
 
 class RungTried(Record):

@@ -360,7 +360,7 @@ class RunEvidence(Record):
 
     Attributes:
         graph: Graph of the mixed model if the run delivers one, otherwise of the user's. None if it
-            has more than `halfwise.evidence.MOST_NODES` nodes, or needs more than its `MOST_BYTES`.
+            is larger than `MOST_NODES` or `MOST_BYTES` of `halfwise.page.finish`.
         sources: Origins of nodes, each once.
         replaced: Sources of nodes of the user's model that are no longer in `graph`, by name.
     """

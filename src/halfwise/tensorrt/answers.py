@@ -5,7 +5,7 @@ have the sizes and types of `FORMS`, and name only what was asked for; nothing e
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
@@ -23,7 +23,6 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.tensorrt.ports import Port, dtype_of, fit_inputs
-from halfwise.tensorrt.transport import ENDS, Header, Unfit
 from halfwise.tensorrt.versions import (
     CHECKED_VERSIONS,
     RUN_VERSIONS,
@@ -39,6 +38,16 @@ _FILE = {"sha256": _SHA256, "bytes": _SIZE, "path": str}
 _LIMITS = {"min": _AXES, "opt": _AXES, "max": _AXES}
 _ERROR = {"node": str, "op": str, "text": str, "index?": int}
 _REFUSAL = {"code": str, "message": str, "hint?": str, "log?": [str], "errors?": [_ERROR]}
+
+Header = Mapping[str, Any]
+ENDS = ("result", "error", "died")
+"""Kinds of frames that end a request."""
+_BESIDE = ("log", "progress", "waiting", "started")
+
+
+class Unfit(Exception):
+    """A worker sends something invalid; the text is a clause that follows its name."""
+
 
 FORMS: Mapping[str, object] = {
     "hello": {
@@ -126,7 +135,6 @@ FORMS: Mapping[str, object] = {
 missing. A form is a type, a range of integers, a pattern, a value, a choice (tuple) of forms, a
 list of one form or of one per item, fields by name, or `{str: form}` for any names. Floats are
 finite and not negative."""
-_BESIDE = ("log", "progress", "waiting", "started")
 
 
 def misfit(value: object, form: object, where: str = "") -> str | None:
@@ -164,131 +172,85 @@ def _has(value: object, form: object) -> bool:
     return type(value) is form if isinstance(form, type) else value == form
 
 
-Fits = Callable[[Mapping[str, Any], int], str]
-"""Takes a result of the right form, and the size of its payload in bytes. Returns a clause on what
-does not fit; "" if everything fits."""
+def admit(request: Header, number: int, header: Header, size: int) -> None:
+    """Check a frame that answers a request: its header, and the bytes that follow it.
 
+    Log lines may belong to an earlier request, since TensorRT's threads outlive it.
 
-def _alone(_: object, size: int) -> str:
-    return f"{size} bytes follow, but none are expected" if size else ""
+    Args:
+        request: The request.
+        number: Its number.
+        header: The frame's header.
+        size: The size of its payload, in bytes.
 
-
-@dataclass(frozen=True)
-class Expected:
-    """The answer that a request accepts.
-
-    Attributes:
-        op: Its operation.
-        fits: Conditions beyond the form.
+    Raises:
+        Unfit: the frame may not come now.
     """
-
-    op: str
-    fits: Fits = _alone
-
-    def admit(self, number: int, header: Header, size: int) -> None:
-        """Check a frame that answers request `number`: its header, and the bytes that follow it.
-
-        Log lines may belong to an earlier request, since TensorRT's threads outlive it.
-
-        Raises:
-            Unfit: the frame may not come now.
-        """
-        kind, request = header.get("kind"), header.get("id")
-        if kind not in ENDS and kind not in _BESIDE:
-            raise Unfit("sends a frame of an unknown kind")
-        if kind in ENDS and (request != number or type(request) is not int):
-            raise Unfit(f"sends a {kind} for a request that was not made")
-        content = {key: value for key, value in header.items() if key not in ("id", "kind")}
-        what = misfit(content, FORMS[self.op if kind == "result" else kind])
-        if what is None:
-            what = (self.fits if kind == "result" else _alone)(content, size)
-        if what:
-            raise Unfit(f"sends a {kind} that does not fit: {what.removeprefix('.')}")
+    kind, identifier = header.get("kind"), header.get("id")
+    if kind not in ENDS and kind not in _BESIDE:
+        raise Unfit("sends a frame of an unknown kind")
+    if kind in ENDS and (identifier != number or type(identifier) is not int):
+        raise Unfit(f"sends a {kind} for a request that was not made")
+    content = {key: value for key, value in header.items() if key not in ("id", "kind")}
+    name = request["op"] if kind == "result" else kind
+    what = misfit(content, FORMS[name])
+    if what is None:
+        what = next(_strange(name, request, content, size), None)
+    if what is not None:
+        raise Unfit(f"sends a {kind} that does not fit: {what.removeprefix('.')}")
 
 
-def missing_of(hashes: Collection[str]) -> Expected:
-    """Return the answer expected when asking which of the files `hashes` are missing."""
-
-    def fits(answer: Mapping[str, Any], size: int) -> str:
-        strange = not set(answer["missing"]) <= set(hashes)
-        return "names files that were not asked for" if strange else _alone(answer, size)
-
-    return Expected("have", fits)
-
-
-def chunk_of(total: int, offset: int, length: int) -> Expected:
-    """Return the answer expected to a request for a chunk of a file of `total` reported bytes.
-
-    It must be complete: as many bytes as requested, up to the end of the file.
-    """
-
-    def fits(answer: Mapping[str, Any], size: int) -> str:
-        if answer["total"] != total:
-            return f"the file has {answer['total']} bytes, but {total} were announced"
-        due = max(0, min(length, total - offset))
-        return "" if size == due else f"{size} bytes of the file follow instead of {due}"
-
-    return Expected("get", fits)
+def _strange(name: str, request: Header, answer: Header, size: int) -> Iterator[str]:
+    """Yield what in an answer of the right form was not asked for, or contradicts itself."""
+    if name == "hello" and answer["tensorrt"] and not answer["typing"]:
+        yield "it names a TensorRT without typing"
+    if name == "build" and not answer["engine"]["bytes"]:
+        yield "the engine is empty"
+    if name == "describe":
+        yield from _contradictions(answer)
+    if name in _NAMES:
+        named, wanted = _NAMES[name](request, answer)
+        if not set(named) <= set(wanted):
+            yield "it names what was not asked for"
+    due = _due(name, request, answer)
+    if due is not None and size != due:
+        yield f"{size} bytes follow instead of {due}"
 
 
-def built_of(keep: Collection[str]) -> Expected:
-    """Return the answer expected to a build that constrains `keep`."""
-
-    def fits(answer: Mapping[str, Any], size: int) -> str:
-        if not answer["engine"]["bytes"]:
-            return "the engine is empty"
-        strange = answer["unconstrained"].keys() - set(keep)
-        return "it names a node that was not asked for" if strange else _alone(answer, size)
-
-    return Expected("build", fits)
+def _watched(request: Header, answer: Header) -> tuple[Sequence[str], Sequence[str]]:
+    shown = [output["name"] for output in answer["outputs"] if output["debug"]]
+    return shown, request.get("watch", shown)
 
 
-def _greets(answer: Mapping[str, Any], size: int) -> str:
-    lacking = answer["tensorrt"] and not answer["typing"]
-    return "it names a TensorRT without typing" if lacking else _alone(answer, size)
+_NAMES: Mapping[str, Callable[[Header, Header], tuple[Iterable[str], Iterable[str]]]] = {
+    "have": lambda request, answer: (answer["missing"], request["hashes"]),
+    "build": lambda request, answer: (answer["unconstrained"], request["config"]["keep"]),
+    "run": _watched,
+}
+"""Names in an answer, and those that its request has, by operation."""
 
 
-def _describes(answer: Mapping[str, Any], size: int) -> str:
-    for io in answer["io"]:
-        if len(io["profiles"]) != (answer["profiles"] if io["mode"] == "input" else 0):
-            return "an input or output has the wrong number of profiles"
+def _contradictions(engine: Header) -> Iterator[str]:
+    for io in engine["io"]:
+        if len(io["profiles"]) != (engine["profiles"] if io["mode"] == "input" else 0):
+            yield "an input or output has the wrong number of profiles"
         for sizes in (end for limits in io["profiles"] for end in limits.values()):
             fits = len(sizes) == len(io["shape"]) and min(sizes, default=0) >= 0
             if not fits and not io["shape_tensor"]:
-                return "a profile does not fit the shape of its input"
-    return _alone(answer, size)
+                yield "a profile does not fit the shape of its input"
 
 
-HELLO = Expected("hello", _greets)
-DESCRIBED = Expected("describe", _describes)
-INSPECTED = Expected("inspect", lambda _, __: "")
+def _due(name: str, request: Header, answer: Header) -> int | None:
+    """Return the size of a payload in bytes; None if it may have any.
 
-
-def ran_of(engine: "Description", watch: Sequence[str] | None) -> Expected:
-    """Return the answer expected to a run of `engine`.
-
-    Outputs have the engine's names, types and sizes, in its order; then come tensors marked for
-    debugging: only those in `watch`, if it is not None. The payload has exactly the size of the
-    arrays.
+    A chunk of a file has as many bytes as requested, up to the end of the file.
     """
-    outputs = [t for t in engine.tensors if not t.is_input]
-
-    def fits(answer: Mapping[str, Any], size: int) -> str:
-        regular = [o for o in answer["outputs"] if not o["debug"]]
-        if [o["name"] for o in regular] != [t.name for t in outputs]:
-            return "the outputs are not the engine's"
-        for output, tensor in zip(regular, outputs, strict=True):
-            pairs = zip(output["shape"], tensor.shape, strict=False)
-            same = len(output["shape"]) == len(tensor.shape) and output["dtype"] == tensor.dtype
-            if not same or any(declared not in (-1, axis) for axis, declared in pairs):
-                return f"output {tensor.name!r} does not have the engine's type and shape"
-        names = {o["name"] for o in answer["outputs"] if o["debug"]}
-        if watch is not None and not names <= set(watch):
-            return "it contains tensors that were not asked for"
-        due = sum(prod(o["shape"]) * ITEM_BYTES[o["dtype"]] for o in answer["outputs"])
-        return "" if size == due else f"{size} bytes follow, but the arrays take {due}"
-
-    return Expected("run", fits)
+    if name == "inspect":
+        return None
+    if name == "get":
+        return int(max(0, min(request["length"], answer["total"] - request["offset"])))
+    outputs = answer["outputs"] if name == "run" else ()
+    return int(sum(prod(o["shape"]) * ITEM_BYTES[o["dtype"]] for o in outputs))
 
 
 @dataclass(frozen=True)

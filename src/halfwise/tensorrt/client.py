@@ -16,22 +16,16 @@ from numpy.typing import NDArray
 
 from halfwise.case import EngineSettings
 from halfwise.errors import BackendMissing, UsageError
-from halfwise.interruption import interruption
-from halfwise.progress import Watcher
+from halfwise.progress import Watcher, interruption
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
 from halfwise.tensorrt import failures, link
 from halfwise.tensorrt.answers import (
-    DESCRIBED,
-    INSPECTED,
     Description,
-    Expected,
     Feeds,
-    built_of,
     check_tactic_sources,
     described,
     network_layers,
     packed,
-    ran_of,
     unpacked,
 )
 from halfwise.tensorrt.failures import named
@@ -171,8 +165,7 @@ class Worker:
         try:
             over = interruption()
             self._link.need(needed, lambda: over.asked)
-            expected = built_of(request["config"]["keep"])
-            answer, _ = self._link.ask(request, b"", expected, timeout=timeout, heard=heard.hear)
+            answer, _ = self._link.ask(request, timeout=timeout, heard=heard.hear)
             if timing_cache is not None:
                 self._keep(timing_cache, answer, heard)
         except Lost as lost:
@@ -262,9 +255,7 @@ class Worker:
         """
         if engine.sha256 not in self._described:
             request = {"op": "describe", "engine": engine.sha256}
-            answer, _ = self._ask(
-                engine, request, "Reading the engine", timeout, expected=DESCRIBED
-            )
+            answer, _ = self._ask(engine, request, "Reading the engine", timeout)
             self._described[engine.sha256] = described(answer)
         return self._described[engine.sha256]
 
@@ -357,9 +348,8 @@ class Worker:
     ) -> tuple[dict[str, Any], bytes]:
         there = self.describe(engine, timeout)
         inputs, payload = packed(feeds, there)
-        bound = {"run": ran_of(there, how.get("watch")), "inspect": INSPECTED}
         request = {"op": op, "engine": engine.sha256, "profile": profile, "inputs": inputs}
-        return self._ask(engine, request | dict(how), what, timeout, payload, bound.get(op))
+        return self._ask(engine, request | dict(how), what, timeout, payload)
 
     def _ask(
         self,
@@ -368,13 +358,12 @@ class Worker:
         what: str,
         timeout: float | None,
         payload: bytes = b"",
-        expected: Expected | None = None,
     ) -> tuple[dict[str, Any], bytes]:
         with self._link.translating(what, timeout) as log:
             path = Path(engine.path) if engine.side == "here" else self._here.get(engine.sha256)
             if path is not None:
                 self._link.need({engine.sha256: path})
-            return self._link.ask(request, payload, expected, timeout=timeout, heard=log.hear)
+            return self._link.ask(request, payload, timeout=timeout, heard=log.hear)
 
 
 def _aside(path: Path) -> Path:

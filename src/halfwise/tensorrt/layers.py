@@ -34,13 +34,12 @@ from halfwise.files import open_regular, unreadable
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import with_bodies
-from halfwise.records import EngineLayer, NetworkLayer, NodeName
+from halfwise.records import EngineLayer, NodeName
 from halfwise.tensorrt.prove import data_type, layer_precision
 
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f,]|\s*\[ONNX Layer: |\s*$)", re.DOTALL)
 _PROFILE = re.compile(r" \[profile \d+\]$")
 _MYELIN = re.compile(r"_myl\d+_\d+$")
-_UNNAMED = re.compile(r"^\(Unnamed Layer\* (\d{1,9})\)")
 _REFORMAT = "Reformatting CopyNode"
 _OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$|HostCopy\]$")
 """Names of layers without a node in the model."""
@@ -66,14 +65,8 @@ class Listed:
 class NodeFinder:
     """Maps layers to nodes; given a network, only to its nodes, including those in bodies."""
 
-    def __init__(
-        self,
-        network: Network | None,
-        layers: Sequence[Listed],
-        built: Sequence[NetworkLayer] = (),
-    ) -> None:
-        """Take the model, all layers of the engine, and those before fusion, each in its order."""
-        self._built = built
+    def __init__(self, network: Network | None, layers: Sequence[Listed]) -> None:
+        """Take the model, and all layers of the engine in its order."""
         self._known: dict[str, NodeName] | None = None
         self._blocks: dict[str, tuple[NodeName, ...]] = {}
         if network is not None:
@@ -128,9 +121,9 @@ class NodeFinder:
         """Return the nodes of each fused block without metadata.
 
         A block has the nodes on the way from its inputs to its outputs that no other layer has.
-        Blocks are taken in the engine's order, so earlier nodes already have their layer. If only
-        TensorRT knows an output, a single such block gets all remaining nodes; of several, each
-        gets those of the network's layers between its first and last, and what leads there.
+        Blocks are taken in the engine's order, so earlier nodes already have their layer. The first
+        block with an output that only TensorRT knows gets all remaining nodes too: whichever such
+        block computes them does not show its precision.
         """
         blocks, taken = [], set[NodeName]()
         for layer in layers:
@@ -146,45 +139,27 @@ class NodeFinder:
         tensors = _Tensors(values, layers)
         order = list(network.nodes())
         divided: dict[str, tuple[NodeName, ...]] = {}
-        open_ended: dict[str, set[ir.Value]] = {}
+        open_ended = ""
         for block in blocks:
             name = _PROFILE.sub("", block.name)
             if name in divided:
                 continue
             ends = [tensors.value(output) for output in block.outputs]
+            if not ends or None in ends:
+                open_ended = open_ended or name
             start = {v.producer() for v in ends if v is not None}
             region = foreign_region(name)
             named = set(self._named(region[1])) if region else set()
             start |= {n for n in order if node_name(n) in named}
             borders = {v for v in map(tensors.value, block.inputs) if v is not None}
-            if not ends or None in ends:
-                open_ended[name] = borders
             inside = _leading_to(start, borders, taken)
             divided[name] = tuple(node_name(n) for n in order if n in inside)
             taken |= set(divided[name])
-        for name, borders in open_ended.items():
-            candidates = order if len(open_ended) == 1 else self._between(name, order)
-            unnamed = {node_name(n) for n in _leading_to(candidates, borders, taken)}
-            divided[name] = tuple(
-                n for n in map(node_name, order) if n in {*divided[name], *unnamed}
-            )
-            taken |= unnamed
+        if open_ended:
+            own = {*divided[open_ended]}
+            names = map(node_name, order)
+            divided[open_ended] = tuple(n for n in names if n in own or n not in taken)
         return divided
-
-    def _between(self, block: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-        """Return the `nodes` behind the network's layers between a block's ends."""
-        places = {layer.name: index for index, layer in enumerate(self._built)}
-        match = _FOREIGN.search(block)
-        inside = match["inside"] if match else ""
-        ends = [
-            int(number[1]) if (number := _UNNAMED.match(part)) else places[part]
-            for part in _SEPARATOR.split(inside.replace("...", " + "))
-            if _UNNAMED.match(part) or part in places
-        ]
-        if len(ends) < 2:
-            return []
-        inside = {n for layer in self._built[min(ends) : max(ends) + 1] for n in layer.nodes}
-        return [n for n in nodes if node_name(n) in inside]
 
 
 class _Tensors:
@@ -283,7 +258,6 @@ def engine_layers(
     network: Network | None = None,
     *,
     tf32: bool = True,
-    built: Sequence[NetworkLayer] = (),
 ) -> tuple[EngineLayer, ...]:
     """Return all listed layers of an engine, in its order.
 
@@ -292,14 +266,13 @@ def engine_layers(
         network: The model that the engine was built from. Without it, a fused block of
             TensorRT 8 has at most its first and last node, and other names are not checked.
         tf32: Whether the engine may use TF32; see `kernels.layer_precision`.
-        built: Layers of the network before fusion, in its order, if the build reported them.
 
     Raises:
         RunFailed: `text` is no list of layers, or is truncated.
     """
     raw = _raw_layers(text)
     listed = [_listed(entry) for entry in raw]
-    finder = NodeFinder(network, listed, built)
+    finder = NodeFinder(network, listed)
     return tuple(
         _layer(entry, finder.nodes(layer), tf32=tf32)
         for entry, layer in zip(raw, listed, strict=True)

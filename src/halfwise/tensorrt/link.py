@@ -16,11 +16,11 @@ from google.protobuf.message import DecodeError
 
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.protobufs import external_files
-from halfwise.interruption import interruption
+from halfwise.progress import interruption
 from halfwise.records import BuildConfig, WorkerInfo
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures
-from halfwise.tensorrt.answers import HELLO, Expected, chunk_of, missing_of, worker_info
+from halfwise.tensorrt.answers import Unfit, worker_info
 from halfwise.tensorrt.failures import EngineFailed, NoAnswer
 from halfwise.tensorrt.transport import (
     LAST_LINES,
@@ -29,7 +29,6 @@ from halfwise.tensorrt.transport import (
     Ended,
     Heard,
     Lost,
-    Unfit,
     Waited,
     worker_source,
 )
@@ -248,9 +247,7 @@ class Link:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error
         try:
-            hello = {"op": "hello"}
-            admit, limit = HELLO.admit, self._limit
-            answer, _ = self._connection.ask(hello, admit=admit, limit=limit, ends=ends)
+            answer, _ = self._connection.ask({"op": "hello"}, limit=self._limit, ends=ends)
         except Ended:
             raise
         except Lost as lost:
@@ -287,7 +284,6 @@ class Link:
         self,
         request: Mapping[str, Any],
         payload: bytes = b"",
-        expected: Expected | None = None,
         *,
         timeout: float | None = None,
         limit: float | None = None,
@@ -295,8 +291,7 @@ class Link:
     ) -> tuple[dict[str, Any], bytes]:
         """Return header and payload of the result, from a fresh process if the last is lost.
 
-        It is checked against `expected`, else only against the operation's form. What would wait
-        for the GPU ends on Ctrl-C.
+        What would wait for the GPU ends on Ctrl-C.
 
         Raises:
             Refused, Died, Lost, Ended: there is no result.
@@ -321,7 +316,6 @@ class Link:
             answer, data = self._connection.ask(
                 request,
                 payload,
-                admit=(expected or Expected(request["op"])).admit,
                 timeout=timeout,
                 limit=limit,
                 wait=self._wait,
@@ -355,7 +349,7 @@ class Link:
         if not unknown:
             return
         request = {"op": "have", "hashes": unknown}
-        for sha256 in self.exchange(request, b"", missing_of(unknown))[0]["missing"]:
+        for sha256 in self.exchange(request)[0]["missing"]:
             self._put(sha256, files[sha256], ends)
         self._there.update(unknown)
 
@@ -390,7 +384,7 @@ class Link:
             with partial.open("wb") as file:
                 for offset in range(0, max(1, size), CHUNK):
                     request = {"op": "get", "sha256": sha256, "offset": offset, "length": CHUNK}
-                    _, chunk = self.exchange(request, b"", chunk_of(size, offset, CHUNK))
+                    _, chunk = self.exchange(request)
                     digest.update(chunk)
                     file.write(chunk)
             if digest.hexdigest() != sha256:
@@ -406,15 +400,15 @@ class Link:
 
     def forget(self, sha256: str) -> None:
         """Remove one of the worker's files."""
-        self.exchange({"op": "forget", "sha256": sha256}, b"")
+        self.exchange({"op": "forget", "sha256": sha256})
         self._there.discard(sha256)
 
     def exchange(
-        self, request: Mapping[str, Any], data: bytes, expected: Expected | None = None
+        self, request: Mapping[str, Any], data: bytes = b""
     ) -> tuple[dict[str, Any], bytes]:
         """Send a request that takes no work."""
         limit = _TRANSFER_SECONDS if data or request["op"] == "get" else self._limit
-        return self.ask(request, data, expected, limit=limit)
+        return self.ask(request, data, limit=limit)
 
     @contextmanager
     def translating(self, what: str, timeout: float | None = None) -> Iterator[Log]:

@@ -24,7 +24,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import BinaryIO, Literal, NamedTuple
+from io import BufferedReader, RawIOBase, TextIOWrapper
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 from halfwise.errors import CaseError
 from halfwise.files import BLOCK
@@ -516,34 +517,22 @@ def at_layer(text: str) -> str:
 
 
 def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
-    """Yield the lines of a log with any line ends, holding one at a time.
+    """Yield the lines of a log with any line ends, holding one at a time; the stream is closed.
 
     Reads UTF-8, or UTF-16 as PowerShell writes it; bytes that are neither become U+FFFD.
 
     Raises:
         CaseError: the file is empty or not text.
     """
-    chunk = stream.read(BLOCK)
-    if not chunk:
-        raise CaseError(f"{source} is empty.", "Give the output of trtexec, Polygraphy or Python.")
-    encoding = _encoding(chunk)
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    rest, cut = decoder.decode(chunk), False
-    _demand_text(rest, source)
-    while chunk:
-        *lines, rest = re.split(r"\r\n|\r|\n", rest)
-        if lines and cut:
-            lines, cut = lines[1:], False
-        yield from lines
-        if cut:
-            rest = ""
-        elif len(rest) > LONGEST_LINE:
-            yield rest[:LONGEST_LINE]
-            rest, cut = "", True
-        chunk = stream.read(BLOCK)
-        rest += decoder.decode(chunk, final=not chunk)
-    if rest and not cut:
-        yield rest
+    with BufferedReader(cast("RawIOBase", stream), BLOCK) as buffered:
+        head = buffered.peek()
+        encoding = _encoding(head)
+        _demand_text(head.decode(encoding, "replace"), source)
+        text = TextIOWrapper(buffered, encoding, "replace")
+        while line := text.readline(LONGEST_LINE):
+            yield line.removesuffix("\n")
+            while len(line) == LONGEST_LINE and not line.endswith("\n"):
+                line = text.readline(LONGEST_LINE)
 
 
 def _encoding(head: bytes) -> str:
@@ -555,7 +544,9 @@ def _encoding(head: bytes) -> str:
 
 
 def _demand_text(head: str, source: str) -> None:
-    """Reject a file that is mostly not text, such as a model or an engine."""
+    """Reject a file that is empty, or mostly not text, such as a model or an engine."""
+    if not head:
+        raise CaseError(f"{source} is empty.", "Give the output of trtexec, Polygraphy or Python.")
     foreign = head.count("\N{REPLACEMENT CHARACTER}")
     # Colours (ESC) and progress bars (backspace) are text.
     control = sum(c < "\x07" or "\x0e" <= c < "\x1b" for c in head)

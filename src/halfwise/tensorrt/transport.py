@@ -13,14 +13,16 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 from halfwise.files import BLOCK
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
+from halfwise.tensorrt.answers import ENDS, Header, Unfit, admit
 from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, MAGIC, Unpacker, pack
 from halfwise.wording import seconds
 
@@ -29,8 +31,6 @@ GRACE = GRACE_SECONDS + KILL_SECONDS
 as lost: as long as the worker waits for a process stuck in the driver."""
 LONGEST_LINE = 1 << 14
 """Largest number of characters kept of a line: bounds memory."""
-ENDS = ("result", "error", "died")
-"""Kinds of frames that end a request."""
 LAST_LINES = 30
 """Number of last lines of the command's output to keep."""
 _LOOK_SECONDS = 1.0
@@ -49,17 +49,10 @@ _BOOTSTRAP = (
     '"halfwise-worker","exec"))'
 )
 
-Header = dict[str, Any]
-Admit = Callable[[int, Header, int], None]
-"""Takes a request's number, the header of a frame and the number of bytes that follow it; raises
-`Unfit` if the frame may not come now."""
-Heard = Callable[[Mapping[str, Any]], None]
+Admit = Callable[[Header, int, Header, int], None]
+Heard = Callable[[Header], None]
 """Takes the header of a frame that does not end its request: `log`, `progress`, `waiting`,
 `started`. Output of the command itself comes as `log` with severity "noise"."""
-
-
-class Unfit(Exception):
-    """A worker sends something invalid; the text is a clause that follows its name."""
 
 
 class Lost(Exception):
@@ -171,10 +164,10 @@ class Connection:
 
     def ask(
         self,
-        header: Mapping[str, Any],
+        header: Header,
         payload: bytes = b"",
         *,
-        admit: Admit,
+        admit: Admit = admit,
         timeout: float | None = None,
         limit: float | None = None,
         wait: float | None = None,
@@ -186,7 +179,7 @@ class Connection:
         Args:
             header: `op` and its arguments.
             payload: Its bytes.
-            admit: Checks its frames.
+            admit: Checks its frames, see `answers.admit`.
             timeout: Seconds for the work, which the worker enforces. It restarts after the
                 worker has waited for the GPU.
             limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
@@ -211,14 +204,14 @@ class Connection:
         self._unsent.append(memoryview(pack(request, payload)))
         wait = limit if wait is None else wait
         try:
-            return self._answer(admit, limit, wait, heard, ends)
+            return self._answer(partial(admit, request, self._number), limit, wait, heard, ends)
         except (Ended, Unfit, Waited):
             self.close(patience=0.0)
             raise
 
     def _answer(
         self,
-        admit: Admit,
+        admit: Callable[[Header, int], None],
         limit: float | None,
         wait: float | None,
         heard: Heard,
@@ -233,7 +226,7 @@ class Connection:
                 raise Unfit("sends a header that cannot be read")
             self._hear(self._noise.feed(noise), heard)
             if header is not None:
-                admit(self._number, header, len(payload))
+                admit(header, len(payload))
                 if header["kind"] in ENDS:
                     return header, payload
                 kind = header["kind"]

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from halfwise.emulation.budget import Budget, OutOfTime, call
-from halfwise.interruption import offered
+from halfwise.progress import offered
 
 
 class Clock:

@@ -45,8 +45,8 @@ def test_a_plan_is_measured_once(norm):
 
 def test_the_model_itself_has_run_already(norm):
     everything = norm.space.fresh(norm.space.choices)
-    assert norm.is_original(norm.space.choices)
-    norm.measure(everything, is_original=True)
+    assert norm.is_original(everything)
+    norm.measure(everything)
     assert norm.space.bench.runs == 0
     given = norm.assessment(everything)
     assert given is not None
@@ -79,9 +79,9 @@ def test_what_a_plan_lacks_inside_is_what_overflows(norm):
 
 def test_with_a_metric_the_error_on_held_out_samples_is_what_it_falls():
     one = fixed(classifier(), metric="snr", metric_drop=0.5)
-    plan = one.space.fresh(NONE)
-    one.depths.measure(plan)
-    given = one.depths.assessment(plan)
+    depths, plan = Depths(one.space, one.heldout), one.space.fresh(NONE)
+    depths.measure(plan)
+    given = depths.assessment(plan)
     assert given is not None
     ((score,), (own,)) = given.scores, one.heldout.reference
     assert given.heldout == pytest.approx((own.value - score.value) / 0.5)

@@ -6,8 +6,9 @@ from typing import Any
 import onnx
 import pytest
 
-from halfwise import api, convert_float_to_float16
+from halfwise import api
 from halfwise.errors import UsageError
+from halfwise.fixing.drop_in import convert_float_to_float16
 from tests import models
 from tests.models import Ill
 

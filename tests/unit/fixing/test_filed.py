@@ -14,7 +14,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing import verdicts
+from halfwise.fixing import depths
 from halfwise.fixing.filed import STEP, Filed, LowSums, low_sum_work, lowest_sums
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.rewrite import rewrite as rewrite_mixed
@@ -224,10 +224,10 @@ def emulated(monkeypatch):
     seen, emulate = [], inside.emulate
 
     def telling(candidate, samples, **options):
-        seen.append((len(samples), options["exact"]))
+        seen.append((len(samples), options.get("exact", False)))
         return emulate(candidate, samples, **options)
 
-    monkeypatch.setattr(verdicts, "emulate", telling)
+    monkeypatch.setattr(depths, "emulate", telling)
     return seen
 
 
@@ -243,7 +243,8 @@ def test_of_one_that_overflows_the_baseline_counts_exactly_from_the_start(emulat
     fixed = found(models.layer_norm())
     assert kept(fixed)
     samples = len(fixed.heldout.samples)
-    assert emulated == [(samples, True), (samples, False)]
+    searched = len(fixed.references)
+    assert emulated == [(samples, True), (searched, False), (samples, False)]
 
 
 NONE: frozenset[Any] = frozenset()

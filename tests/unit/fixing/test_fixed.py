@@ -1,19 +1,30 @@
-"""What a run found is of one plan."""
+"""What a run found, and what keeps its nodes."""
 
+import math
 from dataclasses import replace
 
-import onnx_ir as ir
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from halfwise.fixing.fixed import plan_of, rungs_of, with_beside
+from halfwise.fixing.fixed import (
+    kept_nodes,
+    plan_of,
+    plan_record,
+)
+from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.space import LowSpace
-from halfwise.records import Failure
+from halfwise.formats import FP16
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import roles_of
+from halfwise.records import NodeName, Remark
 from halfwise.reporting.remarks import explained, reason_of
-from tests import models, tasks
+from tests import control, models
 from tests.unit.casing import names
-from tests.unit.fixing.int8.products import outlier
 from tests.unit.fixing.running import found, kept
-from tests.unit.reporting.engine_runs import engines
+from tests.unit.graph.sketch import Sketch
+from tests.unit.reporting.runs import guard
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -67,96 +78,282 @@ def test_what_onnx_runtime_refused_is_on_record():
     assert found(models.layer_norm()).search.refused == ""
 
 
-@pytest.fixture(scope="module")
-def fixed():
-    return tasks.fixed(tasks.classifier(), rel_max=1e-4)
+# --- kept nodes and the record of a plan ---------------------------------------------------------
+
+NORM = network_from_proto(models.layer_norm().proto)
+NORM_ROLES = roles_of(NORM)
+FIX = "Export as one node."
 
 
-def climbed(*arguments):
-    return [rung.model_dump() for rung in rungs_of(*arguments)]
+def recorded(*nodes, guards=(), forced=None, without=None, headroom=1.0, **more):
+    found = kept_nodes(NORM, NORM_ROLES, names(*nodes), guards, forced or {}, without or {}, **more)
+    return {k.node: k for k in explained(found, guards, headroom)}
 
 
-def test_errors_scores_and_costs_are_those_of_each_type(fixed):
-    fp32, tf32, low = climbed(fixed, fixed.verdict, "labels")
-    space, kept = fixed.space, fixed.result.kept
-    prices = space.variant.prices
-    assert (fp32["passed"], fp32["by"], fp32["cost"]) == (True, "labels", prices.fp32)
-    assert (tf32["passed"], tf32["candidates"]) == (False, 1)
-    assert tf32["error"] > 1
-    assert tf32["heldout"] > 1
-    assert tf32["failures"]
-    all_tf32 = prices.model.cost(frozenset(space.variant.roles), tf32=True)
-    assert tf32["cost"] == all_tf32 / prices.least
-    assert (low["rung"], low["kept"], low["passed"]) == ("fp16", len(kept), fixed.verdict.passed)
-    assert low["cost"] == space.cost(kept)
-    assert low["error"] == pytest.approx(space.excess(kept) * space.bench.tolerance.factor)
-    assert low["low_share"] == prices.model.macs(space.choices - kept)
-    assert {score["metric"] for score in low["scores"]} == {
-        score["metric"] for score in fp32["scores"]
-    }
-    assert low["bytes"] <= fp32["bytes"]
+def test_nodes_are_in_graph_order_with_their_operators():
+    found = recorded("root", "square", "mean")
+    assert [(k.node, k.op) for k in found.values()] == [
+        *(("mean", "ReduceMean"), ("square", "Pow"), ("root", "Sqrt")),
+    ]
+    assert {k.precision for k in found.values()} == {"fp32"}
 
 
-def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(fixed):
-    failed = fixed.verdict.model_copy(update={"passed": False})
-    chosen = {r["rung"]: r["chosen"] for r in climbed(fixed, failed, None)}
-    assert chosen == {"fp32": True, "tf32": False, "fp16": False}
-
-
-@pytest.mark.parametrize(("decibels", "delivered"), [(25, "int8"), (58, "fp16")])
-def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, tmp_path):
-    found = tasks.fixed(outlier(), to="int8", snr_db=decibels, allow_random=True)
-    whole = climbed(found, found.verdict, None)
-    rungs = {rung["rung"]: rung for rung in whole}
-    assert list(rungs) == ["fp32", "tf32", "fp16", "int8"]
-    (int8,) = (one for one in found.rungs if one.plan.has_int8)
-    own = rungs["int8"]
-    assert (own["left_out"], own["candidates"]) == (len(int8.plan.left_out), 4)
-    assert own["low_share"] == 1 - own["left_out"] / 4
-    assert own["cost"] == int8.space.cost(int8.result.kept)
-    for one, rung in zip(found.rungs, ("fp16", "int8"), strict=True):
-        ir.save(one.rewritten.model, tmp_path / f"{rung}.onnx")
-        size = (tmp_path / f"{rung}.onnx").stat().st_size
-        assert rungs[rung]["bytes"] == pytest.approx(size, rel=0.01)
-    assert (found.plan.int8 != ()) == (delivered == "int8")
-    assert own["passed"] == (True if delivered == "int8" else None)
-    assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
-    assert [rung for rung in rungs if rungs[rung]["chosen"]] == [delivered]
-    curve = with_beside(found, found.result.kept)
-    assert curve.beside is not None
-    assert {curve.rung, curve.beside.rung} == {"fp16", "int8"}
-    assert curve.rung == delivered
-
-
-def test_what_the_data_do_not_test_is_not_judged(fixed):
-    random = fixed.verdict.model_copy(
-        update={"passed": False, "failures": (Failure(kind="not-real"),)}
+def test_a_node_is_explained_by_the_guard_it_raised():
+    guards = (
+        guard("variance", "overflow", nodes=names("variance", "eps"), message="v is too large"),
+        guard("square", "square", nodes=names("square", "variance"), message="s is too large"),
     )
-    fp32, tf32, low = climbed(fixed, random, None)
-    assert [fp32["passed"], tf32["passed"], low["passed"]] == [None, False, None]
-    assert not low["chosen"]
+    found = recorded("square", "variance", "eps", guards=guards)
+    causes = {"square": "square", "variance": "overflow", "eps": "overflow"}
+    assert {n: k.guard for n, k in found.items()} == causes
+    assert "s is too large" in found["square"].reason.lower()
+    assert "needed by variance" in found["eps"].reason.lower()
 
 
-def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(fixed):
-    rounds = {1: (4.0, 4.2) * 6, 5: (2.0, 2.1) * 6, 3: (1.0, 1.05) * 6}
+def test_of_several_guards_the_gravest_explains():
+    guards = (
+        guard("a", "overflow", nodes=names("eps"), message="grave"),
+        guard("b", "eps", nodes=names("eps"), message="mild"),
+    )
+    assert "grave" in recorded("eps", guards=guards)["eps"].reason
 
-    def taking_turns(row):
-        medians = rounds.get(row.build.number, ())
-        rung = {1: "fp32", 5: "tf32"}.get(row.build.number, "fp16")
-        timed = row.latency.model_copy(update={"medians": medians})
-        return row.model_copy(update={"rung": rung, "latency": timed, "excess": 0.5})
 
-    found = engines()
-    rows = tuple(map(taking_turns, found.results))
-    found = found.model_copy(update={"results": rows, "rung": "fp16"})
-    fp32, tf32, low = climbed(fixed, fixed.verdict, None, found)
-    assert [r["chosen"] for r in (fp32, tf32, low)] == [False, False, True]
-    assert fp32["beside"] is None
-    assert tf32["beside"]["low"] == tf32["beside"]["high"] == 0.5
-    # The engine with nothing kept is faster, and failed.
-    assert (low["latency"]["median_ms"], low["kept"], low["passed"]) == (1.05, 13, True)
-    assert low["beside"]["high"] == pytest.approx(0.5)
-    assert low["bytes"] == 10 * 2**20
-    own = rows[-1]
-    # Excesses are over what the search may use.
-    assert low["error"] == own.excess * fixed.space.bench.tolerance.factor
+def test_what_is_certain_explains_before_what_is_only_possible():
+    guards = (
+        guard("variance", "cancellation", nodes=names("root", "variance"), severity=1.2),
+        guard("root", "eps", severity=0.6),
+    )
+    assert recorded("root", guards=guards)["root"].guard == "cancellation"
+
+
+def test_a_difference_magnifies_what_norms_and_quotients_round():
+    s = Sketch()
+    x = s.input("x", [2, 16])
+    norm = s.op("Clip", s.op("ReduceL2", x, axes=[1], name="norm"), 1e-12, name="eps")
+    unit = s.op("Div", x, norm, name="unit")
+    cosine = s.op("ReduceSum", s.op("Mul", unit, unit, name="products"), name="cosine")
+    network = s.network(s.op("Sub", np.ones(1, np.float32), cosine, name="distance"))
+    guards = (
+        guard("distance", "cancellation", nodes=names("cosine", "distance"), severity=1.2),
+        guard("norm", "square", severity=0.8),
+        guard("eps", "eps", nodes=names("norm", "eps", "unit"), severity=0.6),
+    )
+    kept = names("norm", "eps", "unit", "cosine", "distance")
+    for without, cause in ((dict.fromkeys(kept, 2.0), "cancellation"), ({}, "eps")):
+        found = kept_nodes(network, roles_of(network), kept, guards, {}, without)
+        causes = {str(k.node): k.guard for k in found}
+        assert causes["eps"] == causes["unit"] == cause
+        assert causes["distance"] == "cancellation"
+
+
+def test_a_norm_magnifies_what_it_reads_and_not_its_scale():
+    s = Sketch()
+    x, style = s.input("x", [1, 4, 16]), s.input("style", [4])
+    read, scale = s.op("Exp", x, name="read"), s.op("Exp", style, name="scale")
+    norm = s.op("InstanceNormalization", read, scale, np.zeros(4, np.float32), name="norm")
+    network, kept = s.network(norm), names("read", "scale", "norm")
+    guards = (guard("norm", "cancellation", nodes=names("norm"), severity=1.2),)
+    found = kept_nodes(network, roles_of(network), kept, guards, {}, dict.fromkeys(kept, 2.0))
+    causes = {str(k.node): k.guard for k in found}
+    assert causes["read"] == causes["norm"] == "cancellation"
+    assert causes["scale"] is None
+
+
+def test_what_becomes_infinite_is_explained_by_what_leads_there():
+    """Subnormal weights are a guard of the node's own, and gave nobody an infinity."""
+    guards = (
+        guard("square", "overflow", nodes=names("square", "variance"), message="s is too large"),
+        guard("variance", "constant-subnormal", message="weights are small"),
+    )
+    without = {NodeName("variance"): math.inf}
+    found = recorded("variance", guards=guards, without=without, nonfinite_without=set(without))
+    assert found["variance"].guard == "overflow"
+    found = recorded("variance", guards=guards, without={NodeName("variance"): 2.0})
+    assert found["variance"].guard == "constant-subnormal"
+
+
+def test_lost_digits_explain_more_than_an_overflow_beyond_the_data():
+    guards = (
+        guard("square", "cancellation", message="operands cancel"),
+        guard("square", "headroom", severity=0.4, message="s is near the end of the range"),
+    )
+    without = {NodeName("square"): math.inf}
+    found = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
+    assert found["square"].guard == "cancellation"
+
+
+def test_names_in_a_sentence_stay_as_they_are():
+    """A reason begins with a tensor's name, which is no word to be put in capitals."""
+    message = "square_out reaches 2e7, beyond FP16's 65504"
+    guards = (guard("square", "square", message=message),)
+    assert message in recorded("square", guards=guards)["square"].reason
+
+
+def test_a_reason_tells_what_lowering_does():
+    guards = (guard("square", "square", message="it overflows", fix=FIX),)
+    found = recorded("square", guards=guards, without={NodeName("square"): 3.271})
+    assert found["square"].error_without == 3.271
+    assert "3.27 ×" in found["square"].reason
+    without = {NodeName("square"): math.inf}
+    shape = recorded("square", guards=guards, without=without)["square"].reason
+    assert "NaN" not in shape
+    assert "×" not in shape
+    nonfinite = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
+    assert "NaN or infinite outputs" in nonfinite["square"].reason
+
+
+def test_without_a_certificate_the_contribution_is_told():
+    found = recorded("gamma", contributions={NodeName("gamma"): 2.5})
+    assert "uses 250 % of what the search allows" in found["gamma"].reason
+
+
+def test_rules_that_are_in_the_way_are_named():
+    found = recorded("gamma", hopeless=["--lower /c"])
+    assert found["gamma"].reason.endswith("all free nodes in FP32, because of --lower /c.")
+    assert "low inputs and outputs" in recorded("gamma", hopeless=[])["gamma"].reason
+
+
+def test_a_node_without_a_cause_says_so():
+    found = recorded("gamma", without={NodeName("gamma"): 1.5})
+    assert found["gamma"].reason == (
+        "No known cause; lowered, it brings the error to at least 1.5 × what the search allows."
+    )
+    assert (found["gamma"].guard, found["gamma"].kept_by) == (None, "search")
+
+
+def test_a_cause_that_is_only_possible_or_was_not_tried_is_a_suspicion():
+    sure, mild = guard("square", message="s is large"), guard("eps", message="e", severity=0.6)
+    without = {NodeName("square"): 2.0, NodeName("eps"): 2.0}
+    tried = recorded("square", "eps", guards=(sure, mild), without=without)
+    assert tried["square"].reason.startswith("S is large; lowered, it brings")
+    assert tried["eps"].reason.startswith("Suspected: e; lowered, it brings")
+    untried = recorded("square", guards=(sure,))["square"].reason
+    assert untried.startswith("Suspected, not tried alone: s is large.")
+
+
+def test_what_happens_only_at_the_headroom_is_said_to():
+    effect = {"without": {NodeName("eps"): math.inf}, "nonfinite_without": names("eps")}
+    near = recorded("eps", near={"variance_out": 32760.0}, headroom=2.0, **effect)
+    assert "lowered, with values 2 × those seen, it gives NaN or infinite" in near["eps"].reason
+    apart = recorded("eps", near={"gamma_out": 32760.0}, headroom=2.0, **effect)
+    assert "lowered, it gives NaN or infinite" in apart["eps"].reason
+
+
+def test_an_island_is_kept_by_the_model_itself():
+    found = recorded("square", guards=(guard("square"),), forced={"square": ISLAND})["square"]
+    assert (found.guard, found.error_without) == (None, None)
+    assert found.reason.startswith("Kept by the model itself: ")
+    assert found.kept_by == "model"
+
+
+def test_a_rule_is_the_reason_where_there_is_one():
+    guards = (guard("square", "square", message="it overflows"),)
+    found = recorded("square", guards=guards, forced={NodeName("square"): "--keep squ.*"})
+    assert "--keep squ.*" in found["square"].reason
+    assert (found["square"].guard, found["square"].kept_by) == (None, "rule")
+
+
+def record(network, placed, keep=(), **more):
+    options = {"minimal": True, **more}
+    return plan_record(network, roles_of(network), FP16, placed, 7, keep=keep, **options)
+
+
+def test_a_plan_counts_what_could_be_low():
+    plan = record(NORM, names("square"), recorded("square").values())
+    assert (plan.low, plan.candidates, plan.casts, plan.minimal) == ("fp16", 8, 7, True)
+    assert plan.remarks == ()
+    assert plan.data_movement == plan.constants == plan.unsupported == ()
+
+
+def test_a_plan_names_what_moves_and_what_must_be_fp32():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    moved = sketch.op("Reshape", sketch.op("Exp", x, name="exp"), [2, 2], name="move")
+    noise = sketch.op("RandomNormalLike", moved, name="noise", dtype=TensorProto.FLOAT)
+    network = sketch.network(sketch.op("Add", moved, noise, name="add"))
+    plan = record(network, names("exp", "move"))
+    assert plan.data_movement == ("move",)
+    (unsupported,) = plan.unsupported
+    assert (unsupported.node, unsupported.op) == ("noise", "RandomNormalLike")
+    assert "random" in unsupported.reason
+
+
+def test_a_plan_lists_constants_that_saturate_where_low_nodes_read_them():
+    network = network_from_proto(models.mask().proto)
+    (constant,) = record(network, frozenset()).constants
+    assert (constant.name, constant.consumers, constant.elements) == ("lowest", ("fill",), 1)
+    assert record(network, names("fill")).constants == ()
+
+
+def test_what_rules_lowered_comes_along():
+    lowered = {NodeName("square"): "--lower square"}
+    assert record(NORM, frozenset(), lowered=lowered).lowered == lowered
+    assert record(NORM, frozenset()).lowered == {}
+
+
+def test_remarks_come_along():
+    remark = Remark(kind="emulated")
+    assert record(NORM, frozenset(), remarks=[remark]).remarks == (remark,)
+
+
+def branching():
+    s = Sketch()
+    x, flag = s.input("x", [2, 4]), s.input("flag", [], TensorProto.BOOL)
+    s.nodes.append(
+        helper.make_node("If", [flag], ["chosen"], "choose", **control.branches("b", x, x))
+    )
+    return s.network(s.op("Neg", "chosen", name="neg"))
+
+
+def test_nodes_in_bodies_that_must_be_fp32_are_listed():
+    network = branching()
+    plan = plan_record(network, roles_of(network), FP16, names(), 0, keep=(), minimal=True)
+    assert [u.op for u in plan.unsupported] == ["SequenceConstruct", "SequenceAt"]
+    assert plan.candidates == 6
+
+
+def test_small_weights_explain_nothing_beside_an_overflow_that_is_read():
+    large = guard(
+        "square", "overflow", tensor="t", nodes=names("square", "variance"), message="t is large"
+    )
+    small = guard("variance", "constant-subnormal", message="weights are small", severity=1.1)
+    without = {NodeName("variance"): 2.0}
+    found = recorded("square", "variance", guards=(large, small), without=without)
+    assert found["variance"].guard == "overflow"
+    assert found["variance"].reason.startswith("It reads what may overflow: t is large; lowered,")
+    alone = recorded("variance", guards=(large, small), without=without)
+    assert alone["variance"].guard == "constant-subnormal"
+
+
+def test_what_is_graver_explains_an_infinity_and_small_factors_none():
+    large = guard("square", "overflow", tensor="t", nodes=names("square", "variance"))
+    eps = guard("variance", "eps", severity=2.5)
+    without = {NodeName("variance"): math.inf}
+    more = {"without": without, "nonfinite_without": set(without)}
+    found = recorded("square", "variance", guards=(large, eps), **more)
+    assert found["variance"].guard == "overflow"
+    assert recorded("variance", guards=(eps,), **more)["variance"].guard == "eps"
+    name = next(node_name(n) for n in NORM.nodes() if n.op_type == "Mul")
+    more = {"without": {name: math.inf}, "nonfinite_without": {name}}
+    small = guard(name, "constant-subnormal", severity=1.1)
+    assert recorded(name, guards=(small,), **more)[name].reason.startswith("No known cause")
+
+
+def test_nothing_is_known_of_what_was_not_lowered_and_no_guard_names():
+    guards = (guard("square", "square", message="s is too large"),)
+    found = recorded(
+        *("mean", "square", "variance", "eps", "root"),
+        guards=guards,
+        forced={NodeName("root"): "--keep root"},
+        without={NodeName("variance"): 3.0},
+        contributions={NodeName("eps"): 0.5},
+    )
+    assert {n for n, k in found.items() if k.unknown} == {"mean"}
+    assert found["mean"].reason == "Not lowered before the search ended; nothing is known of it."
+
+
+def test_a_name_that_a_reason_begins_with_stays_as_it_is():
+    without = {NodeName("square"): 2.0}
+    named = guard("square", message="square (Pow) adds up")
+    reason = recorded("square", guards=(named,), without=without)["square"].reason
+    assert reason.startswith("square (Pow) adds up; low")

@@ -11,16 +11,15 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.emulation import budget as bounded
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import UsageError
-from halfwise.fixing import loop, verdicts
+from halfwise.fixing import depths, loop
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import end_remarks, fix, stands
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
-from halfwise.interruption import Interruption, offered
 from halfwise.judging.judge import judge_emulated
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
-from halfwise.progress import Silent
+from halfwise.progress import Interruption, Silent, offered
 from halfwise.records import Failure, Unjudged
 from halfwise.reporting.remarks import reasons, remark
 from tests import models
@@ -412,7 +411,7 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
         verdict = judged.verdict.model_copy(update={"passed": False, "failures": wrong})
         return replace(judged, verdict=verdict, failing=(0,))
 
-    monkeypatch.setattr(verdicts, "judge_emulated", failing)
+    monkeypatch.setattr(depths, "judge_emulated", failing)
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed

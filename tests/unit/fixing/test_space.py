@@ -15,8 +15,8 @@ from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.space import Best, LowSpace
-from halfwise.interruption import offered
 from halfwise.judging.inside import emulate
+from halfwise.progress import offered
 from halfwise.records import Remark
 from halfwise.reporting.remarks import remark
 from tests import models

@@ -21,6 +21,7 @@ from halfwise.graph.protobufs import (
     said,
     skeleton,
     weightless,
+    without_weights,
 )
 from halfwise.progress import PERCENT
 from halfwise.tensorrt.link import model_files
@@ -437,3 +438,14 @@ def test_a_skeleton_has_inputs_in_place_of_them(model):
     onnx.checker.check_model(proto, full_check=True)
     assert {i.name for i in proto.graph.input} == {"x", *arrays}
     assert [t.name for t in proto.graph.initializer] == ["scale"]
+
+
+@pytest.mark.parametrize("elements", [599, 600])
+def test_onnx_checks_without_weights_unless_bytes_are_missing(elements):
+    data = np.ones(elements, np.float32).tobytes()
+    weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[600], raw_data=data)
+    proto = onnx.ModelProto()
+    proto.graph.initializer.append(weights)
+    with without_weights(proto):
+        assert (not proto.graph.initializer[0].raw_data) == (elements == 600)
+    assert proto.graph.initializer[0] == weights

@@ -1,5 +1,6 @@
 import gc
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph import weights as module
 from halfwise.graph.loading import load_network, network_from_proto
+from halfwise.graph.model import constant_array
 from halfwise.graph.weights import (
     LowWeights,
     MappedTensor,
@@ -23,6 +25,7 @@ from halfwise.graph.weights import (
     map_files,
     own_weights,
     pieces,
+    release_files,
     weight_bytes,
     widen_weights,
 )
@@ -193,6 +196,35 @@ def test_low_weights_of_a_large_model_are_widened_in_a_file(network):
 
 def _constants(model: ir.Model) -> list[ir.Value]:
     return list(model.graph.initializers.values())
+
+
+def resident(array: np.ndarray) -> int:
+    """Return how many bytes of the file that holds an array are in this process's memory."""
+    lines, inside = Path("/proc/self/smaps").read_text().splitlines(), False
+    for line in lines:
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            start, end = (int(part, 16) for part in found.groups())
+            inside = start <= array.ctypes.data < end
+        elif inside and line.startswith("Rss:"):
+            return 1024 * int(line.split()[1])
+    raise AssertionError("the array is in no mapping")
+
+
+def test_pages_of_large_files_leave_memory_and_come_back(monkeypatch, tmp_path):
+    drawn = np.random.default_rng(0).standard_normal((512, 1024), np.float32)
+    sketch = Sketch()
+    y = sketch.op("MatMul", sketch.input("x", [1, 512]), sketch.constant(drawn, "w"))
+    network = load_network(saved_beside(models.Ill(sketch.proto(y), {}), tmp_path))
+    users = constant_array(network.graph.initializers["w"])
+    ours = WeightFile(drawn.nbytes).take(drawn.dtype, drawn.shape)
+    ours[...] = users
+    release_files()
+    assert min(map(resident, (users, ours))) >= drawn.nbytes, "small files stay"
+    monkeypatch.setattr(module, "LARGE_MODEL_BYTES", drawn.nbytes)
+    release_files()
+    assert max(map(resident, (users, ours))) == 0
+    np.testing.assert_array_equal(users, drawn)
+    np.testing.assert_array_equal(ours, drawn)
 
 
 # --- files of the user's ----------------------------------------------------------------------

@@ -85,13 +85,18 @@ def test_float64_is_rounded_to_float32(array):
 
 
 def test_float64_beyond_float32_is_an_error():
-    with pytest.raises(CaseError, match=r"float64 with magnitudes up to 1e39; expected float32"):
+    with pytest.raises(CaseError, match="float64 and holds -1e39; expected float32"):
         fit_values(np.array([[1.0, -1e39]]), spec(), "f")
+
+
+def test_missing_float64_is_not_beyond_float32():
+    trees = InputSpec("x", np.dtype(np.float32), None, missing=True)
+    np.testing.assert_array_equal(fit_values(np.array([np.nan, 1.0]), trees, "f"), [np.nan, 1.0])
 
 
 def test_int64_beyond_int32_is_an_error():
     assert fit_values(np.array([2**31 - 1]), spec(np.int32), "f").dtype == np.int32
-    with pytest.raises(CaseError, match="int64 with values from 0 to 2147483648; expected int32"):
+    with pytest.raises(CaseError, match="int64 and holds 2147483648; expected int32"):
         fit_values(np.array([0, 2**31]), spec(np.int32), "f")
 
 

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.functions import load_function
+from halfwise.user_code import load_function
 
 
 @pytest.fixture

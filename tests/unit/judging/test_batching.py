@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.judging.batching import Batching, find_batching, plan_batches
+from halfwise.judging.batching import Apart, Batching, find_batching, plan_batches
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import Criterion, Profile, ShapeRange, TensorName
 from tests.unit.graph.sketch import Sketch, f32
@@ -208,6 +208,19 @@ def test_image_ids_of_several_types():
     outputs = [sketch.op("Relu", x, name="y"), sketch.op("Identity", ids, name="same")]
     batching, _ = search(sketch, outputs, samples)
     assert batching.outputs == {"y_out": 0, "same_out": 0}
+
+
+def test_references_stand_for_runs_of_single_samples():
+    sketch = Sketch()
+    network = sketch.network(sketch.op("Relu", sketch.input("x", ["N", 4]), name="y"))
+    samples = samples_of(*rows(3, 4))
+    session = Session(network.model)
+    references = {name: session.run(one) for name, one in zip(samples.ids, samples, strict=True)}
+    joining = find_batching(network, session, samples, references)
+    assert isinstance(joining, Batching)
+    assert joining.outputs == {"y_out": 0}
+    others = dict(zip(samples.ids, reversed(references.values()), strict=True))
+    assert isinstance(find_batching(network, session, samples, others), Apart)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

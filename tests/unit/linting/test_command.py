@@ -4,8 +4,7 @@ import pytest
 from halfwise.api import check_constraints, lint
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.loading import network_from_proto
-from halfwise.linting import RULES
-from halfwise.linting.command import checked, linted, precision_remarks
+from halfwise.linting import RULES, checked, linted, precision_remarks
 from halfwise.options.loading import load_model
 from halfwise.records import ConstraintReport, Finding, LintReport, NodeName
 from halfwise.reporting.parts import Lines
@@ -84,7 +83,7 @@ def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("halfwise.linting.command.lint_model", fail)
+    monkeypatch.setattr("halfwise.linting.examine", fail)
     (remark,) = precision_remarks(load_model(model))
     assert (
         note_text(remark)

@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.graph.loading import network_from_proto, read_unchecked
-from halfwise.linting import RULES, lint
+from halfwise.linting import RULES, examine
 from halfwise.linting.rule import Extent, Subject, extents, standard_nodes
 from tests.faults import FAULTS
 from tests.unit.graph.sketch import Sketch, f32
@@ -56,7 +56,7 @@ def test_ids_are_unique():
 
 
 def test_findings_carry_the_rule_and_the_place(ill):
-    findings, skipped = lint(ill("logarithm"))
+    findings, skipped = examine(ill("logarithm"))
     assert skipped == ()
     (finding,) = findings
     assert (finding.node, finding.op, finding.place) == ("eps", "Add", 1)
@@ -65,7 +65,7 @@ def test_findings_carry_the_rule_and_the_place(ill):
 
 
 def test_ignored_rules_are_not_looked_for(ill):
-    assert lint(ill("logarithm"), ignored=("eps-vanishes",)) == ((), ())
+    assert examine(ill("logarithm"), ignored=("eps-vanishes",)) == ((), ())
 
 
 def test_nodes_of_other_domains_are_not_onnxs(ill):

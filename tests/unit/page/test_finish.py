@@ -7,7 +7,7 @@ from halfwise.page.finish import finish
 from halfwise.progress import Silent
 from halfwise.store import read_evidence, read_run
 from tests.models import small
-from tests.unit.evidence.test_evidence import case_of, network
+from tests.unit.page.test_evidence import case_of, network
 from tests.unit.reporting.runs import run
 
 

@@ -82,6 +82,11 @@ def result(name: str, number: int, median: float, **changed: Any) -> EngineResul
     return EngineResult(name=name, **values | changed)
 
 
+def measured(built: BuildOutcome, excess: float | None = None, **more: Any) -> EngineResult:
+    """Return a row as the search has it, before the final table."""
+    return EngineResult(name="", build=built, excess=excess, **more)
+
+
 def engine_round(number: int, **changed: Any) -> EngineRound:
     """Return a round that failed, though the emulation predicted that it passes."""
     values: dict[str, Any] = {

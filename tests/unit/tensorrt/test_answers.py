@@ -12,30 +12,37 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from halfwise.errors import CaseError, UsageError
 from halfwise.records import EngineTensor, ShapeRange, TensorName
 from halfwise.tensorrt.answers import (
-    DESCRIBED,
     FORMS,
     Description,
-    Expected,
-    built_of,
+    Unfit,
+    admit,
     check_tactic_sources,
-    chunk_of,
     described,
     misfit,
-    missing_of,
     packed,
     profiles_of,
-    ran_of,
     unpacked,
     worker_info,
 )
-from halfwise.tensorrt.transport import Unfit
 from halfwise.tensorrt.versions import WRITTEN
 
 A, B = "a" * 64, "b" * 64
 
 
-def admit(expected, result, size=0):
-    expected.admit(3, {"id": 3, "kind": "result", **result}, size)
+def admitted(request, result, size=0):
+    admit(request, 3, {"id": 3, "kind": "result", **result}, size)
+
+
+def have(*hashes):
+    return {"op": "have", "hashes": hashes}
+
+
+def get(offset, length):
+    return {"op": "get", "offset": offset, "length": length}
+
+
+BUILD = {"op": "build", "config": {"keep": ["n"]}}
+RUN, PUT, DESCRIBE = {"op": "run"}, {"op": "put"}, {"op": "describe"}
 
 
 def file(sha256, size=1, path=None):
@@ -54,23 +61,6 @@ def built(**changed):
     }
 
 
-BUILT = built_of(["n"])
-
-
-def tensor(name, shape, *, is_input=False):
-    return EngineTensor(
-        name=TensorName(name),
-        is_input=is_input,
-        dtype="float32",
-        shape=shape,
-        shape_tensor=False,
-        limits=(),
-    )
-
-
-ENGINE = Description((tensor("x", (-1, 4), is_input=True), tensor("y", (-1, 3))), 1, 2, 7)
-
-
 def ran(*outputs, **changed):
     base = {"name": "y", "dtype": "float32", "shape": [2, 3], "debug": False}
     return {"outputs": [base | o for o in outputs], "seen": [], **changed}
@@ -80,47 +70,41 @@ DEBUG = {"name": "h", "debug": True, "shape": [5]}
 
 
 @pytest.mark.parametrize(
-    ("expected", "result", "size"),
+    ("request_", "result", "size"),
     [
-        (missing_of([A, B]), {"missing": [B]}, 0),
-        (chunk_of(10, 8, 8), {"total": 10}, 2),
-        (chunk_of(0, 0, 8), {"total": 0}, 0),
-        (BUILT, built(), 0),
-        (ran_of(ENGINE, None), ran({}), 24),
-        (ran_of(ENGINE, None), ran({}, DEBUG), 44),
-        (ran_of(ENGINE, ["h"]), ran({}, DEBUG, seen=["h", "i"]), 44),
-        (Expected("put"), {}, 0),
+        (have(A, B), {"missing": [B]}, 0),
+        (get(8, 8), {"total": 10}, 2),
+        (get(0, 8), {"total": 0}, 0),
+        (BUILD, built(), 0),
+        (RUN, ran({}), 24),
+        (RUN, ran({}, DEBUG), 44),
+        (RUN | {"watch": ["h"]}, ran({}, DEBUG, seen=["h", "i"]), 44),
+        (PUT, {}, 0),
     ],
 )
-def test_what_was_asked_for_is_admitted(expected, result, size):
-    admit(expected, result, size)
+def test_what_was_asked_for_is_admitted(request_, result, size):
+    admitted(request_, result, size)
 
 
 @pytest.mark.parametrize(
-    ("expected", "result", "size", "told"),
+    ("request_", "result", "size", "told"),
     [
-        (missing_of([A]), {"missing": [B]}, 0, "files that were not asked for"),
-        (missing_of([A]), {"missing": ["../../etc/passwd"]}, 0, "missing.0"),
-        (chunk_of(10, 8, 8), {"total": 11}, 2, "11 bytes, but 10 were announced"),
-        (chunk_of(10, 0, 8), {"total": 10}, 1, "1 bytes of the file follow instead of 8"),
-        (chunk_of(10, 8, 8), {"total": 10}, 8, "instead of 2"),
-        (BUILT, built(engine=file(A, 0)), 0, "the engine is empty"),
-        (BUILT, built(unconstrained={"m": ""}), 0, "a node that was not asked for"),
-        (BUILT, built(), 5, "5 bytes follow"),
-        (ran_of(ENGINE, None), ran(), 0, "outputs are not the engine's"),
-        (ran_of(ENGINE, None), ran({}, {}), 48, "outputs are not the engine's"),
-        (ran_of(ENGINE, None), ran({"name": "z"}), 24, "outputs are not the engine's"),
-        (ran_of(ENGINE, None), ran({"dtype": "float16"}), 12, "type and shape"),
-        (ran_of(ENGINE, None), ran({"shape": [2, 4]}), 32, "type and shape"),
-        (ran_of(ENGINE, None), ran({"shape": [6]}), 24, "type and shape"),
-        (ran_of(ENGINE, None), ran({}), 23, "23 bytes follow, but the arrays take 24"),
-        (ran_of(ENGINE, ["i"]), ran({}, DEBUG), 44, "tensors that were not asked for"),
-        (Expected("put"), {}, 1, "1 bytes follow"),
+        (have(A), {"missing": [B]}, 0, "what was not asked for"),
+        (have(A), {"missing": ["../../etc/passwd"]}, 0, "missing.0"),
+        (get(8, 8), {"total": 11}, 2, "2 bytes follow instead of 3"),
+        (get(0, 8), {"total": 10}, 1, "1 bytes follow instead of 8"),
+        (get(8, 8), {"total": 10}, 8, "instead of 2"),
+        (BUILD, built(engine=file(A, 0)), 0, "the engine is empty"),
+        (BUILD, built(unconstrained={"m": ""}), 0, "what was not asked for"),
+        (BUILD, built(), 5, "5 bytes follow"),
+        (RUN, ran({}), 23, "23 bytes follow instead of 24"),
+        (RUN | {"watch": ["i"]}, ran({}, DEBUG), 44, "what was not asked for"),
+        (PUT, {}, 1, "1 bytes follow"),
     ],
 )
-def test_what_was_not_asked_for_is_refused(expected, result, size, told):
+def test_what_was_not_asked_for_is_refused(request_, result, size, told):
     with pytest.raises(Unfit, match=told):
-        admit(expected, result, size)
+        admitted(request_, result, size)
 
 
 def port(**changed):
@@ -154,10 +138,10 @@ def port(**changed):
 def test_a_description_agrees_with_itself(io, told):
     result = {"io": io, "profiles": 1, "layers": 3, "device_bytes": 7}
     if told is None:
-        admit(DESCRIBED, result)
+        admitted(DESCRIBE, result)
     else:
         with pytest.raises(Unfit, match=told):
-            admit(DESCRIBED, result)
+            admitted(DESCRIBE, result)
 
 
 LINE = {"kind": "log", "severity": "info", "text": "t"}
@@ -174,7 +158,7 @@ LINE = {"kind": "log", "severity": "info", "text": "t"}
     ],
 )
 def test_what_may_come(header):
-    Expected("put").admit(3, {"id": 3, **header}, 0)
+    admit(PUT, 3, {"id": 3, **header}, 0)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +173,7 @@ def test_what_may_come(header):
 )
 def test_what_may_not(header):
     with pytest.raises(Unfit):
-        Expected("put").admit(3, {"id": 3, **header}, 0)
+        admit(PUT, 3, {"id": 3, **header}, 0)
 
 
 RECORDED = json.loads((Path(__file__).parents[3] / "bench/attacks/answers.json").read_text())

@@ -321,7 +321,7 @@ def test_a_file_of_another_size_than_promised_is_refused(worker, model, tmp_path
     assert engine is not None
     with (cache / "files" / engine.sha256).open("ab") as file:
         file.write(b"more")
-    with pytest.raises(WorkerEnded, match="were announced"):
+    with pytest.raises(WorkerEnded, match="damaged file"):
         worker.fetch(engine, tmp_path / "e.engine")
     assert not (tmp_path / "e.engine").exists()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network, node_name
-from halfwise.records import NetworkLayer, NodeName
+from halfwise.records import NodeName
 from halfwise.tensorrt.layers import (
     Listed,
     NodeFinder,
@@ -440,30 +440,19 @@ def test_a_single_block_whose_outputs_only_tensorrt_knows_has_what_is_left():
     assert finder.nodes(block) == ("Mul_1", "Exp_2")
 
 
-def test_of_several_such_blocks_each_has_what_lies_between_its_ends_in_the_network():
+def test_the_first_of_several_such_blocks_has_what_is_left():
     network = chain("Relu", "Exp", "Tanh", "Abs", "Neg", "Sqrt", "Sin")
-    kinds = ("Relu_0", "", "Exp_1", "Tanh_2", "Abs_3", "", "Neg_4", "Sqrt_5", "", "Sin_6", "")
-    built = [
-        NetworkLayer(
-            name=node or f"(Unnamed Layer* {index}) [Shuffle]",
-            type="SHUFFLE",
-            nodes=(NodeName(node),) if node else (),
-        )
-        for index, node in enumerate(kinds)
-    ]
     first = "{ForeignNode[w + (Unnamed Layer* 1) [Shuffle]...(Unnamed Layer* 5) [Shuffle]]}"
-    # A block may hold what the network has before its first: what leads there.
-    second = "{ForeignNode[Sqrt_5...(Unnamed Layer* 10) [Shuffle]]}"
+    second = "{ForeignNode[Sqrt_5...Sin_6]}"
     unknown = ("(Unnamed Layer* 5) [Shuffle]_output",)
     layers = [
         Listed("Relu_0", "", ("x",), ("Relu_0_out",)),
         Listed(first, "", ("Relu_0_out",), unknown),
-        Listed(second, "", unknown, ("Reformatted Output Tensor 0",)),
+        Listed(second, "", ("Neg_4_out",), ("Reformatted Output Tensor 0",)),
     ]
-    finder = NodeFinder(network, layers, built)
-    assert finder.nodes(layers[1]) == ("Exp_1", "Tanh_2", "Abs_3")
-    assert finder.nodes(layers[2]) == ("Neg_4", "Sqrt_5", "Sin_6")
-    assert NodeFinder(network, layers).nodes(layers[1]) == ()
+    finder = NodeFinder(network, layers)
+    assert finder.nodes(layers[1]) == ("Exp_1", "Tanh_2", "Abs_3", "Neg_4")
+    assert finder.nodes(layers[2]) == ("Sqrt_5", "Sin_6")
 
 
 @given(st.text(), st.text(), st.text(), st.text())

@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.answers import Unfit
 from halfwise.tensorrt.transport import (
     Connection,
     Lost,
-    Unfit,
     Waited,
     full_command,
     worker_source,
 )
 from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
 from tests.processes import children_of, is_running, kill, wait_for
-from tests.workers import ANYTHING, told_source
+from tests.workers import anything, told_source
 
 # Relays frames one by one, and prints between them: text, control characters, parts of a marker.
 _CHATTY = r"""
@@ -71,7 +70,7 @@ def connect():
 
 
 def hello(connection, **options):
-    return connection.ask({"op": "hello"}, admit=ANYTHING.admit, **options)[0]
+    return connection.ask({"op": "hello"}, admit=anything, **options)[0]
 
 
 def test_the_worker_as_it_is_tells_what_is_there(connect):
@@ -87,9 +86,7 @@ def test_banners_before_and_between_frames(connect):
     assert hello(connection, heard=heard.append)["tensorrt"] == "8.6.0"
     for size in (0, 1, 300_000):
         payload = os.urandom(size)
-        answer, data = connection.ask(
-            {"op": "flood"}, payload, admit=ANYTHING.admit, heard=heard.append
-        )
+        answer, data = connection.ask({"op": "flood"}, payload, admit=anything, heard=heard.append)
         assert (answer["bytes"], data) == (size, payload)
     noise = {frame["text"] for frame in heard if frame.get("severity") == "noise"}
     assert {"Welcome to orin", "motd on stderr"} <= noise
@@ -99,7 +96,7 @@ def test_banners_before_and_between_frames(connect):
 def test_large_frames_both_ways_do_not_block_each_other(connect):
     payload = os.urandom(1 << 20) * 24
     connection = connect()
-    requests = [connection.ask({"op": "flood"}, payload, admit=ANYTHING.admit) for _ in range(2)]
+    requests = [connection.ask({"op": "flood"}, payload, admit=anything) for _ in range(2)]
     assert all(data == payload for _, data in requests)
 
 
@@ -200,8 +197,8 @@ def test_what_ssh_does_to_the_words(connect, script, shell):
 def test_time_outs_are_the_workers(connect):
     connection = connect()
     run = {"op": "run", "engine": "0" * 64, "profile": 8}
-    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True}, admit=ANYTHING.admit)
-    answer, _ = connection.ask(run | {"engine": _EMPTY}, admit=ANYTHING.admit, timeout=0.3)
+    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True}, admit=anything)
+    answer, _ = connection.ask(run | {"engine": _EMPTY}, admit=anything, timeout=0.3)
     assert (answer["kind"], answer["reason"]) == ("died", "timeout")
     assert hello(connection)["kind"] == "result"
 
@@ -214,14 +211,14 @@ def test_a_connection_that_hangs_is_lost(connect):
     hello(connection)
     os.kill(connection.process_id, signal.SIGSTOP)
     with pytest.raises(Lost, match=r"did not answer within 0.5 s"):
-        connection.ask({"op": "hello"}, admit=ANYTHING.admit, timeout=0.1, limit=0.5)
+        connection.ask({"op": "hello"}, admit=anything, timeout=0.1, limit=0.5)
     assert not is_running(connection.process_id)
 
 
 @pytest.mark.parametrize("how", ["close", "kill", "lose"])
 def test_no_process_is_left(connect, how):
     connection = connect("sh", "-c", 'sleep 600 & "$@"; exit $?', "sh", sys.executable)
-    pids = connection.ask({"op": "spawn"}, admit=ANYTHING.admit)[0]["pids"]
+    pids = connection.ask({"op": "spawn"}, admit=anything)[0]["pids"]
     everything = {connection.process_id, *children_of(connection.process_id), *pids}
     assert len(everything) == 5  # sh, its sleep, supervisor, child and its sleep
     if how == "lose":
@@ -249,9 +246,9 @@ def test_it_ends_with_halfwise():
     code = (
         "import os, sys\n"
         "from halfwise.tensorrt.transport import Connection\n"
-        "from tests.workers import ANYTHING, told_source\n"
+        "from tests.workers import anything, told_source\n"
         "connection = Connection([sys.executable], told_source())\n"
-        "print(*connection.ask({'op': 'spawn'}, admit=ANYTHING.admit)[0]['pids'], flush=True)\n"
+        "print(*connection.ask({'op': 'spawn'}, admit=anything)[0]['pids'], flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -316,7 +313,7 @@ def test_a_header_that_cannot_be_read_ends_it_at_once(saying):
 def test_an_answer_to_another_request_ends_it_at_once(saying):
     connection = saying("b''", 'pack({"kind": "result", "id": 7})')
     with pytest.raises(Unfit, match="a request that was not made"):
-        connection.ask({"op": "hello"}, admit=Expected("hello").admit, limit=300.0)
+        connection.ask({"op": "hello"}, limit=300.0)
     assert not is_running(connection.process_id)
 
 

@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from halfwise.fixing.engines.device import Device, side_by_side
-from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, fastest
+from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.space import LowSpace
-from halfwise.interruption import interruption
 from halfwise.judging.judge import Judged
+from halfwise.progress import interruption
+from halfwise.records import EngineResult
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 
@@ -60,21 +61,21 @@ class Bench:
         """
         earlier = self.tried.get(plan, [])
         self.budget -= not (extra or earlier)
-        parts: dict[str, Built] = {}
+        rows: dict[str, EngineResult] = {}
         building = dict(self.devices)
         for fresh in (bool(earlier), True):
             builders = {n: d.builder(plan, step, fresh=fresh) for n, d in building.items()}
             builds = side_by_side(self.devices, builders)
             for name, device in building.items():
                 built = device.measured(plan, builds[name], self.space.bench)
-                before = [o.parts[name] for o in earlier if name in o.parts]
-                parts[name] = _fetched(device, plan, built, before)
+                before = [o.rows[name] for o in earlier if name in o.rows]
+                rows[name] = _fetched(device, plan, built, before)
             # A loss concerns the connection, not yet the plan.
-            building = {n: d for n, d in building.items() if parts[n].lost}
+            building = {n: d for n, d in building.items() if rows[n].lost}
             if not building:
                 break
-        outcome = Outcome(plan, step, self._answering(parts))
-        if any(part.build.status == "interrupted" for part in parts.values()):
+        outcome = Outcome(plan, step, self._answering(rows))
+        if any(part.build.status == "interrupted" for part in rows.values()):
             return outcome  # nothing is known about it
         self.tried[plan] = [*earlier, outcome]
         passed = sum(o.passed for group in self.tried.values() for o in group)
@@ -91,8 +92,8 @@ class Bench:
             return False
         heldout, verdicts = self.heldout, list[Judged]()
         outcome, joined = fastest(self.tried[plan]), heldout.joined
-        for name in outcome.parts.keys() & self.devices.keys():
-            engine, measure = outcome.parts[name].build.engine, self.devices[name].measure
+        for name in outcome.rows.keys() & self.devices.keys():
+            engine, measure = outcome.rows[name].build.engine, self.devices[name].measure
             judging = heldout.samples, heldout.references
             with suppress(*ENGINE_FAULTS):  # the table reports it
                 assert engine is not None
@@ -106,21 +107,23 @@ class Bench:
 
     def _again(self, outcome: Outcome) -> Outcome:
         """Return a build with its error on the present calibration samples."""
-        here = outcome.parts.keys() & self.devices.keys()
+        here = outcome.rows.keys() & self.devices.keys()
         emulated = self.space.bench
-        parts = {n: self.devices[n].again(outcome.parts[n], emulated) for n in here}
-        return replace(outcome, parts=self._answering(parts) or outcome.parts)
+        rows = {n: self.devices[n].again(outcome.rows[n], emulated) for n in here}
+        return replace(outcome, rows=self._answering(rows) or outcome.rows)
 
-    def _answering(self, parts: Mapping[str, Built]) -> dict[str, Built]:
+    def _answering(self, rows: Mapping[str, EngineResult]) -> dict[str, EngineResult]:
         """Return the builds of devices that still answer; others are lost, unless all are."""
-        answering = {name: part for name, part in parts.items() if not part.shows_nothing}
-        for name in parts.keys() - answering.keys() if answering else ():
-            self.losses[name] = why = parts[name].failure or parts[name].build.message
+        answering = {name: part for name, part in rows.items() if not part.shows_nothing}
+        for name in rows.keys() - answering.keys() if answering else ():
+            self.losses[name] = why = rows[name].failure
             self.devices.pop(name).watcher.note(f"lost; the run continues without it: {why}")
-        return answering or dict(parts)
+        return answering or dict(rows)
 
 
-def _fetched(device: Device, plan: EnginePlan, built: Built, earlier: list[Built]) -> Built:
+def _fetched(
+    device: Device, plan: EnginePlan, built: EngineResult, earlier: list[EngineResult]
+) -> EngineResult:
     """Fetch the engine of a build that may be delivered or is a row of the table.
 
     Only the fastest engine of a plan is delivered; the others stay with the worker.

@@ -16,13 +16,13 @@ from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
-from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan
+from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.graph.roles import Role
-from halfwise.interruption import interruption
 from halfwise.judging.judge import not_failing
 from halfwise.metrics import Outputs
+from halfwise.progress import interruption
 from halfwise.records import (
     FP32_ENGINE,
     FP32_SNR_DB,
@@ -177,8 +177,7 @@ class Device(Workbench):
         try:
             outputs = again_if_lost(lambda: measure.outputs(engine, calibration))
         except ENGINE_FAULTS as failed:
-            failing = {"failure": failed.message, "lost": is_lost(failed), "verdict": None}
-            return Full(row.model_copy(update=failing), calibration)
+            return Full(_failing(row, failed, verdict=None), calibration)
         return Full(row, calibration, outputs)
 
     # --- engines of plans ----------------------------------------------------------------------
@@ -211,56 +210,59 @@ class Device(Workbench):
             fresh=fresh,
         )
 
-    def measured(self, plan: EnginePlan, build: BuildOutcome, emulated: Bench[Plan]) -> Built:
+    def measured(
+        self, plan: EnginePlan, build: BuildOutcome, emulated: Bench[Plan]
+    ) -> EngineResult:
         """Return a build with its error on the calibration samples and its speed.
 
         If its error is too large, what it computes in is read. An engine that
         runs but cannot be timed counts as not running, unless Ctrl-C came.
         """
-        built, note = Built(build), self.watcher.note
+        row = EngineResult(name="", build=build, kept=len(plan.types.kept), rung=plan.rung)
+        note = self.watcher.note
         if build.engine is None:
-            return built
+            return row.model_copy(update={"failure": build.message})
         try:
             excess = self._excess(build, emulated)
-            built, error = replace(built, excess=excess), number(excess)
+            row, error = row.model_copy(update={"excess": excess}), number(excess)
             note(f"build {build.number} keeps {len(plan.keep)}: error {error} of what is allowed")
             latency = self.measure.latency(build.engine)
             note(f"build {build.number} takes {number(latency.median_ms)} ms a run")
-            built = replace(built, latency=latency)
+            row = row.model_copy(update={"latency": latency})
+            if excess > 1:
+                with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
+                    row = row.model_copy(update={"proof": self.proof(plan, build)})
         except ENGINE_FAULTS as failed:
             if is_interrupted(failed):
-                return built
+                return row
             self._tell(f"the engine of build {build.number} does not run", failed.message)
-            return Built(build, failure=failed.message, lost=is_lost(failed))
-        if excess > 1:
-            with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
-                built = replace(built, proof=self.proof(plan, build))
-        return built
+            return _failing(row, failed, excess=None)
+        return row
 
-    def again(self, built: Built, emulated: Bench[Plan]) -> Built:
-        """Return a build with its error on the present calibration samples."""
-        if built.excess is None:
-            return built
+    def again(self, row: EngineResult, emulated: Bench[Plan]) -> EngineResult:
+        """Return a row with its error on the present calibration samples."""
+        if row.excess is None:
+            return row
         try:
-            excess = again_if_lost(lambda: self._excess(built.build, emulated))
+            excess = again_if_lost(lambda: self._excess(row.build, emulated))
         except ENGINE_FAULTS as failed:
-            return replace(built, excess=None, failure=failed.message, lost=is_lost(failed))
-        return replace(built, excess=excess)
+            return _failing(row, failed, excess=None)
+        return row.model_copy(update={"excess": excess})
 
     def _excess(self, build: BuildOutcome, emulated: Bench[Plan]) -> float:
         assert build.engine is not None
         return emulated.excess_of(self.measure.outputs(build.engine, emulated.samples))
 
-    def fetch(self, plan: EnginePlan, built: Built) -> Built:
-        """Fetch the engine of a build in place of the plan's other ones; it may be delivered."""
-        assert built.build.engine is not None
-        self.watcher.note(f"the engine of build {built.build.number} is fetched")
+    def fetch(self, plan: EnginePlan, row: EngineResult) -> EngineResult:
+        """Fetch the engine of a row in place of the plan's other ones; it may be delivered."""
+        assert row.build.engine is not None
+        self.watcher.note(f"the engine of build {row.build.number} is fetched")
         try:
-            self.fetched.keep(plan, built.build.engine)
+            self.fetched.keep(plan, row.build.engine)
         except ENGINE_FAULTS as failed:  # it runs, and may still exist
-            self._tell(f"the engine of build {built.build.number} is not fetched", failed.message)
-            return replace(built, lost=is_lost(failed))
-        return built
+            self._tell(f"the engine of build {row.build.number} is not fetched", failed.message)
+            return row.model_copy(update={"lost": is_lost(failed)})
+        return row
 
     def model_of(self, types: Plan) -> Path:
         """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
@@ -328,10 +330,6 @@ class Device(Workbench):
         assert engine is not None
         results: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
 
-        def failing(failed: HalfwiseError) -> EngineResult:
-            why = {"latency": None, "failure": failed.message, "lost": is_lost(failed)}
-            return row.model_copy(update=why)
-
         def verdicts() -> tuple[Verdict, tuple[ShapeVerdict, ...]]:
             verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
             # An engine that fails on the samples as they are is not delivered, whatever it does at
@@ -343,13 +341,13 @@ class Device(Workbench):
             results["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
         except ENGINE_FAULTS as failed:
             if is_lost(failed) or (row.rung != "fp32" and not is_interrupted(failed)):
-                return failing(failed)
+                return _failing(row, failed)
             if row.latency is None:
                 results["untimed"] = failed.message
         try:
             verdict, at = again_if_lost(verdicts)
         except ENGINE_FAULTS as failed:
-            return failing(failed)
+            return _failing(row, failed)
         full = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
         shows = None if row.rung in FULL_RUNGS else shown(verdict, full)
         row = row.model_copy(update=results | {"verdict": verdict, "shapes": at, "shows": shows})
@@ -360,6 +358,12 @@ class Device(Workbench):
             if not is_interrupted(failed):
                 self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
             return row
+
+
+def _failing(row: EngineResult, failed: HalfwiseError, **results: None) -> EngineResult:
+    """Return the row of an engine that failed, without some of its results."""
+    why = {"latency": None, "failure": failed.message, "lost": is_lost(failed)}
+    return row.model_copy(update=why | results)
 
 
 def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:

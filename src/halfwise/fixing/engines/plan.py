@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from math import exp, inf, log
 from statistics import fmean
 
+from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.records import (
     FULL_RUNGS,
-    BuildOutcome,
+    EngineResult,
     EngineRung,
-    Latency,
     NodeName,
     Precision,
-    PrecisionProof,
+    Verdict,
 )
 
 TF32_ENGINE = "FP32, TF32 on"
@@ -58,94 +58,64 @@ class EnginePlan:
 
 
 @dataclass(frozen=True)
-class Built:
-    """One build of one plan on one device, measured on the calibration samples.
-
-    Attributes:
-        build: Outcome of the build.
-        excess: Error relative to what the search may use; 1 is the limit. None if no engine ran.
-        latency: Its speed; None if not measured.
-        failure: Why the engine did not run; empty if it ran.
-        lost: Whether the connection was lost after the build, which says nothing about the plan.
-        proof: What it computes in; read if its error is too large, else None.
-    """
-
-    build: BuildOutcome
-    excess: float | None = None
-    latency: Latency | None = None
-    failure: str = ""
-    lost: bool = False
-    proof: PrecisionProof | None = None
-
-    @property
-    def milliseconds(self) -> float:
-        """Median time, ms; inf if not timed."""
-        return inf if self.latency is None else self.latency.median_ms
-
-    @property
-    def shows_nothing(self) -> bool:
-        """Whether a lost connection is all that is known about it."""
-        return self.excess is None and (self.lost or self.build.status == "lost")
-
-    @property
-    def why(self) -> str:
-        """Why it has no result; empty if it has one."""
-        return self.failure or ("" if self.build.engine is not None else self.build.message)
-
-
-@dataclass(frozen=True)
 class Outcome:
     """One build of one plan on every device; it is as good as on its worst.
 
     Attributes:
         plan: The plan.
         step: Why it was tried, one sentence.
-        parts: Its build on each device, by name; at least one.
+        rows: Its engine on each device, by name, at least one: measured on the calibration samples
+            and, in the final table, judged.
+        limit: The largest error, relative to what the search may use, with which it passes.
+        allowed: Whether it may be delivered at all: not if the user's rules forbid it, or it passes
+            by chance.
     """
 
     plan: EnginePlan
     step: str
-    parts: Mapping[str, Built]
+    rows: Mapping[str, EngineResult]
+    limit: float = 1.0
+    allowed: bool = True
 
     def on(self, names: Collection[str]) -> "Outcome":
-        """Return its builds on some of its devices, at least one."""
-        return replace(self, parts={n: part for n, part in self.parts.items() if n in names})
+        """Return its engines on some of its devices, at least one."""
+        return replace(self, rows={n: row for n, row in self.rows.items() if n in names})
 
     @property
     def at(self) -> str:
         """The device where it is worst: where no engine runs, else where the error is largest."""
 
         def badness(name: str) -> float:
-            excess = self.parts[name].excess
+            excess = self.rows[name].excess
             return inf if excess is None else min(excess, 1e300)
 
-        return max(self.parts, key=badness)
+        return max(self.rows, key=badness)
 
     @property
-    def worst(self) -> Built:
-        """Its build on that device."""
-        return self.parts[self.at]
+    def worst(self) -> EngineResult:
+        """Its engine on that device."""
+        return self.rows[self.at]
 
     @property
     def excess(self) -> float | None:
-        """The largest error, see `Built`; None if no engine ran on a device."""
+        """The largest error, see `EngineResult`; None if no engine ran on a device."""
         return self.worst.excess
 
     @property
     def error(self) -> float:
         """Geometric mean of its errors: it falls if one device is mended; inf if one has none."""
-        errors = [part.excess for part in self.parts.values()]
+        errors = [row.excess for row in self.rows.values()]
         return mean([inf if error is None else error for error in errors])
 
     @property
     def passed(self) -> bool:
-        """Whether an engine on each device is within what the search may use."""
-        return self.excess is not None and self.excess <= 1
+        """Whether an engine on each device is within the limit on the calibration samples."""
+        return self.excess is not None and self.excess <= self.limit
 
     @property
     def milliseconds(self) -> float:
         """Geometric mean over the devices, so that no device's speed decides between plans."""
-        return mean([part.milliseconds for part in self.parts.values()])
+        return mean([row.milliseconds for row in self.rows.values()])
 
     @property
     def number(self) -> int:
@@ -165,6 +135,45 @@ class Outcome:
         if proof is None or self.plan.rung == "int8":
             return False
         return all(n.suffices or n.precision == "other" for n in proof.nodes)
+
+    # --- in the final table --------------------------------------------------------------------
+
+    def verdict(self, name: str) -> Verdict | None:
+        """Return that of a device: on held-out samples, and at the shapes of every profile."""
+        row = self.rows[name]
+        return None if row.verdict is None else with_shapes(row.verdict, row.shapes)
+
+    def may_pass(self, name: str) -> bool:
+        """Return whether it is allowed, and within its limit on a device."""
+        return self.allowed and self.on((name,)).passed
+
+    def passes(self, name: str) -> bool:
+        """Return whether it may be delivered on a device."""
+        verdict, at = self.rows[name].verdict, (s.verdict for s in self.rows[name].shapes)
+        return (
+            self.may_pass(name)
+            and verdict is not None
+            and verdict.within
+            and all(shaped is None or shaped.passed for shaped in at)
+        )
+
+    @property
+    def deliverable(self) -> bool:
+        """Whether it may be delivered on all of its devices."""
+        return all(map(self.passes, self.rows))
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Median times by round, ms: geometric means over its devices; empty if not timed so."""
+        latencies = [row.latency for row in self.rows.values()]
+        medians = [() if latency is None else latency.medians for latency in latencies]
+        return tuple(mean(times) for times in zip(*medians, strict=False))
+
+    @property
+    def device_bytes(self) -> float:
+        """Memory of its engine, the largest of its devices; inf if unknown."""
+        latencies = [row.latency for row in self.rows.values()]
+        return max(inf if latency is None else latency.device_bytes for latency in latencies)
 
 
 def mean(values: Sequence[float]) -> float:

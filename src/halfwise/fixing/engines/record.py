@@ -15,7 +15,7 @@ from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, is_steady
 from halfwise.fixing.engines.search import refusals
-from halfwise.fixing.engines.table import Offer, is_faster, rows_of
+from halfwise.fixing.engines.table import is_faster, rows_of
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.graph.model import node_name
 from halfwise.records import (
@@ -62,27 +62,27 @@ class DeviceResults:
 
     name: str
     tried: Mapping[EnginePlan, Sequence[Outcome]]
-    offers: Sequence[Offer] = ()
-    delivered: Offer | None = None
+    offers: Sequence[Outcome] = ()
+    delivered: Outcome | None = None
     elsewhere: frozenset[EnginePlan] = frozenset()
 
     @property
-    def low(self) -> list[Offer]:
-        """Offers of the low format and of INT8."""
+    def low(self) -> list[Outcome]:
+        """Outcomes of the low format and of INT8."""
         return [o for o in self.offers if not o.plan.is_full]
 
     @property
-    def last(self) -> Offer | None:
+    def last(self) -> Outcome | None:
         """The delivered engine, or the last low one that runs; None if none."""
-        ran = [o for o in self.low if o.outcome.excess is not None]
+        ran = [o for o in self.low if o.excess is not None]
         return self.delivered or (ran[-1] if ran else None)
 
 
 def results_on(
     name: str,
     tried: Mapping[EnginePlan, Sequence[Outcome]],
-    offers: Sequence[Offer],
-    delivered: Offer | None,
+    offers: Sequence[Outcome],
+    delivered: Outcome | None,
     ruled: Nodes,
 ) -> DeviceResults:
     """Return what one device showed of plans that were tried on several.
@@ -94,16 +94,16 @@ def results_on(
         delivered: What of it is delivered.
         ruled: Nodes that every delivered plan keeps.
     """
-    groups = {p: [o.on((name,)) for o in group if name in o.parts] for p, group in tried.items()}
+    groups = {p: [o.on((name,)) for o in group if name in o.rows] for p, group in tried.items()}
     here = {plan: group for plan, group in groups.items() if group}
-    shown, elsewhere, chosen = list[Offer](), set[EnginePlan](), None
+    shown, elsewhere, chosen = list[Outcome](), set[EnginePlan](), None
     for offer in offers:
         steady = is_steady(here.get(offer.plan, ())) and offer.plan.keep >= ruled
         one = replace(offer.on((name,)), allowed=offer.allowed or steady)
         shown.append(one)
-        if one.passed and not offer.passed:
+        if one.deliverable and not offer.deliverable:
             elsewhere.add(offer.plan)
-        chosen = one if offer is delivered and one.passed else chosen
+        chosen = one if offer is delivered and one.deliverable else chosen
     return DeviceResults(name, here, shown, chosen, frozenset(elsewhere))
 
 
@@ -230,12 +230,12 @@ def rungs_tried(
     rungs = []
     for rung in dict.fromkeys(o.plan.rung for o in here.offers):
         plans = [group for plan, group in here.tried.items() if plan.rung == rung]
-        plans = plans or [[o.outcome] for o in here.offers if o.plan.rung == rung]
+        plans = plans or [[o] for o in here.offers if o.plan.rung == rung]
         builds = [o for plan in plans for o in plan]
         ran = [o for o in builds if o.excess is not None]
         shown = min(ran, key=lambda o: o.excess or 0.0, default=None)
         if here.delivered is not None and here.delivered.plan.rung == rung:
-            shown = here.delivered.outcome
+            shown = here.delivered
         end = _end(rung, plans, here)
         low = shown is not None and not shown.plan.is_full
         rungs.append(
@@ -256,7 +256,7 @@ def rungs_tried(
 def _end(rung: EngineRung, plans: Sequence[Sequence[Outcome]], here: DeviceResults) -> RungEnd:
     offers = [o for o in here.offers if o.plan.rung == rung]
     rows = [o.rows[here.name] for o in offers]
-    passed, delivered = [o for o in offers if o.passed], here.delivered
+    passed, delivered = [o for o in offers if o.deliverable], here.delivered
     if delivered is not None and passed:
         effective = [o for o in passed if o.rows[here.name].shows is None]
         if not effective or (delivered in passed and delivered not in effective):
@@ -366,7 +366,7 @@ def recorded(
         expected,
         refused,
         [node_name(n) for n in variant.case.network.all_nodes()],
-        passed=any(o.passed for o in here.low),
+        passed=any(o.deliverable for o in here.low),
         relative=relative,
     )
     low = None if delivered is None or delivered.plan.is_full else delivered.plan
@@ -375,7 +375,7 @@ def recorded(
     return engines_of(
         device,
         list(rows_of(here.offers, delivered, here.name)),
-        None if last is None else last.outcome.number,
+        None if last is None else last.number,
         rounds=rounds_of(here, expected),
         keep=() if low is None else in_order(low),
         delivered=None if delivered is None else delivered.rows[here.name].build.engine,

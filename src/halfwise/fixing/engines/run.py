@@ -23,7 +23,7 @@ from halfwise.fixing.engines.record import (
     verdict_of,
 )
 from halfwise.fixing.engines.search import EngineSearch, near
-from halfwise.fixing.engines.table import Offer, choose, full_offers, offer_of, raced
+from halfwise.fixing.engines.table import choose, full_offers, offer_of, raced
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import LowSpace
@@ -125,8 +125,8 @@ class EngineRun:
         )
         with self.stages("engines"):
             by_time = settings.prefer == "speed" and not self._several
-            passed = [o for o in full_offers(bench) if by_time and o.passed]
-            times = [(o.milliseconds, o.outcome.number) for o in passed if o.milliseconds < inf]
+            passed = [o for o in full_offers(bench) if by_time and o.deliverable]
+            times = [(o.milliseconds, o.number) for o in passed if o.milliseconds < inf]
             search = EngineSearch(
                 bench,
                 fixed.assigned,
@@ -148,8 +148,8 @@ class EngineRun:
         self,
         fixed: Fixed,
         search: EngineSearch,
-        offers: Sequence[Offer],
-        delivered: Offer | None,
+        offers: Sequence[Outcome],
+        delivered: Outcome | None,
     ) -> Proof:
         """Return the result of a run whose engines are all judged."""
         bench, verdicts, engines = search.bench, dict[str, Verdict](), dict[str, Engines]()
@@ -245,7 +245,7 @@ class EngineRun:
         return {n: engines[n].model_copy(update={"verdict": verdicts.get(n)}) for n in order}
 
 
-def _offers(bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
+def _offers(bench: Bench, search: EngineSearch) -> tuple[Outcome, ...]:
     """Return the final table: the search's choice, and others as fast or that may pass."""
     tried = {plan: [o.on(bench.devices) for o in group] for plan, group in bench.tried.items()}
     steady = {
@@ -267,7 +267,7 @@ def _offers(bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
 
     for plan in dict.fromkeys(plan for plan in shown if plan in tried):
         offer(fastest(tried[plan]))
-    if not any(o.passed for o in offers if not o.plan.is_full):
+    if not any(o.deliverable for o in offers if not o.plan.is_full):
         for outcome in [o for o in low if o.plan not in shown][:FURTHER]:
             offer(outcome)
     int8 = [plan for plan in tried if plan.rung == "int8"]

@@ -12,7 +12,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.bench import Bench
-from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.fixed import Fixed, kept_nodes, plan_record
 from halfwise.fixing.int8.placing import (
     FIRST_OPSET,
     QuantisedModel,
@@ -24,8 +24,8 @@ from halfwise.fixing.int8.placing import (
     unvarying,
 )
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
-from halfwise.fixing.plan.result import SearchResult, kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start
+from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, LowSpace
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name

@@ -28,23 +28,54 @@ from halfwise.fixing.plan.guide import (
     suspicions,
     union,
 )
-from halfwise.fixing.plan.result import (
-    MOST_FAILURES,
-    Evaluate,
-    SearchResult,
-    confirmed,
-)
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
 
 Nodes = frozenset[NodeName]
-
 SCATTER = 2.0
 """How far errors of plans scatter around predictions, as a factor; seven of ten plans of a flow
 transformer lie within it."""
 MENDING = 3
 """Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Result of a search.
+
+    Attributes:
+        kept: The kept compute nodes; the best passing set seen.
+        passed: Whether that set passes on all calibration samples.
+        minimal: Whether lowering any of its nodes was seen to fail.
+        excess_without: Per kept node, the excess when it alone is lowered.
+        nonfinite_without: Those nodes that give new NaN or infinities when lowered.
+        contributions: Per node, what it or its group contributes alone, if measured.
+        exhausted: Whether the budget ended the search.
+        steps: Remarks on what happened.
+        spare: Kept nodes that a smaller plan lowers, which passes too but costs more.
+    """
+
+    kept: Nodes
+    passed: bool
+    minimal: bool
+    excess_without: Mapping[NodeName, float]
+    nonfinite_without: Nodes
+    contributions: Mapping[NodeName, float]
+    exhausted: bool
+    steps: tuple[Remark, ...]
+    spare: Nodes = frozenset()
+
+    @property
+    def needed(self) -> Nodes:
+        """The kept nodes, without those kept only because less would cost more."""
+        return self.kept - self.spare
+
+
+MOST_FAILURES = 8
+"""Plans that may fail before no more of their kind are tried: earlier plans on samples that joined,
+plans after the budget is spent, single nodes where errors are spread. Our choice: see
+docs/decisions/0061-one-search.md."""
 
 
 @dataclass
@@ -80,7 +111,7 @@ class Search:
     suspects: Sequence[Nodes]
     certain: int
     classes: Callable[[], Mapping[NodeName, int]]
-    evaluate: Evaluate
+    evaluate: Callable[[Nodes], Outcome]
     contribution: Callable[[Nodes], float]
     harmless: float | None
     budget: Budget
@@ -190,8 +221,16 @@ class Search:
     def _cheapest_passing(self, kept: Nodes) -> Nodes:
         """Return the cheapest plan of all that passed before that still passes, else `kept`."""
         earlier = [*self.passing, *([self.start] if self.start else [])]
-        plans = [plan | self.forced for plan in earlier]  # none has nodes held since
-        return confirmed(plans, self.rank, kept, self.evaluate, self._everything)
+        plans = dict.fromkeys(plan | self.forced for plan in earlier)  # none has nodes held since
+        larger, tried = 1.0, 0.0
+        for plan in sorted(plans, key=self.rank):
+            if larger * tried <= len(plan) and self.rank(plan) < self.rank(kept):
+                if self.evaluate(plan).passed:
+                    return plan
+                if plan and not tried:
+                    larger = (len(self._everything) / len(plan)) ** (1 / MOST_FAILURES)
+                tried = float(len(plan))
+        return kept
 
     # --- where nothing stands out -------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
-from halfwise.linting import lint
+from halfwise.linting import examine
 from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.records import (
@@ -68,7 +68,9 @@ def healthy(subject: Subject) -> Rung:
     if path is None and not nonfinite:
         return skipped(3, "model", "The model was not loaded from a file.")
     version = None if subject.engines is None else subject.engines.tensorrt
-    findings = () if path is None else lint(read_unchecked(path, subject.watcher.step), version)[0]
+    findings = (
+        () if path is None else examine(read_unchecked(path, subject.watcher.step), version)[0]
+    )
     errors = [f for f in findings if f.severity == "error"]
     signs = [*nonfinite, *(_sign(alike) for alike in _alike(findings))]
     wrong = [sign for sign in signs if sign.severity == "error"]

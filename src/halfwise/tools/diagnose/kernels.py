@@ -25,9 +25,9 @@ from halfwise.graph.dataflow import GIVEN, reached, read_by, region_model, varyi
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, add_constant, node_name, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import relative_rms
+from halfwise.progress import interruption
 from halfwise.records import (
     BuildOutcome,
     Criterion,

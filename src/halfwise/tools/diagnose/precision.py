@@ -20,12 +20,12 @@ from halfwise.formats import BF16
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
 from halfwise.inputs import split_heldout
-from halfwise.interruption import offered
 from halfwise.judging.deciding import Deciding, with_true_values
 from halfwise.judging.judge import judge
 from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals
 from halfwise.options.loading import nodes_of
 from halfwise.options.options import RULES
+from halfwise.progress import offered
 from halfwise.records import (
     Criterion,
     Decided,

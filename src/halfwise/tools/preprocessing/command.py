@@ -15,7 +15,6 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import LoadedSamples
 from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays, read_npy
 from halfwise.inputs.fitting import InputSpec, as_arrays, by_input, demand_sources, split_sources
-from halfwise.inputs.functions import load_function
 from halfwise.inputs.loading import IMAGES, data_files, load_samples, make_samples, paired_files
 from halfwise.options.options import bounded
 from halfwise.progress import Silent, Watcher
@@ -25,7 +24,7 @@ from halfwise.reporting.remarks import note_text
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tools.preprocessing.changes import code_of, layout_of
 from halfwise.tools.preprocessing.comparing import compare_arrays
-from halfwise.user_code import RAISED
+from halfwise.user_code import RAISED, load_function
 from halfwise.wording import count, dimensions, number, quoted, sentence, shorten
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]]

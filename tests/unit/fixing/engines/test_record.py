@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.record import (
     DeviceResults,
@@ -14,10 +14,10 @@ from halfwise.fixing.engines.record import (
     rungs_tried,
     verdict_of,
 )
-from halfwise.fixing.engines.table import Offer
 from halfwise.fixing.plan.plan import Plan
 from halfwise.records import (
     Cause,
+    EngineResult,
     EngineRung,
     Failure,
     NodeName,
@@ -29,7 +29,7 @@ from halfwise.records import (
 from halfwise.reporting.plan import cause_line
 from halfwise.reporting.remarks import reasons
 from tests.unit.fixing.engines.test_table import VARIANT, changed, offer
-from tests.unit.reporting.engine_runs import build, failed, latency, proof, result
+from tests.unit.reporting.engine_runs import build, failed, latency, measured, proof, result
 from tests.unit.reporting.runs import output_error, verdict
 
 A, B, C = ORDER = NodeName("a"), NodeName("b"), NodeName("c")
@@ -42,14 +42,14 @@ def plan(*keep: NodeName, rung: EngineRung = "fp16") -> EnginePlan:
 KEPT = plan(A)
 
 
-def outcome(built: Built, *keep: NodeName, rung: EngineRung = "fp16") -> Outcome:
+def outcome(built: EngineResult, *keep: NodeName, rung: EngineRung = "fp16") -> Outcome:
     return Outcome(plan(*keep, rung=rung), "", {"": built})
 
 
 def tried(number: int, excess: float | None, *keep: NodeName, shown: Precision = "fp32") -> Outcome:
     """Return a build whose inspector shows what is kept as `shown`."""
     nodes = tuple(NodePrecision(node=n, precision=shown, asked="fp32") for n in keep)
-    return outcome(Built(build(number, ""), excess, proof=proof(nodes=nodes)), *keep)
+    return outcome(measured(build(number, ""), excess, proof=proof(nodes=nodes)), *keep)
 
 
 def kinds(
@@ -78,7 +78,7 @@ def test_an_error_of_twice_what_is_predicted_is_one_of_precision():
 
 def without(number: int, *keep: NodeName) -> Outcome:
     """Return a build without an engine."""
-    return outcome(Built(failed(number)), *keep)
+    return outcome(measured(failed(number)), *keep)
 
 
 def test_where_all_that_is_predicted_to_pass_was_refused_plain_precision_is_no_cause():
@@ -160,7 +160,7 @@ def test_engines_that_are_not_there_blame_nobody():
 
 def test_engines_that_were_lost_show_nothing():
     unbuilt = build(1, "", engine=None, status="lost")
-    lost = outcome(Built(unbuilt)), outcome(Built(build(2, ""), lost=True), A)
+    lost = outcome(measured(unbuilt)), outcome(measured(build(2, ""), lost=True), A)
     assert kinds(*lost, predicted={})["lost"].builds == (1, 2)
     by_kind = kinds(*lost, tried(3, None, B), predicted={})
     assert {kind: cause.builds for kind, cause in by_kind.items()} == {"not-run": (3,)}
@@ -174,9 +174,9 @@ def test_where_a_plan_passed_only_what_was_seen_on_the_way_is_told():
 # --- rungs -----------------------------------------------------------------------------------
 
 
-def ends(*offers: Offer, delivered: Offer | None = None, **more) -> list[str]:
+def ends(*offers: Outcome, delivered: Outcome | None = None, **more) -> list[str]:
     """Return how the rungs of a table ended."""
-    plans = {o.plan: [o.outcome] for o in offers if not o.plan.is_full}
+    plans = {o.plan: [o] for o in offers if not o.plan.is_full}
     results = DeviceResults("", plans | more.pop("tried", {}), offers, delivered)
     return [rung.end for rung in rungs_tried(results, **more)]
 
@@ -184,8 +184,8 @@ def ends(*offers: Offer, delivered: Offer | None = None, **more) -> list[str]:
 def test_every_rung_is_told_with_what_became_of_it():
     fp32, tf32 = offer("fp32", *[8] * ROUNDS), offer("tf32", *[5] * ROUNDS)
     low = offer("fp16", *[6] * ROUNDS, passed=False, excess=14.0)
-    refused = outcome(Built(failed(2)), A)
-    plans = {low.plan: [low.outcome], refused.plan: [refused]}
+    refused = outcome(measured(failed(2)), A)
+    plans = {low.plan: [low], refused.plan: [refused]}
     results = DeviceResults("", plans, [fp32, tf32, low], tf32)
     *_, rung = rungs_tried(results)
     assert (rung.plans, rung.builds, rung.built, rung.ran) == (2, 2, 1, 1)
@@ -198,16 +198,17 @@ def test_every_rung_is_told_with_what_became_of_it():
 @pytest.mark.parametrize(
     ("built", "end"),
     [
-        ([Built(failed(1))], "unbuildable"),
-        ([Built(build(1, ""), failure="it crashed")], "not-run"),
-        ([Built(build(1, ""), 3.0)], "tolerance"),
-        ([Built(build(1, ""), 0.5), Built(build(2, ""), 3.0)], "unsteady"),
-        ([Built(build(1, "", engine=None, status="lost"))], "lost"),
+        ([measured(failed(1))], "unbuildable"),
+        ([measured(build(1, ""), failure="it crashed")], "not-run"),
+        ([measured(build(1, ""), 3.0)], "tolerance"),
+        ([measured(build(1, ""), 0.5), measured(build(2, ""), 3.0)], "unsteady"),
+        ([measured(build(1, "", engine=None, status="lost"))], "lost"),
     ],
 )
 def test_why_nothing_low_was_delivered(built, end):
     group = [outcome(one, A) for one in built]
-    shown = Offer(group[0], {"": result("mixed", 1, 1.0)}, allowed=False)
+    row = result("mixed", 1, 1.0, excess=group[0].excess)
+    shown = replace(group[0], rows={"": row}, allowed=False)
     assert ends(shown, tried={KEPT: group}) == [end]
 
 
@@ -233,11 +234,15 @@ def test_what_gives_the_outputs_of_tf32_has_no_part_in_them():
 
 
 def test_a_device_sees_its_own_builds_and_what_fails_elsewhere():
-    parts = {"orin": Built(build(3, ""), 0.5, latency(1.0)), "a100": Built(build(4, ""), 9.0)}
-    both = Outcome(KEPT, "", parts)
-    row = result("mixed", 3, 1.0, verdict=verdict(level="engine"))
-    off = row.model_copy(update={"verdict": verdict(level="engine", passed=False)})
-    low = Offer(both, {"orin": row, "a100": off}, allowed=False)
+    rows = {
+        "orin": measured(build(3, ""), 0.5, latency=latency(1.0)),
+        "a100": measured(build(4, ""), 9.0),
+    }
+    both = Outcome(KEPT, "", rows)
+    row = result("mixed", 3, 1.0, verdict=verdict(level="engine"), excess=0.5)
+    failing = {"verdict": verdict(level="engine", passed=False), "excess": 9.0}
+    off = row.model_copy(update=failing)
+    low = replace(both, rows={"orin": row, "a100": off}, allowed=False)
     fp32 = offer("fp32", 1.0, on=("orin", "a100"))
     orin = results_on("orin", {KEPT: [both]}, [fp32, low], fp32, frozenset())
     assert [o.number for o in orin.tried[KEPT]] == [3]
@@ -273,7 +278,9 @@ def test_all_devices_have_to_pass():
 # --- verdicts --------------------------------------------------------------------------------
 
 
-def judged(*offers: Offer, delivered: Offer | None = None, cause: Cause | None = None) -> Verdict:
+def judged(
+    *offers: Outcome, delivered: Outcome | None = None, cause: Cause | None = None
+) -> Verdict:
     why = () if cause is None else (cause,)
     return verdict_of(DeviceResults("", {}, offers, delivered), verdict(), why, 3)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import EnginePlan, Outcome
 from halfwise.fixing.engines.search import (
     FUTILE,
     NEAR,
@@ -30,7 +30,7 @@ from halfwise.records import NodeName, Refusal, RefusalKind
 from tests import models
 from tests.unit.casing import names as named
 from tests.unit.graph.sketch import Sketch
-from tests.unit.reporting.engine_runs import build, failed, latency
+from tests.unit.reporting.engine_runs import build, failed, latency, measured
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(8))
 START, PLAIN = "the plan of the emulation", "plain low precision"
@@ -138,13 +138,13 @@ class World:
         self.steps.append(step)
         number = len(self.steps)
         if self.lost:
-            part = Built(build(number, "", status="lost", engine=None), lost=True)
+            part = measured(build(number, "", status="lost", engine=None), lost=True)
         elif not self.can_be_built(plan):
-            part = Built(failed(number))
+            part = measured(failed(number))
         else:
             time = self.speed(plan.keep) * (self.tf32 if plan.tf32 else 1.0)
             excess = 0.5 if self.passes(plan.keep, len(before) + 1) else 20.0
-            part = Built(build(number, ""), excess, latency(time))
+            part = measured(build(number, ""), excess, latency=latency(time))
         self.tried[plan] = [*before, Outcome(plan, step, {"": part})]
         return self.tried[plan][-1]
 
@@ -408,7 +408,7 @@ def test_where_int8_fails_with_constraints_it_is_built_without():
         outcome = evaluate(plan, step, extra=extra)
         if outcome.excess is None:
             unbuilt = outcome.worst.build.model_copy(update={"config": kept})
-            outcome = Outcome(plan, step, {"": Built(unbuilt)})
+            outcome = Outcome(plan, step, {"": measured(unbuilt)})
             world.tried[plan] = [outcome]
         return outcome
 

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.table import (
-    Offer,
     choose,
     full_offers,
     is_faster,
@@ -17,14 +16,14 @@ from halfwise.fixing.engines.table import (
     rows_of,
 )
 from halfwise.fixing.plan.plan import Plan
-from halfwise.interruption import offered
-from halfwise.records import FP32_ENGINE, EngineResult, EngineRung, Prefer, TimeRatio
+from halfwise.progress import offered
+from halfwise.records import FP32_ENGINE, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models.overflow import feed_forward
 from tests.unit.casing import names
-from tests.unit.reporting.engine_runs import build, latency, result
+from tests.unit.reporting.engine_runs import latency, result
 from tests.unit.reporting.runs import verdict
 
 VARIANT: Any = None
@@ -73,7 +72,7 @@ def test_after_ctrl_c_no_worker_is_started_for_fp32_engines_that_are_known(stage
         ready.worker._link.close(patience=0.0)
         monkeypatch.setattr(ready.worker._link, "connect", lambda *_: pytest.fail("started again"))
         (fp32,) = full_offers(bench)
-        assert fp32.passed
+        assert fp32.deliverable
         ready.device.builds.forget(None)
         assert ready.worker.process_id is None
 
@@ -163,7 +162,7 @@ def test_a_plan_that_is_tf32_in_truth_is_told_and_not_delivered(stage, exact, sh
     offers = table(ready, names(*ill.kept), tf32=True)
     table_rows = {o.rows[""].name: o for o in offers}
     assert table_rows["mixed"].rows[""].shows == shows
-    assert table_rows["mixed"].passed
+    assert table_rows["mixed"].deliverable
     best = choose(offers, "speed")
     assert best is not None
     assert best.plan.is_full
@@ -187,18 +186,17 @@ def offer(
     memory: int = 1,
     limit: float = 1.0,
     on: tuple[str, ...] = ("",),
-) -> Offer:
+) -> Outcome:
     """Return an engine with the medians of its rounds, alike on each device."""
     time = latency(sorted(medians)[len(medians) // 2])
     time = time.model_copy(update={"medians": medians, "device_bytes": memory})
     judged = verdict(level="engine", passed=passed)
-    row: EngineResult = result(rung, 1, 1.0, latency=time, verdict=judged, rung=rung)
+    row = result(rung, 1, 1.0, latency=time, verdict=judged, rung=rung, excess=excess)
     plan = EnginePlan(Plan(VARIANT, NOTHING), rung, tf32=rung == "tf32")
-    parts = {name: Built(build(1, rung), excess, time) for name in on}
-    return Offer(Outcome(plan, "", parts), dict.fromkeys(on, row), limit)
+    return Outcome(plan, "", dict.fromkeys(on, row), limit)
 
 
-def changed(one: Offer, **update: object) -> Offer:
+def changed(one: Outcome, **update: object) -> Outcome:
     """Return an offer with other rows."""
     rows_ = {name: row.model_copy(update=update) for name, row in one.rows.items()}
     return replace(one, rows=rows_)
@@ -273,20 +271,20 @@ def test_without_held_out_samples_what_is_within_the_tolerance_may_be_delivered(
     for passed in (True, False):
         outputs = {n: o.model_copy(update={"passed": passed}) for n, o in unheld.outputs.items()}
         judged = unheld.model_copy(update={"outputs": outputs})
-        assert changed(low, verdict=judged).passed == passed
+        assert changed(low, verdict=judged).deliverable == passed
 
 
 def test_what_the_search_knows_to_be_off_is_not_delivered():
     off = offer("tf32", 1, excess=1.2, limit=2.0)
-    assert off.passed
-    assert not replace(off, limit=1.0).passed
-    assert not replace(off, allowed=False).passed
-    assert not offer("fp16", 1, excess=None).passed
+    assert off.deliverable
+    assert not replace(off, limit=1.0).deliverable
+    assert not replace(off, allowed=False).deliverable
+    assert not offer("fp16", 1, excess=None).deliverable
 
 
 def test_of_several_devices_all_have_to_pass_and_the_mean_of_times_decides():
     both = offer("fp16", 4.0, on=("orin", "a100"))
-    assert both.passed
+    assert both.deliverable
     time = both.rows["orin"].latency
     assert time is not None
     fast = both.rows["a100"].model_copy(
@@ -297,7 +295,7 @@ def test_of_several_devices_all_have_to_pass_and_the_mean_of_times_decides():
     assert mixed.on(("a100",)).milliseconds == 1.0
     off = fast.model_copy(update={"verdict": verdict(level="engine", passed=False)})
     failing = replace(both, rows={**both.rows, "a100": off})
-    assert (failing.passed, failing.passes("orin")) == (False, True)
+    assert (failing.deliverable, failing.passes("orin")) == (False, True)
     assert choose([failing], "speed") is None
 
 
@@ -316,7 +314,7 @@ def test_of_several_devices_all_have_to_pass_and_the_mean_of_times_decides():
 )
 def test_what_is_chosen_passed_and_nothing_that_passed_is_faster(offers, prefer):
     chosen = choose(offers, prefer)
-    passed = [o for o in offers if o.passed]
+    passed = [o for o in offers if o.deliverable]
     assert (chosen is None) == (not passed)
     if chosen is not None:
         quickest = min(passed, key=lambda o: o.milliseconds)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.guide import Guide
-from halfwise.fixing.plan.result import MOST_FAILURES
 from halfwise.fixing.plan.search import (
+    MOST_FAILURES,
     Nodes,
     Search,
     rankings,

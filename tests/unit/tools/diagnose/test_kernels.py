@@ -10,9 +10,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import CaseError
 from halfwise.graph.loading import network_from_proto, normalise
-from halfwise.interruption import offered
 from halfwise.metrics.difference import relative_rms
-from halfwise.progress import Silent
+from halfwise.progress import Silent, offered
 from halfwise.records import BuildConfig, BuildOutcome, NodeName
 from halfwise.reporting.remarks import steps_told
 from halfwise.tensorrt.failures import EngineFailed

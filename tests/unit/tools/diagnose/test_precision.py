@@ -1,6 +1,6 @@
 from halfwise.case import Samples
 from halfwise.graph.loading import network_from_proto
-from halfwise.interruption import offered
+from halfwise.progress import offered
 from halfwise.records import Step
 from halfwise.tools.diagnose.precision import precision
 from tests import models

@@ -5,8 +5,8 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.evidence import Sources, graph_of, scope_of
 from halfwise.graph.loading import network_from_proto
+from halfwise.page.finish import Sources, graph_of, scope_of
 from halfwise.records import Source
 from tests.unit.graph.sketch import Sketch
 

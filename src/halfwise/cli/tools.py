@@ -1,0 +1,441 @@
+"""Commands about a model, its inputs or an engine that do not search for a plan."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from halfwise import api
+from halfwise.cli.options import (
+    Display,
+    InputsOption,
+    MaybeInputsOption,
+    ModelArgument,
+    RunArgument,
+    RunnerOption,
+    accepts,
+    conclude,
+    end,
+    show,
+    watched,
+)
+from halfwise.declarations import given
+from halfwise.declarations.options import (
+    Acceptance,
+    Arithmetic,
+    Building,
+    Data,
+    Labels,
+    Low,
+    OneDevice,
+    Reading,
+    Running,
+    Thresholds,
+    Waiting,
+    Worker,
+)
+from halfwise.errors import UsageError
+from halfwise.wording import clean, command, count
+
+_Pipeline = "Output of {}: .npz, .npy or a folder of them; or its function, file.py:function."
+
+
+@accepts()
+def lint(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)],
+    trt_version: Annotated[
+        str | None,
+        typer.Option(metavar="V", help="TensorRT version that will parse it, such as 8.6."),
+    ] = None,
+    fail_on: Annotated[
+        Literal["error", "warning", "info"],
+        typer.Option(help="Exit with 10 if something this severe or worse is found."),
+    ] = "error",
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Skip a rule. Repeatable.")
+    ] = None,
+    *,
+    display: Display,
+) -> None:
+    """Name known faults of a model and how to fix them, without running it."""
+    from halfwise.linting import linted
+    from halfwise.records import SEVERITIES
+
+    record = watched(
+        display, api.lint, model, trt_version=trt_version, ignore=ignore or (), name="lint"
+    )
+    show(record, linted, display)
+    counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    end(passed=all(finding.severity not in counted for finding in record.findings))
+
+
+@accepts(Data, Low, Running, "run_timeout", full=True)
+def observe(
+    model: ModelArgument,
+    inputs: InputsOption,
+    *,
+    limit: Annotated[
+        float, typer.Option(metavar="LIMIT", help="Smallest magnitude to list.", min=0)
+    ] = 10_000,
+    display: Display,
+    **options: Any,
+) -> None:
+    """List the tensors that are large or not finite in FP32 on real inputs."""
+    from halfwise.reporting.engines import observed
+
+    record = watched(display, api.observe, model, inputs, **options)
+    show(record, lambda each: observed(each, limit), display)
+
+
+@accepts(Data, Arithmetic, Running, Waiting, Worker, "max_builds", Building, full=True)
+def compare(
+    model: ModelArgument,
+    inputs: InputsOption,
+    b: Annotated[
+        str,
+        typer.Option(
+            "--b",
+            metavar="SOURCE",
+            help="The other side: ort, ort:optimised, emulation[:fp16|bf16|tf32|FILE.onnx], "
+            "engine[:fp32|tf32|fp16|bf16], another ONNX file, or saved outputs (.npz, .json).",
+            show_default=False,
+        ),
+    ],
+    a: Annotated[str, typer.Option("--a", metavar="SOURCE", help="The side to trust.")] = "ort",
+    *,
+    runner: RunnerOption = None,
+    display: Display,
+    **options: Any,
+) -> None:
+    """Find the node where two computations of a model diverge."""
+    from halfwise.reporting.diagnosis import comparison
+
+    record = watched(display, api.compare, model, inputs, a=a, b=b, runner=runner, **options)
+    show(record, comparison, display)
+    end(passed=not record.different)
+
+
+@accepts(Reading, Running, "run_timeout")
+def modernize(
+    model: ModelArgument,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", metavar="NEW", help="ONNX file to write, with NEW.map.json next to it."
+        ),
+    ],
+    inputs: Annotated[
+        str,
+        typer.Option(
+            metavar="DATA",
+            help="Real inputs, as for fix. Default: random numbers.",
+            show_default=False,
+        ),
+    ] = "random",
+    *,
+    trt_version: Annotated[
+        str,
+        typer.Option(metavar="V", help="TensorRT version that will read it."),
+    ] = "10.0",
+    display: Display,
+    **options: Any,
+) -> None:
+    """Raise the opset, make norms and GELUs one node each, and compare both models."""
+    from halfwise.tools.modernize import modernized
+
+    record = watched(display, api.modernize, model, out, inputs, trt_version=trt_version, **options)
+    show(record, modernized, display)
+
+
+@accepts(Data, Thresholds, "strict", Running)
+def reduce(
+    model: ModelArgument,
+    inputs: InputsOption,
+    fails: Annotated[
+        str,
+        typer.Option(
+            metavar="CHECK",
+            help="What fails: verdict (everything in FP16 is out of tolerance), run (ONNX Runtime "
+            "fails or crashes), or a command with {model}, and {inputs} if it needs them, that "
+            "does not exit with 0.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="NEW", help="ONNX file to write, with NEW.npz."),
+    ],
+    *,
+    display: Display,
+    **options: Any,
+) -> None:
+    """Write the smallest part of a model that still fails, with the numbers that it reads."""
+    from halfwise.tools.reduce import reduced
+
+    record = watched(display, api.reduce, model, inputs, fails=fails, out=out, **options)
+    show(record, reduced, display)
+
+
+@accepts()
+def compare_inputs(
+    a: Annotated[str, typer.Argument(metavar="A", help=_Pipeline.format("pipeline A"))],
+    b: Annotated[str, typer.Argument(metavar="B", help=_Pipeline.format("pipeline B"))],
+    samples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RAW",
+            help="Raw samples: a folder of images or .npy files (functions get the path); "
+            "NAME=RAW,NAME=RAW for several inputs. If A and B are arrays, raw samples let "
+            "halfwise name their resize kernels.",
+        ),
+    ] = None,
+    code: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--code", metavar="FILE", help="Write Python that turns A into B to FILE."
+        ),
+    ] = None,
+    *,
+    display: Display,
+) -> None:
+    """Name what two preprocessing pipelines do differently. Exits with 10 if they differ."""
+    from halfwise.tools.preprocessing.command import compared
+
+    record = watched(display, api.compare_inputs, a, b, samples=samples, code=code)
+    show(record, compared, display)
+    end(passed=record.same)
+
+
+@accepts(Reading, Worker, Building, "build_timeout", Waiting)
+def build(
+    model: ModelArgument,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="ENGINE", help="Engine file to write.")
+    ],
+    inputs: MaybeInputsOption = None,
+    *,
+    to: Annotated[
+        Literal["fp32", "fp16", "bf16"] | None,
+        typer.Option(help="Lowest type the builder may use (weak typing). Default fp32."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N", help="Constrain these nodes to FP32, as fix does. Repeatable."),
+    ] = None,
+    keep_op: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Constrain every node of this type to FP32, as fix does. Repeatable.",
+        ),
+    ] = None,
+    display: Display,
+    **options: Any,
+) -> None:
+    """Build a TensorRT engine and show the precision of its layers."""
+    from halfwise.reporting.engines import built
+
+    fp32 = given(to=to, keep=keep, keep_op=keep_op)
+    record = watched(display, api.build, model, out, inputs=inputs, **fp32, **options)
+    show(record, built, display)
+
+
+@accepts(Reading, Worker, Waiting)
+def inspect(
+    engine: Annotated[Path, typer.Argument(metavar="ENGINE", help="Engine file.")],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="Its ONNX model; shows precision node by node."),
+    ] = None,
+    inputs: MaybeInputsOption = None,
+    *,
+    display: Display,
+    **options: Any,
+) -> None:
+    """Show a TensorRT engine: inputs, outputs, layers, precision, speed."""
+    from halfwise.reporting.engines import looked_into
+
+    record = watched(display, api.inspect, engine, model=model, inputs=inputs, **options)
+    show(record, looked_into, display)
+
+
+@accepts()
+def check_constraints(
+    spec: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC",
+            help="A trtexec command; --layerPrecisions=… and --layerOutputTypes=…; or the value of "
+            "--layerPrecisions. - reads standard input.",
+            show_default=False,
+        ),
+    ],
+    trt_version: Annotated[
+        str,
+        typer.Option(metavar="V", help="Version of trtexec that will read it.", show_default=False),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="Its ONNX model. Default: the one in the command."),
+    ] = None,
+    *,
+    display: Display,
+) -> None:
+    """Check precision constraints as trtexec reads them."""
+    from halfwise.linting import checked
+
+    words = sys.stdin.read() if spec == ["-"] else spec
+    record = api.check_constraints(words, trt_version=trt_version, model=model)
+    show(record, checked, display)
+    end(passed=all(finding.severity == "info" for finding in record.findings))
+
+
+@accepts(Labels, Data, Acceptance, full=True)
+def migrate(
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE",
+            help="A trtexec command, or a file: a trtexec log, a shell script, or a Python script "
+            "that builds with tensorrt. Functions and loops of a Python script run: give only one "
+            "that you trust.",
+            show_default=False,
+        ),
+    ],
+    inputs: InputsOption,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FOLDER", help="Folder to create.")],
+    *,
+    model: Annotated[
+        Path | None, typer.Option(metavar="M", help="Its ONNX model, if SOURCE names none.")
+    ] = None,
+    display: Display,
+    **options: Any,
+) -> None:
+    """Write the typed model that a weakly typed build of TensorRT 10 meant, and judge it."""
+    if source[0].endswith(".py"):
+        typer.echo(f"Note: functions of {source[0]} run, and loops that set precisions", err=True)
+    made = watched(display, api.migrate, source, inputs, out=out, model=model, **options)
+    for dropped in made.dropped:
+        typer.echo(f"Warning: {dropped}", err=True)
+    if not display.as_json:
+        kept = count(len(made.fp32), "node")
+        typer.echo(f"{kept} in FP32; build it with: {command(*made.command)}")
+    conclude(made.result.run, display, out / "run")
+
+
+@accepts()
+def explain_log(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Log of trtexec or another builder; - reads standard input."
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="Its ONNX model; shows the nodes that the log names."),
+    ] = None,
+    *,
+    display: Display,
+) -> None:
+    """Explain a TensorRT build log: each known message in one sentence, with its nodes."""
+    from halfwise.tools.explain_log import explained
+
+    record = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
+    show(record, explained, display)
+    end(passed=all(finding.severity != "error" for finding in record.findings))
+
+
+@accepts(OneDevice, "min_shapes", "opt_shapes", "max_shapes")
+def export(
+    run: RunArgument,
+    kind: Annotated[
+        Literal["trtexec", "python", "cpp", "json", "weights"],
+        typer.Option("--as", help="Kind of recipe; or weights: what the repairs change in them."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="PATH",
+            help="Folder, or a file that ends in .sh, .py, .json or, for weights, .safetensors. "
+            "Default: standard output.",
+        ),
+    ] = None,
+    trt_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="V",
+            help="TensorRT version that will build: 8.5 to 11. Default: that of the run's engines, "
+            "else 10.16.",
+        ),
+    ] = None,
+    typing: Annotated[
+        Literal["weak", "strong"] | None,
+        typer.Option(
+            help="weak: layer constraints; strong: Casts in the model. Default: weak for 8.x, else "
+            "strong."
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The run's model, if it has moved; for weak typing or weights."
+        ),
+    ] = None,
+    state_dict: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For weights: the module's state dict, as safetensors; written whole. Default: "
+            "only what changes, by its names in the ONNX model.",
+        ),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Write a recipe that builds the engine of a run without halfwise, or its repaired weights."""
+    recipe = given(trt_version=trt_version, typing=typing)
+    if kind != "weights" and state_dict is not None:
+        raise UsageError(f"--as {kind} takes no --state-dict.", "Give --as weights.")
+    if kind == "weights" and (recipe or options.keys() - {"trt_worker"}):
+        raise UsageError(
+            "--as weights takes no --trt-version, --typing or --engine.", "Leave them out."
+        )
+    options |= given(model=model) | recipe
+    if kind == "weights":
+        options |= given(state_dict=state_dict)
+        made = watched(Display(), api.export_weights, run, out=out, name="export", **options)
+        texts, written, notes = [made.table], made.written, made.notes
+    else:
+        exported = watched(Display(), api.export, run, kind, out=out, name="export", **options)
+        texts, written = [*exported.texts.values()], exported.written
+        notes = exported.recipe.notes
+        if out is None and len(texts) > 1:
+            raise UsageError(
+                f"This recipe has {len(texts)} files: {', '.join(exported.texts)}.",
+                "Name a folder with -o.",
+            )
+    if out is None:
+        typer.echo(texts[0], nl=False)
+    for path in written:
+        typer.echo(clean(f"written: {path}"))
+    for note in notes:
+        typer.echo(clean(f"note: {note}"), err=True)
+
+
+@accepts(Worker)
+def doctor(
+    *,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure what targets compute in FP16, for later runs.")
+    ] = False,
+    **options: Any,
+) -> None:
+    """Show the versions and devices that a run depends on, targets, and every TensorRT worker."""
+    from halfwise.reporting.terminal import print_facts
+
+    print_facts(watched(Display(), api.doctor, name="doctor", probe=probe, **options))
