@@ -74,8 +74,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a group of two nodes that failed is never split",
-        "elif len(some) > 1:",
-        "elif len(some) > 2:",
+        "elif len(some) > 1:\n                size",
+        "elif len(some) > 2:\n                size",
         _SEARCH,
     ),
     Mutation(
