@@ -610,6 +610,7 @@ def _behind(writer: Writer, value: ir.Value, op: str, read: ir.Value, number: fl
     producer, graph = value.producer(), value.graph
     if producer is not None:
         producer.append(writer.made)
-    elif graph is not None:
+    else:
+        assert graph is not None  # an input or a constant of it
         graph[0].prepend(writer.made)
     return result

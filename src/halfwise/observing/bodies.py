@@ -31,8 +31,8 @@ _FIRST_OPSET = 9
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
-    """A body as a network of its own.
+class BodyRuns:
+    """A body as a network of its own, and its runs.
 
     Attributes:
         network: It; what the body captures is an input.
@@ -54,8 +54,8 @@ class Observed:
             if one.tensor not in self.captured:
                 update: dict[str, object] = {"worst_sample": self.samples[one.worst_sample]}
                 if one.detail is not None:
-                    count = min(one.detail.samples, most)
-                    update["detail"] = one.detail.model_copy(update={"samples": count})
+                    detail = {"samples": min(one.detail.samples, most)}
+                    update["detail"] = one.detail.model_copy(update=detail)
                 tensors.append(one.model_copy(update=update))
         inner = (
             one.model_copy(update={"worst_sample": self.samples[one.worst_sample]})
@@ -64,7 +64,7 @@ class Observed:
         return seen.model_copy(update={"tensors": tuple(tensors), "inner": tuple(inner)})
 
 
-def observed_bodies(network: Network, samples: Samples, runtime: Runtime) -> Iterator[Observed]:
+def observed_bodies(network: Network, samples: Samples, runtime: Runtime) -> Iterator[BodyRuns]:
     """Yield the bodies of the main graph's nodes that run on a sample.
 
     Bodies that read or write anything but tensors are left out.
@@ -134,7 +134,7 @@ class _Holder:
     def _body(self) -> Session:
         return Session(self._bodies["body"].model, runtime=self.runtime)
 
-    def observed(self) -> Iterator[Observed]:
+    def observed(self) -> Iterator[BodyRuns]:
         """Yield the bodies that run."""
         runs_of = lru_cache(maxsize=1)(self._runs)
         places: dict[str, Places] = {}
@@ -150,7 +150,7 @@ class _Holder:
 
             ids = tuple(f"{self.samples.ids[sample]}, run {run}" for sample, run in where)
             seen = Samples(ids, load).held()
-            yield Observed(self._bodies[key], seen, tuple(s for s, _ in where), outside)
+            yield BodyRuns(self._bodies[key], seen, tuple(s for s, _ in where), outside)
 
     def _runs(self, index: int) -> Mapping[str, list[Sample]]:
         """Return what each body reads in its runs on a sample."""
