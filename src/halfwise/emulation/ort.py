@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import re
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -114,6 +115,26 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
 
 
+_UPLOADED: dict[int, ort.OrtValue] = {}
+"""Weights on the GPU by the `id` of their arrays, as long as these live."""
+
+
+def uploaded(array: NDArray[np.generic]) -> ort.OrtValue | None:
+    """Return `array` on the GPU, where one copy serves all sessions; None if that is not possible.
+
+    ONNX Runtime shares only values that it does not own itself, as one from DLPack. Older versions
+    have no DLPack, and it has no types that other packages registered with NumPy.
+    """
+    if array.dtype.isbuiltin == _REGISTERED or not hasattr(ort.OrtValue, "from_dlpack"):
+        return None
+    if id(array) not in _UPLOADED:
+        value = ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+        _UPLOADED[id(array)] = ort.OrtValue.from_dlpack(value)
+        weakref.finalize(array, _UPLOADED.pop, id(array), None).atexit = False
+        release_files()
+    return _UPLOADED[id(array)]
+
+
 @contextmanager
 def given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
     """Pass large tensors by name to the session created within the block, which copies them."""
@@ -142,10 +163,14 @@ def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Ite
 
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-# CUDA uses TF32 by default, which would round the reference itself.
+# CUDA uses TF32 by default, which would round the reference itself, and times all algorithms of each
+# convolution in each session.
 _CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
     "cpu": ["CPUExecutionProvider"],
-    "cuda": [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"],
+    "cuda": [
+        ("CUDAExecutionProvider", {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}),
+        "CPUExecutionProvider",
+    ],
 }
 
 _FAILED_NODE = re.compile(r"while running \S+ node\. Name:'([^']*)' Status Message: ")
@@ -214,7 +239,6 @@ class Session:
         """
         device = runtime.device
         provider = provider_of(device)
-        options = _options(model, optimise=optimise)
         if device == "cuda":
             memory.uncap()
             ort.preload_dlls()
@@ -222,20 +246,32 @@ class Session:
             ort.set_default_logger_severity(_FATAL)
         else:
             give_back()
-            share(options)
-        if not optimise and reads_low_weights(model):
-            # Otherwise all are widened before the first is read (test_ort.py, docs/decisions/0009).
-            options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-        _register(options, runtime.libraries)
         proto, arrays = weightless(model)
-        values = {name: ort_value(array) for name, array in arrays.items()}
-        # Copying them takes half the time of loading. ONNX Runtime reads those that are lent as
+        # Copying weights takes half the time of loading. ONNX Runtime reads those that are lent as
         # long as the session lives.
-        in_place = device == "cpu" and not optimise
-        hand_over, self._values = (lent, values) if in_place else (given, {})
+        self._lent = {} if optimise else _in_place(arrays, device)
+
+        def load() -> ort.InferenceSession:
+            options = _options(model, optimise=optimise)
+            if device == "cpu":
+                share(options)
+            if not optimise and reads_low_weights(model):
+                # Otherwise all are widened before the first is read (test_ort.py, decision 9).
+                options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+            _register(options, runtime.libraries)
+            rest = {name: ort_value(a) for name, a in arrays.items() if name not in self._lent}
+            with lent(options, self._lent), given(options, rest):
+                return _loaded(proto, options, device)
+
         try:
-            with hand_over(options, values):
-                self._session = _loaded(proto, options, device)
+            try:
+                self._session = load()
+            except OrtFailure:
+                # A node without a kernel for the GPU reads weights on the CPU.
+                if device == "cpu" or not self._lent:
+                    raise
+                self._lent = {}
+                self._session = load()
         except (*OrtFailure, MemoryError) as error:
             raise _too_large(error) or _not_loadable(model, error) from error
         if provider not in self._session.get_providers():
@@ -326,6 +362,12 @@ def devices() -> dict[str, bool]:
     """Return, for each device, whether the installed ONNX Runtime has its provider."""
     available = ort.get_available_providers()
     return {device: provider in available for device, provider in _PROVIDERS.items()}
+
+
+def _in_place(arrays: Mapping[str, NDArray[np.generic]], device: str) -> dict[str, ort.OrtValue]:
+    """Return the arrays that sessions on `device` read without copies of their own."""
+    hold = uploaded if device == "cuda" else ort_value
+    return {name: value for name, a in arrays.items() if (value := hold(a)) is not None}
 
 
 def _loaded(

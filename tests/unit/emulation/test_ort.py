@@ -356,3 +356,18 @@ def test_quantised_weights_are_handed_over(name):
         session = Session(network_from_proto(proto).model, optimise=optimise)
         (found,) = session.run({"x": f32([1, 2])}).values()
         np.testing.assert_array_equal(found, codes @ [1, 2] / 2)
+
+
+@pytest.mark.gpu
+def test_sessions_on_a_gpu_read_one_copy_of_the_weights():
+    wide = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    constants = [numpy_helper.from_array(wide, "w")]
+    rows = [info(name, (2, 64)) for name in "xy"]
+    held = network([product], rows[:1], rows[1:], constants)
+    before = len(ort._UPLOADED)
+    first, second = (Session(held.copy(), runtime=Runtime("cuda")) for _ in range(2))
+    assert len(ort._UPLOADED) == before + 1
+    sample = {"x": np.ones((2, 64), np.float32)}
+    np.testing.assert_array_equal(first.run(sample)["y"], second.run(sample)["y"])
+    np.testing.assert_allclose(first.run(sample)["y"], sample["x"] @ wide, rtol=1e-4)
