@@ -163,8 +163,8 @@ def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Ite
 
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-# By default CUDA uses TF32, which would round the reference itself, and times all algorithms of each
-# convolution in each session.
+# By default CUDA uses TF32, which would round the reference itself, and times all algorithms of
+# each convolution in each session.
 _CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
     "cpu": ["CPUExecutionProvider"],
     "cuda": [
