@@ -17,6 +17,7 @@ from tests.models.attention import query_key
 from tests.models.exponentials import softmax
 from tests.unit.graph.sketch import Sketch, f32
 
+WEBGPU = ("--target", "webgpu")
 ON_WEBGPU = ["WebGPU (not optimised)", "WebGPU"]
 
 
@@ -48,6 +49,19 @@ def test_plans_have_to_pass_where_a_target_is_wrong(fix):
     assert ended.code == 0, ended.out
     assert ended.kept
     assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_sums_in_fp16_at_an_opset_that_cannot_write_them(fix, call):
+    s = Sketch(11)
+    x = s.input("x", [2, 3, 16, 16])
+    c = s.op("Conv", x, models.weights(8, 3, 3, 3, seed=1, scale=0.2), name="conv")
+    y = s.op("ReduceMean", c, name="mean", axes=[2, 3])
+    ended = fix(models.Ill(s.proto(y), {"x": models.signals(2, 3, 16, 16, seed=4)}), *WEBGPU)
+    assert ended.code == 0, ended.out
+    assert onnx.load(ended.model).opset_import[0].version == 13
+    judged = call("verify", "model.onnx", ended.model, "--inputs", "model.npz", *WEBGPU)
+    assert judged.code == 0, judged.out + judged.err
 
 
 @pytest.mark.usefixtures("on_webgpu")

@@ -106,8 +106,9 @@ def sums_in_low(
         return None
     if opset < MIN_OPSET:
         raise CaseError(
-            f"--accumulate fp16 needs opset {MIN_OPSET} or later; the model has {opset}.",
-            "Raise the model's opset, for example with onnx.version_converter.convert_version.",
+            f"--accumulate fp16 needs opset {MIN_OPSET} or later; the model has {opset}, and ONNX's "
+            "converter cannot raise it.",
+            "Export the model at a later opset.",
         )
     steps = LowSteps(prefix, fmt, opset, each=each)
     output = _EXPANSIONS[node.op_type](Call(node, inputs, steps.shortest), steps)

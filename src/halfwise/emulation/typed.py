@@ -11,13 +11,18 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.emulation.accumulate import sums_in_low
+from halfwise.emulation.accumulate import MIN_OPSET, sums_in_low
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Steps, cast, round_value
 from halfwise.formats import FP16, Format
 from halfwise.graph.anchors import round_folded
 from halfwise.graph.casts import FORMATS
-from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
+from halfwise.graph.conversion import (
+    raise_opset,
+    upcast_attribute,
+    upcast_tensor,
+    upcast_type,
+)
 from halfwise.graph.model import (
     Network,
     add_constant,
@@ -173,6 +178,8 @@ def round_tf32(
 def emulate_typed(model: ir.Model, *, accumulate: str = "fp32", late: bool = False) -> ir.Model:
     """Return an FP32 model that computes what `model` does, rounding its low tensors.
 
+    For low sums it is raised to `MIN_OPSET` if its opset is lower.
+
     Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`), and FP32 products
     that a builder computes in the low format their constants (`anchors.folded`).
 
@@ -188,10 +195,17 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32", late: bool = Fal
     Returns:
         A model with the same input and output names; low inputs and outputs become FP32 and hold
         rounded values.
+
+    Raises:
+        CaseError: ONNX cannot raise the opset.
     """
+    low_sums_from = None
+    if accumulate != "fp32":
+        if opset_of(model) < MIN_OPSET:
+            model = raise_opset(Network(model, None, "", {}), MIN_OPSET).model
+        low_sums_from = opset_of(model)
     result = model.clone()
     round_folded(result)
-    low_sums_from = None if accumulate == "fp32" else opset_of(model)
     large, each = late or is_large(model), accumulate == "each"
     widener = _Widener(result.graph, low_sums_from, {}, large=large, each=each)
     for value in result.graph.inputs:

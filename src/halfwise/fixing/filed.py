@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from halfwise import wording
 from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
-from halfwise.emulation.accumulate import MIN_OPSET, has_sum
+from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
@@ -25,8 +25,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten
-from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import node_name, opset_of, tensor_name
+from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
     AsFile,
@@ -344,8 +343,6 @@ def lowest_sums(
         counted = (n for n in case.network.all_nodes() if node_name(n) in names)
         if low_sum_work(counted, shapes) > ADDITIONS:
             return "fp32"
-        if opset_of(candidate) < MIN_OPSET:
-            candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
         emulation = emulate_typed(candidate, accumulate="each")
         beside = budget.beside(seconds=min(budget.left, BACKSTOP), work=budget.work - budget.spent)
         passed = beside.within(

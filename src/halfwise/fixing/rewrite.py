@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.case import CPU, FEW_SAMPLES, Case, Runtime, Samples, Settings
+from halfwise.emulation.accumulate import MIN_OPSET, has_sum
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
@@ -127,6 +128,7 @@ def with_opset_for(
     *,
     runtime: Runtime = CPU,
     int8: bool = False,
+    low_sums: bool = False,
 ) -> tuple[Network, Remark | None]:
     """Return `network` at an opset whose operators take `fmt`, and a remark on the change.
 
@@ -141,14 +143,20 @@ def with_opset_for(
         samples: At least one.
         runtime: Where to run.
         int8: Whether nodes are to read INT8 with a scale per channel.
+        low_sums: Whether sums in FP16 are to be emulated.
     """
-    opset, gained = BF16_OPSET, gaining(network) if fmt == BF16 else ()
-    names = {"low": fmt.name, "operators": ", ".join(gained)}
-    if int8 and network.opset < FIRST_OPSET:
-        names = {"low": "int8", "operators": "QuantizeLinear and DequantizeLinear with an axis"}
-        opset = FIRST_OPSET
-    elif not gained:
+    needs = [(BF16_OPSET, fmt.name, gaining(network))] if fmt == BF16 else []
+    if int8:
+        pair = "QuantizeLinear and DequantizeLinear with an axis"
+        needs.append((FIRST_OPSET, "int8", (pair,)))
+    if low_sums:
+        summing = sorted({n.op_type for n in network.all_nodes() if has_sum(n)})
+        needs.append((MIN_OPSET, "sums in FP16", tuple(summing)))
+    needs = [need for need in needs if need[0] > network.opset and need[-1]]
+    if not needs:
         return network, None
+    opset, low, operators = max(needs)
+    names = {"low": low, "operators": ", ".join(operators)}
     first = samples.select(range(min(FEW_SAMPLES, len(samples))))
     try:
         raised = raise_opset(network, opset)
@@ -218,7 +226,12 @@ def prepare(
         searched = inspected_reference(network, case.calibration, runtime=runtime)[0]
         return Prepared(replace(case, network=quantised.floats, restored=True), network, searched)
     raised, note = with_opset_for(
-        settings.fmt, network, case.calibration, runtime=runtime, int8=settings.int8
+        settings.fmt,
+        network,
+        case.calibration,
+        runtime=runtime,
+        int8=settings.int8,
+        low_sums=settings.accumulate == "fp16",
     )
     if note is not None:
         watcher.note(remark(note))

@@ -239,6 +239,15 @@ def test_the_opset_is_raised_where_convolutions_need_it(opset) -> None:
     )
 
 
+def test_the_opset_is_raised_where_sums_in_fp16_need_it() -> None:
+    prepared = prepare(convolution(11))
+    raised, note = with_opset_for(FP16, prepared.network, prepared.samples, low_sums=True)
+    assert raised.opset == 13
+    assert note is not None
+    assert note.numbers == {"opset": 11, "raised": 13, "samples": 4}
+    assert "Conv, ReduceMean" in remark(note)
+
+
 def normalised(opset: int) -> models.Ill:
     s = Sketch(opset)
     x = s.input("x", [1, 4, 8])
