@@ -106,8 +106,8 @@ def sums_in_low(
         return None
     if opset < MIN_OPSET:
         raise CaseError(
-            f"--accumulate fp16 needs opset {MIN_OPSET} or later; the model has {opset}, and ONNX's "
-            "converter cannot raise it.",
+            f"--accumulate fp16 needs opset {MIN_OPSET} or later; the model has {opset}, and ONNX "
+            "cannot raise it.",
             "Export the model at a later opset.",
         )
     steps = LowSteps(prefix, fmt, opset, each=each)
