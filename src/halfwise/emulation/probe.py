@@ -306,8 +306,9 @@ def _fetching(model: ir.Model, fetched: _Fetched) -> ir.Model:
             first = [flat, drawn, *first]
             value = drawn.outputs[0]
         elif (end := value.producer()) and not any(v.uses() for v in end.outputs):
-            graph.remove(end)
-            first = [end, *first]
+            if end.graph is not None:  # another of its outputs came before
+                graph.remove(end)
+                first = [end, *first]
         outputs.append(value)
     # Both last tensor first, for the reasons in `_packed`.
     if len(graph):

@@ -314,6 +314,14 @@ def test_views_of_inputs_and_of_integer_tensors():
     assert seen == [[[3, 1, 2, 0], [2], [-2]]]
 
 
+def test_views_of_all_outputs_of_the_last_node():
+    net = network("g (float[4] x) => (float[2] y, float[2] z) { y, z = Split(x) }", opset=12)
+    seen = []
+    both = [view((name,), lambda _, array: seen.append(array.tolist())) for name in "yz"]
+    ElementProbe(net.model).run([{"x": f32([3, 1, 2, 0])}], both, {})
+    assert seen == [[3, 1], [2, 0]]
+
+
 # --- without magnitudes -----------------------------------------------------------------------
 
 
