@@ -305,10 +305,13 @@ def _fetching(model: ir.Model, fetched: _Fetched) -> ir.Model:
             drawn = new_node("Gather", [flat.outputs[0], places[size]], name, {"axis": 1})
             first = [flat, drawn, *first]
             value = drawn.outputs[0]
-        elif (end := value.producer()) and not any(v.uses() for v in end.outputs):
-            if end.graph is not None:  # another of its outputs came before
-                graph.remove(end)
-                first = [end, *first]
+        elif (
+            (end := value.producer())
+            and end not in first  # another of its outputs came before
+            and not any(v.uses() for v in end.outputs)
+        ):
+            graph.remove(end)
+            first = [end, *first]
         outputs.append(value)
     # Both last tensor first, for the reasons in `_packed`.
     if len(graph):

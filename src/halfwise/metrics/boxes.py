@@ -28,6 +28,8 @@ SCORE = 0.3
 """Smallest score of a detection."""
 STRIDES = (8, 16, 32)
 """Pixels between cells of a YOLO's three maps."""
+FOUR_MAPS = (*STRIDES, 64)
+"""Strides of models for 1280-pixel images."""
 SAME_BOX = 0.5
 """IoU from which two boxes are of one object, as in PASCAL VOC and torchvision's detectors."""
 SAME_SCORE = 0.1
@@ -81,7 +83,7 @@ def detect(
         how: How to read them.
         least: Smallest score of a detection, > 0.
     """
-    ranks = (2, 1, 1) if how.layout == "listed" else (2, 2)
+    ranks = (2, 1, 1) if how.layout == "listed" else (2,) * len(names)
     arrays = (_by_image(outputs[name], rank) for name, rank in zip(names, ranks, strict=False))
     for parts in zip(*arrays, strict=False):
         # A comparison with NaN is false, so a NaN box detects nothing.
@@ -114,6 +116,15 @@ def cells(image: tuple[int, int], all_strides: Sequence[int] = STRIDES) -> tuple
         places.append(np.stack([column, row], axis=1))
         strides.append(np.full((height * width, 1), stride))
     return np.concatenate(places).astype(np.float64), np.concatenate(strides).astype(np.float64)
+
+
+def map_of(rows: int, image: tuple[int, int]) -> tuple[int, int] | None:
+    """Return the stride and width of an image's map with `rows` cells; None if it has no such one.
+
+    Cells that lie only partly in the image count, as padded convolutions compute them too.
+    """
+    sizes = ((s, -(-image[0] // s), -(-image[1] // s)) for s in FOUR_MAPS)
+    return next(((s, width) for s, height, width in sizes if height * width == rows), None)
 
 
 def corners_of(boxes: Floats) -> Floats:
@@ -192,7 +203,30 @@ def _per_class(parts: Parts, how: Boxes, _least: float) -> Detections:
     return _best(_corners(boxes, how), scores)
 
 
+def _heads(parts: Parts, how: Boxes, _least: float) -> Detections:
+    """Read distances to four sides, in strides, as means of distributions.
+
+    As in "Generalized Focal Loss" (Li et al. 2020), which NanoDet and PicoDet use.
+    """
+    assert how.image is not None
+    boxes, scores = list[Floats](), parts[::2]
+    for rows, bins in zip(scores, parts[1::2], strict=True):
+        found = map_of(len(rows), how.image)
+        if found is None or len(bins) != len(rows) or not bins.size or bins.shape[1] % 4:
+            return NOTHING
+        stride, width = found
+        shares = softmax(bins.reshape(len(rows), 4, -1))
+        sides = stride * (shares @ np.arange(shares.shape[-1]))
+        row, column = np.divmod(np.arange(len(rows)), width)
+        centres = stride * (np.stack([column, row], axis=1) + 0.5)
+        boxes.append(np.concatenate([centres - sides[:, :2], centres + sides[:, 2:]], axis=1))
+    if len({rows.shape[1] for rows in scores}) > 1:
+        return NOTHING
+    return _best(np.concatenate(boxes), np.concatenate(scores))
+
+
 _READ = {
+    "heads": _heads,
     "raw": _raw,
     "joined": _joined,
     "transposed": _transposed,

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import STRIDES, VISIBLE, cells
+from halfwise.metrics.boxes import FOUR_MAPS, STRIDES, VISIBLE, cells, map_of
 from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import required, sigmoid, softmax, without_trailing_ones
 from halfwise.records import Boxes, Cells, Evidence, Kind, Recognised
@@ -233,8 +233,6 @@ def image_sizes(inputs: Inputs, channels: tuple[int, ...] = (1, 3)) -> list[tupl
 
 ANCHORS = 3
 """Boxes per cell in YOLOv3 to v7; later versions have one."""
-FOUR_MAPS = (*STRIDES, 64)
-"""Strides of models for 1280-pixel images."""
 FEWEST_CELLS = 84
 """Cells of a 64-pixel image; the row count of a smaller one proves nothing."""
 _BOTH_WAYS = (20, 80)
@@ -260,7 +258,8 @@ def boxes_in(
         inputs: Shapes of the inputs; without them no layout that needs the image size is known.
     """
     floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
-    candidates = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
+    several = (*_in_heads(floats, inputs), *_in_several(floats, discrete, inputs))
+    candidates = [*_in_one(floats, inputs), *several]
     return min(candidates, key=lambda one: one.boxes is None, default=None)
 
 
@@ -274,6 +273,36 @@ def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognised
             yield _look((name,), arrays, ("joined-with-scores", "row-per-cell"), how)
         elif all(map(_is_boxes_with_scores, arrays)):
             yield _look((name,), arrays, ("joined-with-scores",), None)
+
+
+_FEWEST_BINS = 4
+"""Fewest bins of a distance's distribution; NanoDet and PicoDet have 8, YOLOv8 16."""
+
+
+def _in_heads(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognised]:
+    """Recognise two outputs for each map: scores, and distributions of distances to four sides."""
+    for image in image_sizes(inputs):
+        maps: dict[int, list[str]] = {}
+        for name, arrays in floats.items():
+            if all(a.ndim == 3 and a.shape[1:] == arrays[0].shape[1:] for a in arrays):
+                maps.setdefault(arrays[0].shape[1], []).append(name)
+        heads = {rows: both for rows, both in maps.items() if map_of(rows, image)}
+        if len(heads) < 2 or any(len(both) != 2 for both in heads.values()):
+            continue
+        # Scores first, largest maps first.
+        ordered = [
+            sorted(both, key=lambda name: not all(map(within_unit, floats[name])))
+            for _, both in sorted(heads.items(), reverse=True)
+        ]
+        widths = {tuple(floats[name][0].shape[2] for name in both) for both in ordered}
+        scored = all(all(map(within_unit, floats[scores])) for scores, _ in ordered)
+        drawn = not any(all(map(within_unit, floats[bins])) for _, bins in ordered)
+        if len(widths) == 1 and scored and drawn:
+            ((_, sides),) = widths
+            if sides % 4 == 0 and sides // 4 >= _FEWEST_BINS:
+                names = tuple(name for both in ordered for name in both)
+                how = Boxes(layout="heads", image=image)
+                yield _look(names, floats[names[0]], ("beside-scores", "cells-of-image"), how)
 
 
 def _in_several(

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import SAME_SCORE, SCORE
+from halfwise.metrics.boxes import FOUR_MAPS, SAME_SCORE, SCORE
 from halfwise.metrics.evidence import (
     ANCHORS,
     FEWEST_CELLS,
-    FOUR_MAPS,
     RAW_LARGEST,
     Arrays,
     Inputs,

@@ -54,16 +54,17 @@ class Boxes(Record):
             - "transposed": [4 + C, N] of one output: box, C classes;
             - "final": [N, M] of one output, one class each: see `columns`;
             - "listed": [N, 4] beside scores [N] and maybe classes [N];
-            - "per-class": [N, 4] beside scores [N, C].
+            - "per-class": [N, 4] beside scores [N, C];
+            - "heads": scores [cells, C] and [cells, 4 · bins] of each map of several strides.
         corners: Whether a box is two opposite corners; otherwise centre, width and height.
         columns: For "final": first column of the box, column of the score, column of the class.
         activation: What turns the scores into probabilities.
         background: The score class for background; -1 for the last, None if there is none.
         suppress: Whether overlapping boxes of one object remain to be suppressed.
-        image: Height and width of the input, for "raw".
+        image: Height and width of the input, for "raw" and "heads".
     """
 
-    layout: Literal["raw", "joined", "transposed", "final", "listed", "per-class"]
+    layout: Literal["raw", "joined", "transposed", "final", "listed", "per-class", "heads"]
     corners: bool = False
     columns: tuple[int, int, int] | None = None
     activation: Literal["none", "sigmoid", "softmax"] = "none"

@@ -72,6 +72,21 @@ def transposed() -> NDArray[np.float32]:
     return np.concatenate([boxes, objects * classes], axis=1).T[None].astype(np.float32)
 
 
+def heads(bins: int = 8) -> list[NDArray[np.float32]]:
+    """Return scores, and distributions of distances to four sides, of each map in turn."""
+    boxes, objects, classes = dense()
+    middle = (PLACES + 0.5) * CELL_STRIDES
+    low, high = boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2
+    sides = np.concatenate([middle - low, high - middle], axis=1) / CELL_STRIDES
+    near = np.clip(1 - np.abs(sides[..., None] - np.arange(bins)), 1e-12, None)
+    parts, start = list[NDArray[np.float32]](), 0
+    for stride in STRIDES:
+        each = slice(start, start := start + (HEIGHT // stride) * (WIDTH // stride))
+        shares = np.log(near[each]).reshape(-1, 4 * bins)
+        parts += [part[None].astype(np.float32) for part in ((objects * classes)[each], shares)]
+    return parts
+
+
 def final(order: tuple[str, ...]) -> NDArray[np.float32]:
     """Return rows of the named columns: image, box, score, class."""
     columns = {

@@ -56,6 +56,7 @@ LAYOUTS: list[tuple[Boxes, list[NDArray[Any]]]] = [
         Boxes(layout="per-class", background=0),
         [scenes.centred(scenes.CORNERS), np.roll(WITH_NONE, 1, axis=1)],
     ),
+    (Boxes(layout="heads", image=IMAGE), [*scenes.heads()]),
 ]
 
 

@@ -145,6 +145,19 @@ def test_rows_with_one_class_each_are_told_by_whole_numbers(
     assert (read({"y": broken}) or (0, None))[1] is None
 
 
+def test_heads_of_a_detector_are_told_by_the_cells_of_the_image() -> None:
+    arrays = scenes.heads()
+    names = [f"{kind}{i}" for i in range(3) for kind in ("scores", "sides")]
+    given = dict(zip(names, arrays, strict=True))
+    how = Boxes(layout="heads", image=scenes.INPUTS["image"][2:])
+    assert read(dict(sorted(given.items()))) == (tuple(names), how)
+    assert read(given, {}) is None
+    assert read({n: a for n, a in given.items() if n.endswith("0")}) is None
+    few = {n: a[..., :12] if n.startswith("sides") else a for n, a in given.items()}
+    assert read(few) is None
+    assert read(given | {"sides1": np.abs(arrays[3]) / np.abs(arrays[3]).max()}) is None
+
+
 @pytest.mark.parametrize(("how", "arrays"), LAYOUTS[7:9])
 def test_boxes_with_one_score_each_find_their_classes(
     how: Boxes, arrays: list[NDArray[Any]]
