@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import BUILT_IN, rises, usual
-from halfwise.records import Change, EngineResult, Engines, Failure, Plan, Run, Verdict
+from halfwise.records import Change, EngineResult, Engines, Failure, Run, Verdict
 from halfwise.reporting.causes import (
     followed_lines,
     low_name,
@@ -94,7 +94,7 @@ from halfwise.wording import (
 
 def worsened(change: Change) -> str:
     """Return how a figure is worse than the baseline allows, as a clause."""
-    return say("baseline", "worse", {**dict(change), "what": _what(change)})
+    return say("baseline", "worse", change, what=_what(change))
 
 
 def baseline_line(run: Run) -> str:
@@ -103,15 +103,17 @@ def baseline_line(run: Run) -> str:
     if compared is None:
         return ""
     changes = [change for change in compared.changes if change.now is not None]
-    facts = {
-        **dict(compared),
-        "figures": len(changes),
-        "worse": sum(not change.passed for change in changes) or None,
-        "lacking": (len(compared.changes) - len(changes)) or None,
-        "samples": not compared.same_samples,
-        "model": not compared.same_model,
-    }
-    return say("baseline", "line", facts | {"run": shorten(compared.run, 40)})
+    facts = {"samples": not compared.same_samples, "model": not compared.same_model}
+    return say(
+        "baseline",
+        "line",
+        compared,
+        facts,
+        figures=len(changes),
+        worse=sum(not change.passed for change in changes) or None,
+        lacking=(len(compared.changes) - len(changes)) or None,
+        run=shorten(compared.run, 40),
+    )
 
 
 def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
@@ -141,7 +143,7 @@ def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
 
 
 def _what(change: Change) -> str:
-    return say("figure", change.kind, {"of": shorten(change.of, 60)})
+    return say("figure", change.kind, of=shorten(change.of, 60))
 
 
 def report(run: Run) -> Report:
@@ -224,32 +226,31 @@ def _told_at_once(verdict: Verdict) -> Failure | None:
 def _title(run: Run) -> str:
     """Return the verdict, on what it rests, and the reason if it is one of a closed list."""
     verdict, bound = run.verdict, run.verdict.failure_bound
-    counted = _counted(verdict)
+    counted, told = _counted(verdict), _told_at_once(verdict)
     whose = "held out" if "heldout" in run.provenance.options else ""
     drawn = any(n.kind == "random" and n.of == whose for n in run.provenance.notes)
-    told = _told_at_once(verdict)
     alone = {failure.kind for failure in verdict.failures} == {"worse"}
     rate = run.criterion.failing is not None
     fails, right = not verdict.passed or rate, 0 if bound is None else bound.judged - bound.failing
     noun = "random " * drawn + ("held-out sample" if _on_heldout(run) else "sample")
-    facts = {
-        "passed": verdict.passed,
-        "judged": verdict.judged,
-        "level": verdict.level,
-        "places": places(verdict),
-        "runner": None if verdict.runner is None else shorten(verdict.runner),
-        "sums": sums_wide(verdict),
-        "on": count(len(verdict.samples), noun) if verdict.samples else None,
-        "used": not verdict.unseen and bool(verdict.samples),
-        "of": None if bound is None or not counted else bound.failing if fails else right,
-        "fails": counted and fails,
-        "share": share(bound.upper) if counted and bound is not None and rate else None,
-        "early": run.search is not None and "interrupt" in run.search.ended_by and verdict.passed,
-        "worse": alone,
-        "why": None if told is None else next(iter(reasons([told]))),
-    }
-    why = "" if alone else in_full(run.engines) or nothing_gained(run)
-    return say("headline", "title", {**facts, "rest": why or None, "doubt": doubt(verdict)})
+    return say(
+        "headline",
+        "title",
+        verdict,
+        places=places(verdict),
+        runner=verdict.runner and shorten(verdict.runner),
+        sums=sums_wide(verdict),
+        on=count(len(verdict.samples), noun) if verdict.samples else None,
+        used=not verdict.unseen and bool(verdict.samples),
+        of=None if bound is None or not counted else bound.failing if fails else right,
+        fails=counted and fails,
+        share=share(bound.upper) if counted and bound is not None and rate else None,
+        early=run.search is not None and "interrupt" in run.search.ended_by and verdict.passed,
+        worse=alone,
+        why=next(iter(reasons([told] if told else ())), None),
+        rest="" if alone else in_full(run.engines) or nothing_gained(run),
+        doubt=doubt(verdict),
+    )
 
 
 def _reason(run: Run) -> str:
@@ -283,7 +284,7 @@ def no_faster(run: Run) -> str:
     if plan is None or len(plan.keep) < plan.candidates or (not plan.keep and run.io != "fp32"):
         return ""
     given = quantised_note(run) is not None
-    return say("headline", "no faster", {"kept": bool(plan.keep), "given": given, "low": plan.low})
+    return say("headline", "no faster", kept=plan.keep, given=given, low=plan.low)
 
 
 def _about(run: Run) -> str:
@@ -354,14 +355,11 @@ def metric_lines(run: Run) -> Lines | None:
     name = result.name
     values = {"in FP32": result.reference} | {n: one.candidate for n, one in models.items()}
     figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
-    facts = {
-        "name": sentence(name),
-        "unlabelled": result.labelled is False and name in BUILT_IN,
-        "figures": ", ".join(filter(None, (*figures, *map(rests_on, result.scores)))),
-        "rises": rises(name),
-        "allowed": result.allowed_drop,
-    }
-    return Lines("Task metric", (say("headline", "metric", facts),))
+    unlabelled = result.labelled is False and name in BUILT_IN
+    told = ", ".join(filter(None, (*figures, *map(rests_on, result.scores))))
+    facts = {"name": sentence(name), "rises": rises(name), "allowed": result.allowed_drop}
+    words = say("headline", "metric", facts, unlabelled=unlabelled, figures=told)
+    return Lines("Task metric", (words,))
 
 
 def _figures(run: Run) -> Iterator[str]:
@@ -390,8 +388,7 @@ def _remarks(run: Run) -> Iterator[str]:
         *(notes_beside(run.plan) if run.plan else ()),
     )
     if run.search is not None and run.search.joined:
-        joined, filed = len(run.search.joined), len(run.search.filed) or None
-        yield say("headline", "joined", {"joined": joined, "filed": filed})
+        yield say("headline", "joined", run.search)
     yield from (f"Warning: {line}" for line in run.warnings)
     yield from (f"Hint: {line}" for line in run.verdict.hints)
 
@@ -419,10 +416,8 @@ def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
 
 def _device(engines: Engines) -> Iterator[str]:
     yield from made(engines)
-    if engines.lost:
-        yield f"Lost before its engine was judged: {engines.lost}"
-    yield from map(rung_line, engines.rungs)
-    yield from map(cause_line, engines.causes)
+    yield from [f"Lost before its engine was judged: {engines.lost}"] * bool(engines.lost)
+    yield from (*map(rung_line, engines.rungs), *map(cause_line, engines.causes))
 
 
 def shown_row(engines: Engines) -> EngineResult | None:
@@ -432,23 +427,22 @@ def shown_row(engines: Engines) -> EngineResult | None:
 
 
 def _result(run: Run) -> Iterator[str]:
-    metrics = metric_lines(run)
-    yield from _plan(run, run.plan)
-    # No line speaks of the emulation where engines decided.
-    if run.plan is not None and run.engines is None and (repaired := mended(run.plan)):
-        yield repaired
-    yield from _largest(run) if metrics is None else metrics.lines
-    if times := _times(run):
-        yield times
-    elif run.worth is not None and not run.rungs:
-        yield cost_line(run.worth, low_name(run), int8=has_int8(run))
-    if line := baseline_line(run):
-        yield line
-
-
-def _plan(run: Run, plan: Plan | None) -> Iterator[str]:
+    metrics, plan, times = metric_lines(run), run.plan, _times(run)
     if plan is not None and not (run.engines is not None and run.engines.full):
         yield next(int8_lines(run) if plan.has_int8 else plan_lines(plan))
+    # No line speaks of the emulation where engines decided.
+    repaired = mended(plan) if plan is not None and run.engines is None else ""
+    cost = run.worth if not run.rungs and not times else None
+    yield from filter(
+        None,
+        (
+            repaired,
+            *(_largest(run) if metrics is None else metrics.lines),
+            times,
+            "" if cost is None else cost_line(cost, low_name(run), int8=has_int8(run)),
+            baseline_line(run),
+        ),
+    )
 
 
 def _largest(run: Run) -> Iterator[str]:
@@ -462,8 +456,7 @@ def _largest(run: Run) -> Iterator[str]:
         at = (max if sign == "≤" else min)(values, key=values.__getitem__)
         of = f" (output {shorten(at, 28)})" if len(floats) > 1 else ""
         errors.append(f"{name} {number(values[at])} of {number(limit)} allowed{of}")
-    if errors:
-        yield f"Largest error: {'; '.join(errors)}."
+    yield from [f"Largest error: {'; '.join(errors)}."] * bool(errors)
 
 
 def _times(run: Run) -> str:

@@ -46,6 +46,7 @@ from halfwise.reporting import engines as of_engines
 from halfwise.reporting import plan as rungs
 from halfwise.reporting import verdict as verdicts
 from halfwise.reporting.parts import Lines
+from halfwise.reporting.words import say
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
@@ -75,7 +76,7 @@ def tried_rungs() -> Iterator[str]:
     found = ProvenEngine(build=2, seconds=15.2, median_ms=0.216)
     yield rungs.proven_line(found, "tf32")
     yield rungs.proven_line(found.model_copy(update={"median_ms": None}), "fp32")
-    yield rungs.first_line(engines().model_copy(update={"proven": (found,)}))
+    yield say("built", "first", found, purpose="mixed")
 
 
 def delivered() -> Iterator[str]:
@@ -108,8 +109,9 @@ def blamed() -> Iterator[str]:
         if kind != "ignored":
             yield rungs.cause_line(Cause(kind=kind, builds=(2,)))
     slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
-    yield from map(rungs.spared_line, (slower, slower.model_copy(update={"beside": 5})))
-    yield from (rungs.spared_line(Spared(kind=kind)) for kind in ("interrupted", "no-tf32"))
+    spared = [slower, slower.model_copy(update={"beside": 5})]
+    spared += [Spared(kind=kind) for kind in ("interrupted", "no-tf32")]
+    yield from (say("spared", one.kind, one) for one in spared)
     refused = [
         *(Refusal(kind=kind, build=2) for kind in get_args(records.RefusalKind)),
         *(Refusal(kind="crash", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5, 7)),

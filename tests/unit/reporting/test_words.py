@@ -61,7 +61,6 @@ TABLES: Mapping[str, object] = {
     "guard": records.GuardKind,
     "note": records.NoteKind,
     "step": records.StepKind,
-    "rung": records.EngineRung,
     "end": records.RungEnd,
     "in full": records.RungEnd,
     "engines": records.CauseKind,
@@ -74,7 +73,7 @@ TABLES: Mapping[str, object] = {
     "figure": records.FigureKind,
     "question": records.RungName,
     "symptom": records.SymptomKind,
-    "precision": records.Precision,
+    "precision": records.Precision | records.EngineRung,
 }
 """Groups of `words.toml`, and the kinds that they have words for."""
 
