@@ -162,7 +162,7 @@ class Drawn:
             next_step=(
                 Step(
                     kind="prove",
-                    names={"heldout": ""},
+                    names={"heldout": "DATA"},
                     command=("trtexec", "--loadEngine=runs/synthetic/model.engine"),
                 ),
             ),

@@ -7,10 +7,7 @@ from markupsafe import Markup
 
 from halfwise.page.data import Data, Section, Stored
 from halfwise.page.graph import graph
-from halfwise.page.scatter import Spot, scatter
 from halfwise.records import (
-    Curve,
-    Engines,
     NodeName,
     Observation,
     Run,
@@ -24,10 +21,10 @@ from halfwise.reporting.engines import given_parts, proof_parts
 from halfwise.reporting.parts import Column, Lines, Table, known, table_of
 from halfwise.reporting.plan import curve_table, ladder_table
 from halfwise.reporting.remarks import CAUSES, in_words, note_text, step_text
-from halfwise.reporting.strip import as_svg, strip
+from halfwise.reporting.strip import strip
 from halfwise.reporting.view import device_parts, error_table
 from halfwise.reporting.words import PRECISIONS
-from halfwise.wording import capital, clean, count, number
+from halfwise.wording import capital, clean, number
 
 MOST = 400
 """Most places shown per group; run.json has the rest."""
@@ -50,7 +47,7 @@ def is_commands(part: Lines | Table) -> TypeGuard[Lines]:
 def headroom(stored: Stored) -> Section | None:
     """Return the section of the headroom strip; None if nothing was observed."""
     drawn = strip(stored.run, stored.observations)
-    return shown("headroom", "Headroom", None if drawn is None else as_svg(drawn), is_open=True)
+    return shown("headroom", "Headroom", drawn, is_open=True)
 
 
 def causes(stored: Stored) -> Section | None:
@@ -133,39 +130,9 @@ def shown(
 
 
 def plans(stored: Stored) -> Section | None:
-    """Return the section of the plans to choose from, of engines by time, and of the ladder."""
-    run = stored.run
-    parts = (
-        _plotted(_plan_spots(run.curve), "predicted cost over everything low"),
-        _plotted(_engine_spots(run.engines), "median ms of an engine"),
-        curve_table(run),
-        ladder_table(run),
-    )
+    """Return the section of the plans to choose from, and of the ladder."""
+    parts = curve_table(stored.run), ladder_table(stored.run)
     return shown("plans", "What precision costs", *parts, is_open=True)
-
-
-def _plotted(spots: Sequence[Spot], unit: str) -> Markup | None:
-    return scatter(spots, unit) if len(spots) > 1 else None
-
-
-def _plan_spots(curve: Curve | None) -> list[Spot]:
-    if curve is None:
-        return []
-    return [
-        Spot(point.cost, point.error, f"{count(point.count, 'kept node')}", i == curve.plan)
-        for i, point in enumerate(curve.points)
-        if point.cost is not None and not point.is_bound
-    ]
-
-
-def _engine_spots(engines: Engines | None) -> list[Spot]:
-    if engines is None:
-        return []
-    return [
-        Spot(one.latency.median_ms, one.excess, one.name, one.rung == engines.rung)
-        for one in engines.results
-        if one.latency is not None and one.excess is not None
-    ]
 
 
 def kept(stored: Stored) -> Section | None:
