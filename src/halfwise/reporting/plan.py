@@ -482,7 +482,7 @@ def _resting(curve: Curve, metric: str) -> str:
 
 
 def _counted(point: Point) -> str:
-    bf16 = len([*places(point.bf16)])
+    bf16 = len(places(point.bf16))
     types = [f"{bf16} BF16"] * bool(bf16) + ["TF32"] * point.tf32
     return f"{point.count} ({', '.join(types)})" if types else str(point.count)
 

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from math import inf
-from textwrap import fill
 from typing import Self, TextIO
 
 from rich import box
@@ -104,7 +103,7 @@ def _draw(shown: Report, console: Console) -> None:
         note = f": {part.note}" if isinstance(part, Table) and part.note else ""
         console.print(Text(f"{part.title}{note}", style="bold"))
         if isinstance(part, Table):
-            console.print(Padding(_grid(part, console.width - 2), (0, 0, 0, 2), expand=False))
+            console.print(Padding(_grid(part), (0, 0, 0, 2), expand=False))
         else:
             _draw_lines(part, console)
 
@@ -124,40 +123,17 @@ def indented(line: str, console: Console, style: str = "") -> Text:
     return Text.assemble("  ", Text("\n    ").join(wrapped))
 
 
-LONGEST_WORD = 12
-"""Columns kept for a word of a cell, next to any figures; longer words are names."""
-
-
-def _grid(table: Table, width: int) -> Grid:
+def _grid(table: Table) -> Grid:
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for column, title in zip(table.columns, _headings(table, width), strict=True):
+    for i, column in enumerate(table.columns):
+        # Headings of figures are wrapped where words need their room, figures never.
         figures = column.align == "right"
-        grid.add_column(
-            Text(title),
-            justify=column.align,
-            overflow="fold",
-            no_wrap=figures,
-        )
+        whole = (*(row[i] for row in table.shown), *column.title.split()) if figures else ()
+        widest = max(map(cell_len, whole), default=None)
+        grid.add_column(Text(column.title), justify=column.align, overflow="fold", min_width=widest)
     for row in table.shown:
         grid.add_row(*map(Text, row))
     return grid
-
-
-def _headings(table: Table, width: int) -> list[str]:
-    """Return the headings; those of figures are wrapped if they leave no room for words."""
-    titles, needed = [column.title for column in table.columns], 0
-    slim = list(titles)
-    for i, column in enumerate(table.columns):
-        cells = [row[i] for row in table.shown]
-        if column.align == "right":
-            most = max(map(cell_len, (*cells, *titles[i].split())), default=1)
-            slim[i] = fill(titles[i], max(most, 1), break_long_words=False, break_on_hyphens=False)
-            needed += max(map(cell_len, (titles[i], *cells)))
-        else:
-            words = (word for text in (titles[i], *cells) for word in text.split())
-            needed += min(LONGEST_WORD, max(map(cell_len, words), default=0))
-    gaps = 2 * len(titles)
-    return titles if needed + gaps <= width else slim
 
 
 SELDOM = 60.0

@@ -96,9 +96,9 @@ def test_an_unnamed_difference_is_no_failure():
 def test_what_repairs_spare_is_told():
     nodes = tuple(NodeName(f"n{i}") for i in range(30))
     points = [
-        Point(kept="0-3", count=4, cost=1.1, error=2.0, is_bound=False),
-        Point(kept="0-13", count=14, cost=1.5, error=0.5, is_bound=False),
-        Point(kept="0-1", count=2, cost=1.0, error=0.0, is_bound=True),
+        Point(kept="f", count=4, cost=1.1, error=2.0, is_bound=False),
+        Point(kept="3fff", count=14, cost=1.5, error=0.5, is_bound=False),
+        Point(kept="3", count=2, cost=1.0, error=0.0, is_bound=True),
     ]
     curve = Curve(nodes=nodes, points=(), unrepaired=Curve(nodes=nodes, points=tuple(points)))
     few, many = ([kept(f"k{i}") for i in range(n)] for n in (1, 14))
