@@ -221,7 +221,7 @@ def made(engines: Engines) -> Iterator[str]:
         errors = range_text(min(spread), max(spread))
         facts = {"passed": engines.confirmed, "builds": len(spread)}
         yield say("engine", "confirmed", facts, errors=errors)
-    yield from (sentence(f"{capital(say('spared', s.kind, s))}.") for s in engines.spared)
+    yield from (sentence(f"{capital(say('spared', s.kind, s.facts))}.") for s in engines.spared)
     if (emulated := engines.emulated) is not None and emulated.outputs:
         error = largest(emulated, "max_abs")
         yield say("engine", "emulated", passed=emulated.within, error=error)

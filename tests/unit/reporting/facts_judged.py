@@ -108,10 +108,11 @@ def blamed() -> Iterator[str]:
         yield rungs.cause_line(Cause(kind=kind, builds=(2, 3), **known))
         if kind != "ignored":
             yield rungs.cause_line(Cause(kind=kind, builds=(2,)))
-    slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
-    spared = [slower, slower.model_copy(update={"beside": 5})]
+    numbers = {"build": 4, "median_ms": 0.614, "full": 2, "full_ms": 0.57}
+    slower = Spared(kind="slower", numbers=numbers)
+    spared = [slower, slower.model_copy(update={"numbers": {**numbers, "beside": 5}})]
     spared += [Spared(kind=kind) for kind in ("interrupted", "no-tf32")]
-    yield from (say("spared", one.kind, one) for one in spared)
+    yield from (say("spared", one.kind, one.facts) for one in spared)
     refused = [
         *(Refusal(kind=kind, build=2) for kind in get_args(records.RefusalKind)),
         *(Refusal(kind="crash", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5, 7)),
