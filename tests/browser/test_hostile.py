@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from halfwise.page import write_page
+from halfwise.page.document import write_page
 from tests.browser.conftest import Look, PageOf
 from tests.browser.folders import called
 from tests.browser.hostile import LONG, MARK, TEXTS, spoilt

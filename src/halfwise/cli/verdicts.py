@@ -278,7 +278,7 @@ def report(
     if lost := lost_model(run, stored):
         typer.echo(clean(f"warning: {lost} no longer exists"), err=True)
     if html:
-        from halfwise.page import write_page
+        from halfwise.page.document import write_page
 
         page = write_page(run, out, **options)
         if not display.as_json:

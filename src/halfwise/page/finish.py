@@ -10,11 +10,10 @@ import onnx_ir as ir
 from halfwise.case import Case
 from halfwise.graph.bodies import bodies_of
 from halfwise.graph.model import node_name, tensor_name
-from halfwise.page import PAGE_FILE, write_stored
 from halfwise.page.data import Stored
 from halfwise.progress import Watcher
 from halfwise.records import Graph, NodeName, Observations, Run, RunEvidence, Source
-from halfwise.store import EVIDENCE_FILE, write_evidence, write_observations, write_run
+from halfwise.store import EVIDENCE_FILE, PAGE_FILE, write_evidence, write_observations, write_run
 from halfwise.wording import dimensions, sentence
 
 _STACK = "pkg.torch.onnx.stack_trace"
@@ -205,7 +204,9 @@ def finish(
         evidence = evidence_of(case, mixed)
         write_evidence(folder, evidence)
     with _optional(folder / PAGE_FILE, watcher):
-        write_stored(Stored.of(run, observations, evidence), folder / PAGE_FILE)
+        from halfwise.page.document import write_stored  # noqa: PLC0415 (it loads jinja2)
+
+        write_stored(Stored(run, observations, evidence), folder / PAGE_FILE)
 
 
 @contextmanager

@@ -181,11 +181,10 @@ def _facts(graph: Graph, stored: Stored) -> dict[str, Data]:
         known: dict[str, Data] = {"told": told[name]} if name in told else {}
         if name in growth:
             known |= growth[name].model_dump(include={"error", "inherited"})
-        if seen is not None and name in largest:
-            known |= largest[name].model_dump(include={"absmax", "nonfinite"})
-            known |= {"sample": seen.samples[largest[name].worst_sample]}
-        if known:
-            facts[str(i)] = known
+        if seen is not None and (one := largest.get(name)) is not None:
+            known |= one.model_dump(include={"absmax", "nonfinite"})
+            known["sample"] = seen.samples[one.worst_sample]
+        facts |= {str(i): known} if known else {}
     return facts
 
 
