@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import groupby
 from math import isinf, isnan
 from pathlib import PurePath
 from unicodedata import category
@@ -141,12 +142,6 @@ def size_of(nbytes: int) -> str:
 def mebibytes(nbytes: int) -> str:
     """Return a number of bytes in MiB without the unit, for tables."""
     return number(nbytes / 2**20)
-
-
-def ranges(runs: Sequence[tuple[int, int]], most: int = FEW) -> str:
-    """Return runs of indices, by first and last, such as `4-83, 90`; at most `most` of them."""
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:most]]
-    return f"{', '.join(shown)}{' …' if len(runs) > most else ''}"
 
 
 def argument(path: PurePath | str) -> str:
@@ -355,12 +350,8 @@ def _merged(names: list[str]) -> Iterator[tuple[str, int]]:
 def _numbers(numbers: list[int]) -> str:
     if len(numbers) == 1:
         return str(numbers[0])
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    ordered = enumerate(sorted(set(numbers)))
+    runs = [[n for _, n in run] for _, run in groupby(ordered, lambda at: at[1] - at[0])]
     pieces = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
     if len(pieces) > FEW:
         pieces = [*pieces[: FEW - 1], "…", pieces[-1]]

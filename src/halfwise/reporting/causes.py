@@ -64,9 +64,10 @@ def repair_lines(run: Run) -> Lines | None:
     groups = alike(plan.repairs, lambda r: (r.rule, r.identity, r.before, r.after, str(r.proof)))
     lines = [line for group in groups for line in _group_lines(group)]
     undone = [remark(one) for one in plan.remarks if one.kind in UNDONE]
-    lines = [*_kept(run, plan), *first_of(lines, most=MOST_ROWS)]
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
-    return lines_of(title, [*lines, *first_of(undone, "more undone: see run.json")])
+    return lines_of(
+        title, [*first_of(lines, most=MOST_ROWS), *first_of(undone, "more undone: see run.json")]
+    )
 
 
 def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
@@ -101,15 +102,6 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
         yield say("repairs", "room", room=room)
     if advice := dict.fromkeys(repair.advice for repair in group if repair.advice):
         yield f"In the training or export code: {' '.join(first_of([*advice]))}"
-
-
-def _kept(run: Run, plan: Plan) -> Iterator[str]:
-    """Yield what is kept in FP32 with repairs and, if known, without."""
-    curves = (run.curve, run.curve.beside) if plan.repairs and run.curve is not None else ()
-    bare = next((c.unrepaired for c in curves if c is not None and c.unrepaired), None)
-    passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
-    if passed and min(passed) > len(plan.keep):
-        yield say("repairs", "kept", kept=len(plan.keep), without=min(passed))
 
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:

@@ -124,7 +124,6 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
         [
             (Column("layer"), lambda layer: shorten(layer.name, 34)),
             (Column("type"), lambda layer: shorten(layer.type, 16)),
-            (Column("reads → gives"), lambda layer: shorten(types_of(layer), 24)),
             (Column("precision"), lambda layer: PRECISIONS[layer.precision]),
             (Column("ms", "right"), lambda layer: known(layer.milliseconds)),
             (
@@ -134,12 +133,6 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
         ],
         MOST_ROWS,
     )
-
-
-def types_of(layer: EngineLayer) -> str:
-    """Return the types that a layer reads and gives; "" if none is known."""
-    sides = [", ".join(dict.fromkeys(filter(None, side))) for side in (layer.inputs, layer.outputs)]
-    return " → ".join(side or "?" for side in sides) if any(sides) else ""
 
 
 def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
@@ -181,7 +174,10 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         _rounds(engines.rounds),
         lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
         lines_of("Failed builds", first_of([*map(_failure, failed)], most=MOST_ROWS)),
-        lines_of("Shapes of the profiles", _shapes(engines.results)),
+        lines_of(
+            "Shapes of the profiles",
+            (f"{r.name}, {line}" for r in engines.results for line in _shapes(r.shapes)),
+        ),
         lines_of(
             "Not as requested", (f"{name}: {one}" for name, p in proofs for one in p.findings)
         ),
@@ -214,17 +210,11 @@ def made(engines: Engines) -> Iterator[str]:
         facts = {"path": shorten(file.path), "worker": file.side != "here", "what": what}
         size, sha = size_of(file.bytes), file.sha256[:12]
         yield say("engine", "delivered", facts, size=size, sha=sha)
-    for first in engines.proven[:1]:
-        purpose = next((b.purpose for b in engines.builds if b.number == first.build), "")
-        yield sentence(f"{capital(say('built', 'first', first, purpose=purpose))}.")
     if spread := engines.spread:
         errors = range_text(min(spread), max(spread))
         facts = {"passed": engines.confirmed, "builds": len(spread)}
         yield say("engine", "confirmed", facts, errors=errors)
     yield from (sentence(f"{capital(say('spared', s.kind, s.facts))}.") for s in engines.spared)
-    if (emulated := engines.emulated) is not None and emulated.outputs:
-        error = largest(emulated, "max_abs")
-        yield say("engine", "emulated", passed=emulated.within, error=error)
 
 
 def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
@@ -258,24 +248,21 @@ def _failure(build: BuildOutcome) -> str:
     return sentence(told)
 
 
-def _shapes(results: Sequence[EngineResult]) -> Iterator[str]:
-    for result in results:
-        for judged in sorted(result.shapes, key=lambda s: s.verdict is not None):
-            yield f"{result.name}, {shape_line(judged)}"
+def _shapes(shapes: Sequence[ShapeVerdict]) -> Iterator[str]:
+    """Return how an engine did at the shapes of a profile, a sentence each."""
+    return map(shape_line, sorted(shapes, key=lambda shape: shape.verdict is not None))
 
 
 def shape_line(judged: ShapeVerdict) -> str:
-    """Return how an engine did at the shapes of a profile, as a sentence."""
-    verdict, outcome = judged.verdict, ""
-    if verdict is not None:
-        outcome = "passed" if verdict.passed else "failed"
+    """Return how an engine did at shapes of a profile, as a sentence."""
+    verdict = judged.verdict
     return say(
         "engine",
         "shapes",
         judged,
         sizes=sizes(judged.shapes),
         why=judged.reason.rstrip("."),
-        outcome=outcome,
+        outcome=verdict and ("passed" if verdict.passed else "failed"),
         samples=verdict and verdict.samples,
         error=verdict and largest(verdict, "max_abs"),
     )
@@ -427,10 +414,9 @@ def looked_into(inspection: Inspection) -> Report:
 
 def given_parts(engine: GivenEngine) -> tuple[Lines | Table, ...]:
     """Return the report's parts on the engine that a user gave."""
-    shapes = sorted(engine.shapes, key=lambda s: s.verdict is not None)
     return present(
         Lines("Engine", (f"{_about(engine)}.", *filter(None, [engine.worker.tf32_remark]))),
-        lines_of("Shapes of the profiles", map(shape_line, shapes)),
+        lines_of("Shapes of the profiles", _shapes(engine.shapes)),
         lines_of("Speed", speed_lines(engine.latency)),
         *(() if engine.proof is None else proof_parts(engine.proof)),
     )

@@ -41,7 +41,7 @@ from halfwise.reporting.parts import (
     table_of,
 )
 from halfwise.reporting.remarks import quantised_note, reasons, unfinished
-from halfwise.reporting.verdict import allowed, beyond_seen, rests_on
+from halfwise.reporting.verdict import allowed, beyond_seen
 from halfwise.reporting.words import PRECISIONS, WORDS, say
 from halfwise.wording import (
     MOST_ROWS,
@@ -456,7 +456,7 @@ def curve_table(run: Run) -> Table | None:
             ),
             *(
                 (
-                    Column(_resting(curve, name), "right"),
+                    Column(name, "right"),
                     lambda row, name=name: score_cell(row[1].scores, name),
                 )
                 for name in names
@@ -472,13 +472,6 @@ def _plans(curve: Curve, own: str) -> Iterator[tuple[Curve, Point, str]]:
     yield from ((curve, curve.points[i], own * (i == curve.plan)) for i in curve.front)
     if (bare := curve.unrepaired) is not None:
         yield from ((curve, bare.points[i], "tried without repairs") for i in bare.front)
-
-
-def _resting(curve: Curve, metric: str) -> str:
-    """Return the heading of a metric's column: its name, and how little it rests on."""
-    scores = [s for s in curve.reference if s.metric == metric and s.evidence is not None]
-    least = min(scores, key=lambda score: score.evidence or 0, default=None)
-    return metric if least is None else f"{metric} {rests_on(least)}"
 
 
 def _counted(point: Point) -> str:

@@ -116,32 +116,6 @@ def baseline_line(run: Run) -> str:
     )
 
 
-def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
-    """Return the comparison with a baseline: its figures, and what is lacking."""
-    compared = run.compared
-    if compared is None:
-        return ()
-    changes = sorted(compared.changes, key=lambda change: change.passed)
-    lacking = [
-        f"Not compared: {_what(c)}, which this run does not have." for c in changes if c.now is None
-    ]
-    return (
-        table_of(
-            "Against the baseline",
-            [change for change in changes if change.now is not None],
-            [
-                (Column("figure"), lambda c: sentence(_what(c))),
-                (Column("baseline", "right"), lambda c: number(c.before, 4)),
-                (Column("now", "right"), lambda c: number(c.now or 0.0, 4)),
-                (Column("at most", "right"), lambda c: number(c.limit, 4)),
-                (Column(""), lambda c: "" if c.passed else "worse"),
-            ],
-            MOST_ROWS,
-        ),
-        lines_of("The baseline", (baseline_line(run), *lacking)),
-    )
-
-
 def _what(change: Change) -> str:
     return say("figure", change.kind, of=shorten(change.of, 60))
 
@@ -170,7 +144,7 @@ def report(run: Run) -> Report:
         lines_of("Remarks", _remarks(run)),
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
-        *baseline_parts(run),
+        lines_of("The baseline", filter(None, [baseline_line(run)])),
         lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
         Lines("Next", steps_told(run.next_step), whole=True) if run.next_step else None,

@@ -45,7 +45,6 @@ from halfwise.reporting import causes, diagnosis, remarks, view
 from halfwise.reporting import engines as of_engines
 from halfwise.reporting import plan as rungs
 from halfwise.reporting import verdict as verdicts
-from halfwise.reporting.parts import Lines
 from halfwise.reporting.words import say
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
@@ -76,7 +75,6 @@ def tried_rungs() -> Iterator[str]:
     found = ProvenEngine(build=2, seconds=15.2, median_ms=0.216)
     yield rungs.proven_line(found, "tf32")
     yield rungs.proven_line(found.model_copy(update={"median_ms": None}), "fp32")
-    yield say("built", "first", found, purpose="mixed")
 
 
 def delivered() -> Iterator[str]:
@@ -138,7 +136,7 @@ def built() -> Iterator[str]:
         engines(worker=bare, **nothing),
         engines(worker=overridden, **nothing),
         engines(rung="fp16", **nothing),
-        engines(**nothing | {"emulated": runs.verdict(), "results": (wrong,)}),
+        engines(**nothing | {"results": (wrong,)}),
         engines(spread=(0.4,), confirmed=1, delivered=there, results=(row,)),
         engines(rung="tf32", results=(row,)),
     ):
@@ -395,9 +393,6 @@ def compared() -> Iterator[str]:
     gone = change.model_copy(update={"now": None, "passed": True})
     yield view.worsened(gone)
     found = records.Baseline(run="before", date="2026", same_samples=False, changes=(gone,))
-    other = runs.run(compared=found.model_copy(update={"same_model": False}))
-    for part in view.baseline_parts(other):
-        yield from part.lines if isinstance(part, Lines) else ()
     fine = change.model_copy(update={"passed": True})
     alike = found.model_copy(update={"same_samples": True, "changes": (fine,)})
     for one in (
