@@ -9,6 +9,7 @@ from typing import Literal
 from halfwise.records import (
     UNDONE,
     Guard,
+    KeptNode,
     NodeName,
     Observations,
     Plan,
@@ -382,28 +383,24 @@ def told_of_nodes(
 
 
 def _told(run: Run, observations: Observations | None) -> Iterator[tuple[NodeName, str, str]]:
-    because = set[tuple[NodeName, str | None]]()
+    keep: tuple[KeptNode, ...] = ()
     if (plan := run.plan) is not None:
-        for kept in (*plan.left_out, *plan.keep):
-            because.add((kept.node, kept.guard))
-            yield kept.node, "kept", PRECISIONS[kept.precision]
-            yield kept.node, "reason", kept.reason
+        keep = (*plan.left_out, *plan.keep)
+        yield from ((k.node, "kept", PRECISIONS[k.precision]) for k in keep)
+        yield from ((k.node, "reason", k.reason) for k in keep)
         yield from ((n, "reason", say("of a node", "carried")) for n in plan.data_movement)
         yield from ((n, "reason", say("of a node", "int8")) for n in plan.int8)
-        for pinned in plan.unsupported:
-            yield pinned.node, "reason", say("of a node", "pinned", pinned)
-        for node, rule in plan.lowered.items():
-            yield node, "reason", say("of a node", "lowered", rule=rule)
+        yield from ((p.node, "reason", say("of a node", "pinned", p)) for p in plan.unsupported)
+        lowered = plan.lowered.items()
+        yield from ((n, "reason", say("of a node", "lowered", rule=rule)) for n, rule in lowered)
     # The suspicion for which a node is kept is its reason.
-    for guard in run.guards:
-        if (guard.node, guard.kind) not in because:
-            yield guard.node, "suspected", guard.message
-    for group in faults(run, observations):
-        at = ((one.node, one.text) for one in group.found)
-        yield from ((node, "found", text or group.title) for node, text in at if node is not None)
+    because = {(kept.node, kept.guard) for kept in keep}
+    others = (guard for guard in run.guards if (guard.node, guard.kind) not in because)
+    yield from ((guard.node, "suspected", guard.message) for guard in others)
+    found = ((one, group.title) for group in faults(run, observations) for one in group.found)
+    yield from ((o.node, "found", o.text or title) for o, title in found if o.node is not None)
     for repair in () if plan is None else plan.repairs:
-        formula = f": {repair.identity}" if repair.identity else ""
-        words = f"{repair.rule}, {DONE[repair.rule]}{formula}"
+        words = say("of a node", "repaired", repair, done=DONE[repair.rule])
         yield from ((node, "repaired", words) for node in repair.nodes)
 
 

@@ -35,10 +35,10 @@ def allowed_together(criterion: Criterion) -> str:
 
 def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
     """Yield a sentence for each metric of several: its value in each model, by name, and limit."""
-    for parts in zip(*(result.parts for result in models.values()), strict=True):
-        part = parts[0]
+    for parts in zip(*(result.scores for result in models.values()), strict=True):
+        part, on = parts[0], rests_on(parts[-1])
         values = [f"{n} {_value(one, 6)}" for n, one in zip(models, parts, strict=True)]
-        values += filter(None, ["" if part.metric == REL_MAX else rests_on(part)])
+        values += [on] if on and part.metric != REL_MAX else []
         yield f"{_of(part)}: {', '.join(values)}; {_limit(part.metric, part.required)}."
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from halfwise.metrics import BUILT_IN, rises, usual
+from halfwise.metrics import BUILT_IN
 from halfwise.records import Change, EngineResult, Engines, Failure, Run, Verdict
 from halfwise.reporting.causes import (
     followed_lines,
@@ -68,7 +68,6 @@ from halfwise.reporting.verdict import (
     non_finite,
     part_lines,
     places,
-    rests_on,
     scale_lines,
     share,
     size_lines,
@@ -84,7 +83,6 @@ from halfwise.wording import (
     fixed,
     number,
     percent,
-    seconds,
     sentence,
     shorten,
     size_of,
@@ -324,16 +322,11 @@ def metric_lines(run: Run) -> Lines | None:
         return None
     models = {side: low.metric for side, low in _all_low(run).items() if low.metric is not None}
     models["candidate" if run.plan is None else judged_name(run.engines)] = result
-    if result.parts:
-        return Lines("Task metrics", tuple(part_lines(models)))
-    name = result.name
-    values = {"in FP32": result.reference} | {n: one.candidate for n, one in models.items()}
-    figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
-    unlabelled = result.labelled is False and name in BUILT_IN
-    told = ", ".join(filter(None, (*figures, *map(rests_on, result.scores))))
-    facts = {"name": sentence(name), "rises": rises(name), "allowed": result.allowed_drop}
-    words = say("headline", "metric", facts, unlabelled=unlabelled, figures=told)
-    return Lines("Task metric", (words,))
+    if not result.parts:
+        models = {"FP32": result.model_copy(update={"candidate": result.reference}), **models}
+    unlabelled = result.labelled is False and result.name in BUILT_IN
+    note = [say("headline", "unlabelled")] if unlabelled else ()
+    return lines_of("Task metrics", (*part_lines(models), *note))
 
 
 def _figures(run: Run) -> Iterator[str]:
@@ -346,13 +339,11 @@ def _figures(run: Run) -> Iterator[str]:
     if run.remade is not None:
         yield remade_line(run.remade)
     yield from (*size_lines(run.verdict), *file_lines(run.verdict))
-    cost = run.cost
-    trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
-    stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
-    spent = ", ".join(f"{name} {fixed(took, 1)}" for name, took in stages if took >= 0.05)
-    peak = cost.peak_rss_bytes
-    memory = "" if peak is None else f"; peak memory {size_of(peak)}"
-    yield f"{trials}{seconds(cost.seconds)}{f' ({spent})' if spent else ''}{memory}."
+    cost, named = run.cost, sorted(run.cost.stage_seconds.items(), key=lambda item: -item[1])
+    spent = ", ".join(f"{name} {fixed(took, 1)}" for name, took in named if took >= 0.05)
+    memory = cost.peak_rss_bytes and size_of(cost.peak_rss_bytes)
+    planned = run.plan is not None
+    yield say("headline", "took", cost, planned=planned, spent=spent, memory=memory)
 
 
 def _remarks(run: Run) -> Iterator[str]:
