@@ -18,12 +18,11 @@ from halfwise.records import (
 from halfwise.reporting.causes import LABELS, Causes, engine_proof
 from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import given_parts, proof_parts
-from halfwise.reporting.parts import Column, Lines, Table, known, table_of
+from halfwise.reporting.parts import PRECISIONS, Column, Lines, Table, known, table_of
 from halfwise.reporting.plan import curve_table, ladder_table
 from halfwise.reporting.remarks import CAUSES, in_words, note_text, step_text
 from halfwise.reporting.strip import strip
 from halfwise.reporting.view import device_parts, error_table
-from halfwise.reporting.words import PRECISIONS
 from halfwise.wording import capital, clean, number
 
 MOST = 400

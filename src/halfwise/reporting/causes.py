@@ -20,7 +20,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.parts import Lines, alike, first_of, lines_of
+from halfwise.reporting.parts import PRECISIONS, WORDS, Lines, alike, first_of, lines_of, say
 from halfwise.reporting.plan import cause_line as engine_cause
 from halfwise.reporting.remarks import (
     CAUSES,
@@ -36,7 +36,6 @@ from halfwise.reporting.remarks import (
     stated,
 )
 from halfwise.reporting.verdict import non_finite, sums_wide
-from halfwise.reporting.words import PRECISIONS, WORDS, say
 from halfwise.wording import (
     FEW,
     MOST_ROWS,

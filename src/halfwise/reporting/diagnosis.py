@@ -17,6 +17,7 @@ from halfwise.records import (
     Sign,
 )
 from halfwise.reporting.parts import (
+    WORDS,
     Column,
     Columns,
     Lines,
@@ -27,10 +28,10 @@ from halfwise.reporting.parts import (
     known,
     lines_of,
     present,
+    say,
     table_of,
 )
 from halfwise.reporting.remarks import flipped, stated, steps_told
-from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
     MOST_ROWS,
     clean,

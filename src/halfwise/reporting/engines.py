@@ -25,6 +25,8 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import (
+    PRECISIONS,
+    WORDS,
     Column,
     Lines,
     Report,
@@ -34,6 +36,7 @@ from halfwise.reporting.parts import (
     known,
     lines_of,
     present,
+    say,
     table_of,
 )
 from halfwise.reporting.plan import (
@@ -45,7 +48,6 @@ from halfwise.reporting.plan import (
     score_cell,
     shows_line,
 )
-from halfwise.reporting.words import PRECISIONS, WORDS, say
 from halfwise.wording import (
     MOST_ROWS,
     capital,

@@ -1,13 +1,40 @@
-"""The parts of a report, independent of how it is drawn.
+"""The words and parts of a report, independent of how it is drawn.
+
+`words.toml` has the words of every kind of fact: a template for each kind in each group.
 
 Every string in it is clean: one line, no control characters (see `wording`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeVar
 
-from halfwise.wording import FEW, MOST_ROWS, clean, number, sentence, shorten
+from halfwise.wording import FEW, MOST_ROWS, clean, filled, number, sentence, shorten
+
+WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
+)
+"""Templates by group and kind, see `wording.filled`."""
+PRECISIONS: Mapping[str, str] = WORDS["precision"]
+"""Names of formats, and of the rungs of a ladder."""
+
+
+def say(group: str, kind: str, /, *sources: object, **facts: object) -> str:
+    """Return the words of a fact: the template of its kind, filled.
+
+    Args:
+        group: A table of `words.toml`.
+        kind: An entry of it.
+        sources: Records and mappings with facts of the template.
+        facts: Further facts by name, which override those of the sources.
+
+    Raises:
+        KeyError: the template asks for a fact that is not given.
+    """
+    return filled(WORDS[group][kind], *sources, facts)
+
 
 T = TypeVar("T")
 SCREEN, NARROW = 24, 80

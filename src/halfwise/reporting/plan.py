@@ -31,6 +31,8 @@ from halfwise.records import (
 )
 from halfwise.records.run import places
 from halfwise.reporting.parts import (
+    PRECISIONS,
+    WORDS,
     Column,
     Lines,
     Table,
@@ -38,11 +40,11 @@ from halfwise.reporting.parts import (
     first_of,
     known,
     lines_of,
+    say,
     table_of,
 )
 from halfwise.reporting.remarks import quantised_note, reasons, unfinished
 from halfwise.reporting.verdict import allowed, beyond_seen
-from halfwise.reporting.words import PRECISIONS, WORDS, say
 from halfwise.wording import (
     MOST_ROWS,
     count,

@@ -25,7 +25,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.records.planned import Because
-from halfwise.reporting.words import WORDS, say
+from halfwise.reporting.parts import WORDS, say
 from halfwise.wording import (
     capital,
     clean,

@@ -19,8 +19,7 @@ from halfwise.records import (
     Unjudged,
     Verdict,
 )
-from halfwise.reporting.parts import Lines, first_of, lines_of
-from halfwise.reporting.words import WORDS, say
+from halfwise.reporting.parts import WORDS, Lines, first_of, lines_of, say
 from halfwise.wording import FEW, MOST_ROWS, listed, number, percent, ratio, sentence, shorten, verb
 
 

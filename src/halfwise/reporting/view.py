@@ -26,6 +26,7 @@ from halfwise.reporting.parts import (
     known,
     lines_of,
     present,
+    say,
     table_of,
 )
 from halfwise.reporting.plan import (
@@ -74,7 +75,6 @@ from halfwise.reporting.verdict import (
     sums_wide,
     thresholds,
 )
-from halfwise.reporting.words import say
 from halfwise.wording import (
     FEW,
     MOST_ROWS,

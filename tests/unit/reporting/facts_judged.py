@@ -45,7 +45,7 @@ from halfwise.reporting import causes, diagnosis, remarks, view
 from halfwise.reporting import engines as of_engines
 from halfwise.reporting import plan as rungs
 from halfwise.reporting import verdict as verdicts
-from halfwise.reporting.words import say
+from halfwise.reporting.parts import say
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (

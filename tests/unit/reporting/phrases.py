@@ -9,7 +9,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from halfwise.reporting.words import WORDS
+from halfwise.reporting.parts import WORDS
 from halfwise.wording import filled
 from tests.unit.reporting import facts_judged as judged
 from tests.unit.reporting import facts_planned as planned

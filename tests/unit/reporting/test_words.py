@@ -28,8 +28,8 @@ from halfwise.records.judged import NotBatched
 from halfwise.reporting import diagnosis
 from halfwise.reporting import engines as inspections
 from halfwise.reporting import view as whole
+from halfwise.reporting.parts import WORDS as WORDS_OF
 from halfwise.reporting.parts import Lines, Report, Table
-from halfwise.reporting.words import WORDS as WORDS_OF
 from tests.unit.reporting.comparisons import comparisons
 from tests.unit.reporting.diagnoses import diagnosis as diagnosed
 from tests.unit.reporting.engine_runs import engine_round
