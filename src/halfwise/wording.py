@@ -238,7 +238,7 @@ class _Facts(dict[str, object]):
 
     def __missing__(self, name: str) -> object:
         fact = self.plain(name)
-        if name == "low":
+        if name == "low" and not isinstance(fact, float):
             return str(fact or "").upper()
         if fact is None or fact is False:
             raise KeyError(name)

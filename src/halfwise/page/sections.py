@@ -20,7 +20,7 @@ from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import given_parts, proof_parts
 from halfwise.reporting.parts import PRECISIONS, Column, Lines, Table, known, table_of
 from halfwise.reporting.plan import curve_table, ladder_table
-from halfwise.reporting.remarks import CAUSES, in_words, note_text, step_text
+from halfwise.reporting.remarks import CAUSES, note_text, step_text
 from halfwise.reporting.strip import strip
 from halfwise.reporting.view import device_parts, error_table
 from halfwise.wording import capital, clean, number
@@ -136,7 +136,7 @@ def plans(stored: Stored) -> Section | None:
 
 def kept(stored: Stored) -> Section | None:
     """Return the section of kept nodes, and of those excluded from INT8."""
-    plan = in_words(stored.run).plan
+    plan = stored.run.plan
     table = table_of(
         "Kept nodes",
         () if plan is None else (*plan.keep, *plan.left_out),

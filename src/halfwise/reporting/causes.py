@@ -28,7 +28,6 @@ from halfwise.reporting.remarks import (
     flipped,
     followed_over,
     found_at,
-    in_words,
     message,
     note,
     reason_of,
@@ -167,7 +166,6 @@ class Causes:
 
 def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
     """Return the faults of a run, by state and then by number of places."""
-    run = in_words(run)
     mended = () if observations is None else observations.mended
     groups = [
         *_suspicions(run, mended),
@@ -376,7 +374,7 @@ def told_of_nodes(
     The kinds are "kept", "reason", "suspected", "found" and "repaired".
     """
     told: defaultdict[NodeName, list[tuple[str, str]]] = defaultdict(list)
-    for node, kind, text in _told(in_words(run), observations):
+    for node, kind, text in _told(run, observations):
         told[node].append((kind, sentence(text)))
     return told
 

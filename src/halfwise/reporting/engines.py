@@ -61,6 +61,7 @@ from halfwise.wording import (
     sentence,
     shorten,
     size_of,
+    stopped,
 )
 
 
@@ -284,15 +285,15 @@ def _remarks(engines: Engines) -> Iterator[str]:
     if shown is not None and shown.latency is not None:
         first, second = speed_lines(shown.latency)
         yield from (f"{shown.name}: {first}", second)
-    for result in engines.results:
-        if result.failure:
-            yield f"{result.name} has no result: {result.failure.rstrip('.')}."
-        if result.untimed:
-            yield f"{result.name} was not timed: {result.untimed.rstrip('.')}."
-        if shows := shows_line(result):
-            yield capital(f"{result.name}: {shows}")
-        if result.ratio is not None:
-            yield say("engine", "ratio", result.ratio, name=result.name)
+    for one in engines.results:
+        shows = shows_line(one)
+        lines = (
+            say("engine", "no result", one),
+            say("engine", "untimed", one),
+            shows and capital(f"{one.name}: {shows}"),
+            say("engine", "ratio", one.ratio, name=one.name),
+        )
+        yield from map(stopped, filter(None, lines))
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
     yield from dict.fromkeys(
         map(capital, filter(None, (engines.worker.tf32_remark, *engines.notes, *remarks)))

@@ -271,13 +271,9 @@ def shortened(report: Report) -> Report | None:
 
 def _spare(part: Lines | Table) -> tuple[int, int]:
     """Return what can go first: lists, commands, tables, one-liners, small tables, the result."""
-    if isinstance(part, Table) and len(part.shown) <= FEW:
-        return 0, len(part.shown)
+    lines = len(part.shown if isinstance(part, Table) else part.lines)
     if isinstance(part, Table):
-        return 2, len(part.shown)
-    lines = len(part.lines)
-    if part.first:
+        return (2 if lines > FEW else 0), lines
+    if part.first or (part.whole and lines == 1):
         return 0, int(lines > 1)
-    if part.whole:
-        return (3, lines) if lines > 1 else (0, 0)
-    return (4, lines) if lines > 1 else (1, 1)
+    return (3 if part.whole else 4 if lines > 1 else 1), lines

@@ -160,17 +160,11 @@ def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -
     """Yield what the builder refused; builds that it refused alike share a line."""
     signals = {b.number: b.signal for b in builds}
     for group in alike(refusals, lambda r: (r.kind, r.ends, r.nodes, r.said, signals.get(r.build))):
-        first, where = group[0], ""
-        if first.ends:
-            ends = (shorten(name, 40) for name in first.ends[:1] + first.ends[-1:])
-            where = f"{count(len(first.nodes), 'node')} from {' to '.join(ends)}"
-        elif first.kind != "unknown":
-            where = "the model"
-        facts = {"what": WORDS["refusal"][first.kind], "where": where}
-        facts |= {
-            "builds": ", ".join(str(r.build) for r in group),
-            "said": shorten(first.said, 160),
-        }
+        first = group[0]
+        whole = "" if first.kind == "unknown" else "the model"
+        what = say("refusal", first.kind, where=_place(first.nodes) if first.ends else whole)
+        facts = {"what": what, "said": shorten(first.said, 160)}
+        facts["builds"] = ", ".join(str(refusal.build) for refusal in group)
         signal = signals.get(first.build)
         yield sentence(say("built", "refusal", facts, numbers=len(group), signal=signal))
 

@@ -53,7 +53,6 @@ from halfwise.reporting.remarks import (
     cost_line,
     cut_lines,
     has_int8,
-    in_words,
     nothing_gained,
     quantised_note,
     reasons,
@@ -122,7 +121,6 @@ def report(run: Run) -> Report:
     """Return the report on a run, with everything that is known."""
     if run.kind == "diagnose":
         return diagnosed(run)
-    run = in_words(run)
     verdict, given = run.verdict, run.given_engine
     return _headed(
         run,
@@ -153,7 +151,6 @@ def screen(run: Run) -> Report:
     """Return the first screen of the report that `report` returns."""
     if run.kind == "diagnose":
         return diagnosed_screen(run)
-    run = in_words(run)
     # Of the FP32 model there is nothing to tell that the caution does not.
     plain = no_faster(run) and run.engines is None
     return _headed(
