@@ -170,22 +170,22 @@ def _precisions(graph: Graph, int8: set[NodeName]) -> list[str]:
 
 def _facts(graph: Graph, stored: Stored) -> dict[str, Data]:
     """Return what the run knows about nodes, by index; of others, nothing is known."""
-    seen = stored.observations
-    told = told_of_nodes(stored.run, seen)
-    growth = {one.node: one for one in stored.run.growth}
+    seen, told = stored.observations, told_of_nodes(stored.run, stored.observations)
+    growth = {o.node: o.model_dump(include={"error", "inherited"}) for o in stored.run.growth}
     # Of a node's tensors, the one that reaches furthest comes last, and stays.
     tensors = sorted(seen.tensors if seen else (), key=lambda t: (t.nonfinite > 0, t.absmax))
-    largest = {one.producer: one for one in tensors}
-    facts: dict[str, Data] = {}
-    for i, name in enumerate(graph.nodes):
-        known: dict[str, Data] = {"told": told[name]} if name in told else {}
-        if name in growth:
-            known |= growth[name].model_dump(include={"error", "inherited"})
-        if seen is not None and (one := largest.get(name)) is not None:
-            known |= one.model_dump(include={"absmax", "nonfinite"})
-            known["sample"] = seen.samples[one.worst_sample]
-        facts |= {str(i): known} if known else {}
-    return facts
+    largest = {
+        one.producer: {
+            **one.model_dump(include={"absmax", "nonfinite"}),
+            "sample": seen.samples[one.worst_sample] if seen else "",
+        }
+        for one in tensors
+    }
+    known = (
+        {**({"told": told[n]} if n in told else {}), **growth.get(n, {}), **largest.get(n, {})}
+        for n in graph.nodes
+    )
+    return {str(i): facts for i, facts in enumerate(known) if facts}
 
 
 def _engine(graph: Graph, proof: PrecisionProof) -> dict[str, Data]:

@@ -8,6 +8,7 @@ Every string in it is clean: one line, no control characters (see `wording`).
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -179,13 +180,10 @@ def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
 
     `--full` shows longer ones.
     """
-    shown, room = list[str](), SCREEN // 4
-    for step in map(clean, steps):
-        room -= -(-len(step) // (NARROW - 2))
-        if room < 0:
-            break
-        shown.append(step)
-    return Lines(title, tuple(shown), whole=True) if shown else None
+    told = [*map(clean, steps)]
+    rows = accumulate(-(-len(step) // (NARROW - 2)) for step in told)
+    shown = tuple(step for step, used in zip(told, rows, strict=True) if used <= SCREEN // 4)
+    return Lines(title, shown, whole=True) if shown else None
 
 
 def alike(records: Iterable[Row], key: Callable[[Row], object]) -> list[list[Row]]:

@@ -102,23 +102,21 @@ def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
 
 def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
     """Return why a node is kept, by what was measured; `followed` is that of the run."""
-    if kept.kept_by != "search":
-        return kept.kept_by
-    if kept.guard is not None:
-        return kept.guard
-    facts = kept.because or Because()
-    if facts.spare:
-        return "spare"
-    if not facts.nonfinite and (kept.error_without, facts.contribution) == (None, None):
-        return "unknown"
-    of_error: Reason = "effect"
-    if followed is not None:
-        flips = followed.decided is not None and kept.node in followed.decided.nodes
-        here = followed.origin is not None and kept.node in followed.origin.kept
-        grows: Reason = "accumulated error" if followed.accumulates else "effect"
-        of_error = "flip" if flips else "origin" if here else grows
+    facts, measured = kept.because or Because(), kept.error_without
+    unknown = not facts.nonfinite and (measured, facts.contribution) == (None, None)
+    decided, origin = (followed.decided, followed.origin) if followed else (None, None)
+    grows = followed is not None and followed.accumulates
     # What only adds to an error is no cause of NaN or infinities.
-    return of_error if of_error == "origin" or not facts.nonfinite else "effect"
+    ways: tuple[tuple[bool, Reason | None], ...] = (
+        (kept.kept_by != "search", None if kept.kept_by == "search" else kept.kept_by),
+        (kept.guard is not None, kept.guard),
+        (facts.spare, "spare"),
+        (unknown, "unknown"),
+        (decided is not None and kept.node in decided.nodes and not facts.nonfinite, "flip"),
+        (origin is not None and kept.node in origin.kept, "origin"),
+        (grows and not facts.nonfinite, "accumulated error"),
+    )
+    return next((reason for holds, reason in ways if holds), None) or "effect"
 
 
 def explained(
