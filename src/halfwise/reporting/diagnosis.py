@@ -108,19 +108,21 @@ _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 def diagnosed(run: Run) -> Report:
     """Return the report on a run of `diagnose`: the first rung that failed, and all before it."""
-    failed = _first_failed(run)
-    parts: list[Lines | Table | None] = [_ladder(run)]
-    if failed is not None:
-        signs = [f"{_MARKS[s.severity]} {sentence(s.text)}{_at(s)}" for s in failed.evidence]
-        parts += [_where(failed), Lines("Evidence", tuple(first_of(signs, most=MOST_ROWS)))]
-        parts.append(_to_do(steps_told(failed.advice)))
-    elif not run.verdict.passed:
-        parts.append(Lines("Why it is not judged", stated(run.verdict.failures)))
-        parts.append(_to_do(steps_told(run.next_step)))
-    parts += [_warnings(rung) for rung in run.diagnosis if rung is not failed]
-    samples = count(len(run.verdict.samples), "sample")
-    about = f"{sentence(run.provenance.model)} · {samples} · {run.verdict.level}"
-    return Report(_title(run, failed), run.verdict.passed, about, present(*parts))
+    failed, passed, samples = _first_failed(run), run.verdict.passed, len(run.verdict.samples)
+    about = f"{sentence(run.provenance.model)} · {count(samples, 'sample')} · {run.verdict.level}"
+    signs = failed.evidence if failed is not None else ()
+    marked = [f"{_MARKS[s.severity]} {s.text}{_at(s)}" for s in signs]
+    unjudged = failed is None and not passed
+    steps = steps_told(failed.advice if failed is not None else run.next_step if unjudged else ())
+    parts = present(
+        _ladder(run),
+        _where(failed),
+        lines_of("Evidence", first_of(marked, most=MOST_ROWS)),
+        lines_of("Why it is not judged", stated(run.verdict.failures) if unjudged else ()),
+        Lines("What to do", steps, whole=True) if steps else None,
+        *(_warnings(rung) for rung in run.diagnosis if rung is not failed),
+    )
+    return Report(_title(run, failed), passed, about, parts)
 
 
 def diagnosed_screen(run: Run) -> Report:
@@ -168,12 +170,9 @@ def _answer(rung: Rung) -> str:
     return f"{word} (emulated)" if rung.how == "emulated" else word
 
 
-def _where(rung: Rung) -> Lines | None:
-    return Lines("Where", (listed(rung.nodes, most=MOST_ROWS),)) if rung.nodes else None
-
-
-def _to_do(steps: tuple[str, ...]) -> Lines | None:
-    return Lines("What to do", steps, whole=True) if steps else None
+def _where(rung: Rung | None) -> Lines | None:
+    nodes = () if rung is None else rung.nodes
+    return lines_of("Where", filter(None, [listed(nodes, most=MOST_ROWS)]))
 
 
 def _warnings(rung: Rung) -> Lines | None:
