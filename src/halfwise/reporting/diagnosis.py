@@ -172,7 +172,7 @@ def _answer(rung: Rung) -> str:
 
 def _where(rung: Rung | None) -> Lines | None:
     nodes = () if rung is None else rung.nodes
-    return lines_of("Where", filter(None, [listed(nodes, most=MOST_ROWS)]))
+    return lines_of("Where", [listed(nodes, most=MOST_ROWS)])
 
 
 def _warnings(rung: Rung) -> Lines | None:

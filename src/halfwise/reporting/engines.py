@@ -406,7 +406,7 @@ def looked_into(inspection: Inspection) -> Report:
         None if latency is None else lines_of("Speed", speed_lines(latency)),
         lines_of(
             "About this inspection",
-            (*inspection.notes, *filter(None, [inspection.worker.tf32_remark])),
+            (*inspection.notes, inspection.worker.tf32_remark),
         ),
     )
     if inspection.proof is None:
@@ -418,7 +418,7 @@ def looked_into(inspection: Inspection) -> Report:
 def given_parts(engine: GivenEngine) -> tuple[Lines | Table, ...]:
     """Return the report's parts on the engine that a user gave."""
     return present(
-        Lines("Engine", (f"{_about(engine)}.", *filter(None, [engine.worker.tf32_remark]))),
+        lines_of("Engine", (f"{_about(engine)}.", engine.worker.tf32_remark)),
         lines_of("Shapes of the profiles", _shapes(engine.shapes)),
         lines_of("Speed", speed_lines(engine.latency)),
         *(() if engine.proof is None else proof_parts(engine.proof)),

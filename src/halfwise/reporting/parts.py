@@ -164,8 +164,8 @@ def known(value: N | None, show: Callable[[N], str] = number) -> str:
 
 
 def lines_of(title: str, lines: Iterable[str], *, first: bool = False) -> Lines | None:
-    """Return cleaned sentences under a title; None if there are none."""
-    sentences = tuple(map(sentence, lines))
+    """Return cleaned sentences under a title, without empty ones; None if there are none."""
+    sentences = tuple(map(sentence, filter(None, lines)))
     return Lines(title, sentences, first=first) if sentences else None
 
 

@@ -140,7 +140,7 @@ def report(run: Run) -> Report:
         lines_of("Remarks", _remarks(run)),
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
-        lines_of("The baseline", filter(None, [baseline_line(run)])),
+        lines_of("The baseline", [baseline_line(run)]),
         lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
         Lines("Next", steps_told(run.next_step), whole=True) if run.next_step else None,
