@@ -1,12 +1,11 @@
 """The headroom strip alone: does it name the node where a fault was planted?
 
     python bench/run.py strip
-    python -m bench.strip        prints the strips of planted faults
 
 Networks of 50 to 300 nodes (`planted_networks.py`), right in FP16, get one detour behind a drawn
 tensor that FP16 cannot take. `fix` runs with its defaults. A fault is named where one of the
-detour's nodes stands in the text under the strip, in the terminal's and in the picture. The failure
-classes of `tests/models` with a known set of nodes, fixed without repairs, are read alike.
+detour's nodes stands in the text under the strip. The failure classes of `tests/models` with a
+known set of nodes, fixed without repairs, are read alike.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ import halfwise
 from bench.figures import Figure, at_least, at_most, reported
 from bench.planted_networks import FAMILIES
 from bench.runs import Workbench
-from halfwise.reporting.strip import as_svg, as_text, strip
+from halfwise.reporting.strip import strip
 from tests.models import CLASSES
 
-WANTED, LINES, BYTES = 23, 24, 50_000
+WANTED, BYTES = 23, 50_000
 BLOCKS = {"convolutions": 12, "transformer": 3, "recurrent": 8, "branches": 8}
 SAMPLES = 8
 Steps = Sequence[tuple[str, float | None]]
@@ -51,23 +50,20 @@ class Read:
     Attributes:
         name: Of the fault.
         planted: Nodes of which one has to be named.
-        text: The strip in the terminal.
         picture: The strip as SVG.
         harmed: Whether the run keeps or repairs anything.
     """
 
     name: str
     planted: frozenset[str]
-    text: str
     picture: str
     harmed: bool
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The nodes named under the strip, gravest first, where both strips name them."""
+        """The nodes named under the strip, gravest first."""
         root = ET.fromstring(self.picture)  # noqa: S314 - our own
-        drawn = {node for text in root.itertext() for node in _FAULT.findall(text)}
-        return tuple(node for node in _FAULT.findall(self.text) if node in drawn)
+        return tuple(node for text in root.itertext() for node in _FAULT.findall(text))
 
     @property
     def found(self) -> bool:
@@ -75,7 +71,7 @@ class Read:
         return not self.planted.isdisjoint(self.named)
 
 
-_FAULT = re.compile(r"^\d (\S+): ", re.MULTILINE)
+_FAULT = re.compile(r"^(\S+): ")
 
 
 @dataclass(frozen=True)
@@ -142,8 +138,7 @@ def read(fault: Fault, *, no_repair: bool = False) -> Read:
     result = halfwise.fix(fault.proto, dict(fault.inputs), no_repair=no_repair)
     plan, shown = result.run.plan, strip(result.run, result.observations)
     harmed = plan is not None and bool(plan.keep or plan.repairs)
-    text, picture = ("", "<svg/>") if shown is None else (as_text(shown), as_svg(shown))
-    return Read(fault.name, fault.nodes, text, picture, harmed)
+    return Read(fault.name, fault.nodes, shown or "<svg/>", harmed)
 
 
 def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -161,16 +156,9 @@ def figures(faults: Sequence[Read], others: Sequence[Read]) -> Iterator[Figure]:
     named, _, note = _named(others, 0)
     yield reported(f"failure classes with a needed node named, of {len(others)}", named, note)
     every = [*faults, *others]
-    yield at_most("lines in the terminal", max(len(r.text.splitlines()) for r in every), LINES)
     yield at_most("bytes of SVG", max(len(r.picture.encode()) for r in every), BYTES)
 
 
 def _named(faults: Sequence[Read], wanted: int) -> tuple[int, int, str]:
     missed = [f"{one.name}: {', '.join(one.named) or 'none'}" for one in faults if not one.found]
     return len(faults) - len(missed), wanted, "; ".join(missed)
-
-
-if __name__ == "__main__":
-    for strip_read in planted():
-        named = "named" if strip_read.found else "NOT NAMED"
-        print(f"{strip_read.name}: {named}\n{strip_read.text}\n", flush=True)

@@ -28,7 +28,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from halfwise.cli import app
-from halfwise.reporting.strip import as_svg, strip
+from halfwise.reporting.strip import strip
 from halfwise.store import read_observations, read_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,7 +86,7 @@ def demo() -> tuple[str, str]:
         run = Path(folder, "demo", "run")
         drawn = strip(read_run(run), read_observations(run))
     assert drawn is not None
-    return told, f"{as_svg(drawn)}\n"
+    return told, f"{drawn}\n"
 
 
 def report() -> str:

@@ -22,6 +22,7 @@ R = TypeVar("R", bound=Record)
 RUN_FILE = "run.json"
 OBSERVATIONS_FILE = "observations.json"
 EVIDENCE_FILE = "evidence.json"
+PAGE_FILE = "report.html"
 FP32_FILE = "model.fp32.onnx"
 """The FP32 model with halfwise's node names: weakly typed engines are built from it."""
 MODEL_FILE = "model.onnx"

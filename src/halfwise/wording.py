@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import groupby
 from math import isinf, isnan
 from pathlib import PurePath
 from unicodedata import category
@@ -143,12 +144,6 @@ def mebibytes(nbytes: int) -> str:
     return number(nbytes / 2**20)
 
 
-def ranges(runs: Sequence[tuple[int, int]], most: int = FEW) -> str:
-    """Return runs of indices, by first and last, such as `4-83, 90`; at most `most` of them."""
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:most]]
-    return f"{', '.join(shown)}{' …' if len(runs) > most else ''}"
-
-
 def argument(path: PurePath | str) -> str:
     """Return a path as a word of a command; one that begins with a hyphen is not an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
@@ -227,7 +222,7 @@ class _Names(tuple[str, ...]):
     def __format__(self, form: str) -> str:
         if form.isdigit() or not form:
             return listed(self, int(form or FEW))
-        return dimensions(self) if form == "×" else _counted(len(self), form)
+        return dimensions(self) if form == "×" else format(_Figure(len(self)), form)
 
 
 def _counted(quantity: int, form: str) -> str:
@@ -235,7 +230,40 @@ def _counted(quantity: int, form: str) -> str:
     return verb(quantity, one, more) if more else count(quantity, form)
 
 
-def filled(template: str, facts: Mapping[str, object] | Iterable[tuple[str, object]]) -> str:
+class _Facts(dict[str, object]):
+    """Facts by name, looked up in records and mappings; the last that has one tells it."""
+
+    def __init__(self, sources: Sequence[object]) -> None:
+        self._sources = sources
+
+    def __missing__(self, name: str) -> object:
+        fact = self.plain(name)
+        if name == "low" and not isinstance(fact, float):
+            return str(fact or "").upper()
+        if fact is None or fact is False:
+            raise KeyError(name)
+        if isinstance(fact, int | float):
+            return "" if fact is True else _Figure(fact)
+        return _Names(fact) if isinstance(fact, tuple | list) else fact
+
+    def plain(self, name: str) -> object:
+        """Return a fact as it was given; None if it is not."""
+        for source in reversed(self._sources):
+            if isinstance(source, Mapping):
+                if name in source:
+                    return source[name]
+            elif hasattr(source, name):
+                return getattr(source, name)
+        return None
+
+    def tells(self, name: str, text: str) -> bool:
+        """Return whether a fact is known, and has this text if one is asked for."""
+        fact = self.plain(name)
+        unknown = fact is None or fact is False or fact in ("", ())
+        return not unknown and (not text or f"{self[name]}" == text)
+
+
+def filled(template: str, *sources: object) -> str:
     """Return a template with names and numbers filled in.
 
     Of `[a|b]`, the first part whose facts are all known is used; none if there is none. `{x=y}`
@@ -243,40 +271,26 @@ def filled(template: str, facts: Mapping[str, object] | Iterable[tuple[str, obje
     form after the colon: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a share, `{x:×}` a ratio,
     `{x:s}` a time, `{x:dB}`, `{x:itself}` an error relative to the value that has it, `{x:node}` a
     count of nodes, `{x:is/are}` a verb for the count. Names are listed, at most `{x:6}` of them, or
-    counted: `{x:node}`, `{x:is/are}`; `{x:×}` is a shape. The low format is written in capitals.
+    counted: `{x:d}`, `{x:node}`, `{x:is/are}`; `{x:×}` is a shape. The low format is in capitals.
 
     Args:
         template: The template.
-        facts: Facts by name: text, a number, names or a shape. None and False stand for unknown
-            ones, True for one without words of its own. Of pairs, such as the fields of a record,
-            "" and () are unknown too.
+        sources: Records, whose fields and properties are facts, and mappings; the last one that
+            has a fact tells it: text, a number, names or a shape. None, False, "" and () stand for
+            unknown ones, True for one without words of its own.
 
     Raises:
-        KeyError: a fact outside brackets is unknown.
+        KeyError: a fact outside brackets is None, False or lacking.
     """
-    if not isinstance(facts, Mapping):
-        facts = {name: fact for name, fact in facts if fact not in ("", ())}
-    shown = {
-        name: _told(fact) for name, fact in facts.items() if fact is not None and fact is not False
-    }
-    shown["low"] = str(facts.get("low", "")).upper()
+    facts = _Facts(sources)
 
     def fits(part: str) -> bool:
-        asks = _FACT.findall(part)
-        return all(name in shown and (not text or f"{shown[name]}" == text) for name, text in asks)
+        return all(facts.tells(name, text) for name, text in _FACT.findall(part))
 
     def chosen(match: re.Match[str]) -> str:
         return next(filter(fits, match[1].split("|")), "")
 
-    return _ASKED.sub("", _CHOICE.sub(chosen, template)).format_map(shown)
-
-
-def _told(fact: object) -> object:
-    if fact is True:
-        return ""
-    if isinstance(fact, int | float):
-        return _Figure(fact)
-    return _Names(fact) if isinstance(fact, tuple | list) else fact
+    return _ASKED.sub("", _CHOICE.sub(chosen, template)).format_map(facts)
 
 
 def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
@@ -336,12 +350,8 @@ def _merged(names: list[str]) -> Iterator[tuple[str, int]]:
 def _numbers(numbers: list[int]) -> str:
     if len(numbers) == 1:
         return str(numbers[0])
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    ordered = enumerate(sorted(set(numbers)))
+    runs = [[n for _, n in run] for _, run in groupby(ordered, lambda at: at[1] - at[0])]
     pieces = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
     if len(pieces) > FEW:
         pieces = [*pieces[: FEW - 1], "…", pieces[-1]]

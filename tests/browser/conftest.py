@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from halfwise.page import PAGE_FILE
+from halfwise.store import PAGE_FILE
 from tests.browser import folders
 from tests.conftest import quick_timing
 from tests.fake_tensorrt.start import worker_command

@@ -71,7 +71,6 @@ def made_engines(network: Sequence[Made], keep: set[str], rng: np.random.Generat
             RungTried(rung="fp16", end="delivered", plans=2, builds=3, built=2, ran=2, excess=0.4),
         ),
         rung="fp16",
-        emulated=verdict(),
     )
 
 

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from halfwise.cli import main
-from halfwise.page import write_page
+from halfwise.page.document import write_page
 from halfwise.store import write_evidence, write_observations, write_run
 from tests import models, tasks
 from tests.browser.evidence import made_evidence

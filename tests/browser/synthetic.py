@@ -35,7 +35,7 @@ from halfwise.records import (
     TensorName,
     Worth,
 )
-from halfwise.records.run import runs
+from halfwise.records.run import mask
 from halfwise.store import write_evidence, write_observations, write_run
 from tests.browser.engines import made_engines
 from tests.browser.evidence import made_evidence
@@ -162,7 +162,7 @@ class Drawn:
             next_step=(
                 Step(
                     kind="prove",
-                    names={"heldout": ""},
+                    names={"heldout": "DATA"},
                     command=("trtexec", "--loadEngine=runs/synthetic/model.engine"),
                 ),
             ),
@@ -261,7 +261,7 @@ def _point(
     heldout: float | None = None,
 ) -> Point:
     return Point(
-        kept=runs(kept),
+        kept=mask(kept),
         count=len(kept),
         cost=cost,
         error=error,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from halfwise.page import write_page
+from halfwise.page.document import write_page
 from halfwise.store import write_run
 from halfwise.wording import number
 from tests.browser.conftest import Look, PageOf

@@ -90,7 +90,6 @@ def test_nothing_in_the_core_needs_posix(tmp_path: Path, posix_only: dict[str, l
         ("verify", model, "run/model.onnx", *data, "--json"),
         ("report", "run"),
         ("report", "run", "--html"),
-        ("report", "run", "--strip"),
         ("lint", model),
         ("demo",),
     ):

@@ -128,7 +128,7 @@ def test_an_end_point_error_rises_as_it_gets_worse(call):
     assert "epe rose from 0 to 0.0" in told
     assert "a rise of 1e−9 is allowed" in told
     assert "fell" not in told
-    assert "-0" not in told.partition("Task metric")[2].partition("In figures")[0]
+    assert "-0" not in told.partition("Task metrics")[2].partition("In figures")[0]
 
 
 @pytest.mark.parametrize(("name", "told"), [("y", False), ("embedding", False), ("logits", True)])

@@ -18,7 +18,6 @@ from halfwise.wording import (
     meant,
     number,
     percent,
-    ranges,
     ratio,
     seconds,
     sentence,
@@ -155,11 +154,9 @@ def test_percentages_never_round_to_all_or_nothing(share, digits, text):
     assert percent(share, digits) == text
 
 
-def test_times_ratios_and_runs():
+def test_times_and_ratios():
     assert (seconds(0.3456), seconds(300.0), seconds(12345.6)) == ("0.346 s", "300 s", "12346 s")
     assert ratio(2.9) == "2.9 ×"
-    assert ranges([(4, 83), (90, 90)]) == "4-83, 90"
-    assert ranges([(i, i) for i in range(0, 12, 2)]) == "0, 2, 4, 6 …"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,7 +51,7 @@ from halfwise.errors import UsageError
 from halfwise.wording import command
 
 if TYPE_CHECKING:
-    from halfwise.records import Run
+    pass
 
 _RunOption = Annotated[
     Path, typer.Option("-o", "--out", metavar="RUN", help="Run folder to create.")
@@ -265,9 +265,6 @@ def report(
     html: Annotated[
         bool, typer.Option("--html", help="Write report.html again instead of printing.")
     ] = False,
-    strip: Annotated[
-        bool, typer.Option("--strip", help="Print the range of every tensor, as a picture of text.")
-    ] = False,
     display: Display,
     **options: Any,
 ) -> None:
@@ -281,30 +278,10 @@ def report(
     if lost := lost_model(run, stored):
         typer.echo(clean(f"warning: {lost} no longer exists"), err=True)
     if html:
-        from halfwise.page import write_page
+        from halfwise.page.document import write_page
 
         page = write_page(run, out, **options)
         if not display.as_json:
             typer.echo(clean(str(page)))
             end(passed=stored.verdict.passed)
-    if strip:
-        _print_strip(run, stored)
     conclude(stored, display, run)
-
-
-def _print_strip(folder: Path, run: "Run") -> NoReturn:
-    """Print the headroom strip of a run and exit with its code.
-
-    Raises:
-        UsageError: it has none.
-    """
-    from halfwise.reporting.strip import as_text, strip
-    from halfwise.store import read_observations
-
-    drawn = strip(run, read_observations(folder))
-    if drawn is None:
-        raise UsageError(
-            "The run has no ranges of tensors in FP16.", "Runs of fix, verify and diagnose may."
-        )
-    typer.echo(as_text(drawn))
-    end(passed=run.verdict.passed)

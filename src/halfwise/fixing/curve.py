@@ -11,7 +11,7 @@ from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import BESIDE, Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point
-from halfwise.records.run import runs
+from halfwise.records.run import mask
 
 MEASURED = 8
 """Further plans that are measured on all samples, as a failed trial gives a bound only; and points
@@ -37,7 +37,7 @@ class TradeOff:
         self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
         places = {name: place for place, name in enumerate(self._nodes)}
-        self._written = cache(lambda kept: runs(sorted(places[name] for name in kept)))
+        self._written = cache(lambda kept: mask(places[name] for name in kept))
 
     def sketched(self) -> Curve:
         """Return the cheapest plan that passes: nothing kept, what is certain, all suspects."""

@@ -116,7 +116,7 @@ def after_verify(
     if passed:
         words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
         words += _options(request.given, _JUDGED)
-        names = {"heldout": ""}
+        names = {"heldout": "DATA"}
         return (Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE)),)
     comparing = _same(case, request, _COMPARED, request.given)
     comparing += ["--b", f"emulation:{candidate}"]
@@ -289,7 +289,7 @@ def _keeps_all(plan: Plan) -> bool:
 def _proving(case: Case, request: Request, out: Path | None) -> Step:
     if out is None:
         return Step(kind="prove")
-    options, names = request.given, {"heldout": ""}
+    options, names = request.given, {"heldout": "DATA"}
     if request.data.heldout is not None:
         options = _heldout(options)
     else:
@@ -311,7 +311,7 @@ def _after_failure(
     if fixed.search.exhausted:
         yield Step(kind="search-on", names={"more": lacking(fixed.search)})
     if not verdict.unseen:
-        alike = {"alike": ""} if any(note.kind == "copies" for note in case.notes) else {}
+        alike = {"alike": "yes"} if any(note.kind == "copies" for note in case.notes) else {}
         yield Step(kind="more-samples", names=alike)
     split = any(note.kind == "split" for note in case.notes)
     yield from after_untested(verdict, frozenset(k.node for k in fixed.plan.keep), split=split)

@@ -132,11 +132,9 @@ class Result:
         """Return the headline and the headroom strip, for notebooks."""
         from markupsafe import Markup  # noqa: PLC0415
 
-        from halfwise.reporting.strip import as_svg, strip  # noqa: PLC0415 - it loads markupsafe
+        from halfwise.reporting.strip import strip  # noqa: PLC0415 - it loads markupsafe
 
-        drawn = strip(self.run, self.observations)
-        picture = Markup() if drawn is None else as_svg(drawn)
-        shown = report(self.run)
+        shown, picture = report(self.run), strip(self.run, self.observations) or Markup()
         headline = Markup("<p><strong>{}</strong><br>{}</p>").format(shown.title, shown.about)
         return str(headline + picture)
 

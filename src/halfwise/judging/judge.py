@@ -522,7 +522,7 @@ def _of_metric(score: MetricResult) -> Iterator[Failure]:
             "after": usual(name, score.candidate),
             "allowed": score.allowed_drop,
         }
-        names = {"metric": name, **({"rises": ""} if rises(name) else {})}
+        names = {"metric": name, **({"rises": "yes"} if rises(name) else {})}
         yield Failure(kind="metric", names=names, numbers=numbers)
 
 

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan
-from pathlib import Path
-from typing import Any, Self, TypeAlias
+from functools import cached_property
+from math import inf, isfinite
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
@@ -13,8 +13,6 @@ from halfwise.formats import LOW_FORMATS, Format
 from halfwise.records import Observations, Run, RunEvidence
 from halfwise.reporting.parts import Report
 from halfwise.reporting.view import screen
-from halfwise.store import read_evidence, read_observations
-from halfwise.store import report as stored_run
 
 Data: TypeAlias = "Mapping[str, Data] | Sequence[Data] | str | float | bool | None"
 
@@ -38,21 +36,17 @@ def script_json(value: Data) -> Markup:
     return Markup(text.translate(_ESCAPED))  # noqa: S704
 
 
+_NAMED = {inf: "Infinity", -inf: "-Infinity"}
+
+
 def _plain(value: Data) -> Data:
     if isinstance(value, float):
-        return _number(value)
+        return float(f"{value:.{_DIGITS}g}") if isfinite(value) else _NAMED.get(value, "NaN")
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     return [_plain(one) for one in value]
-
-
-def _number(value: float) -> float | str:
-    if isfinite(value):
-        short = float(f"{value:.{_DIGITS}g}")
-        return int(short) if short == int(short) and abs(short) < 1e15 else short
-    return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 @dataclass(frozen=True)
@@ -61,42 +55,23 @@ class Stored:
 
     Attributes:
         run: The record.
-        screen: The report's first screen, the same as on the terminal.
         observations: Observations of its tensors; None if the command made none.
         evidence: Its graph, sources and samples; None if the folder has none.
     """
 
     run: Run
-    screen: Report
-    observations: Observations | None
-    evidence: RunEvidence | None
+    observations: Observations | None = None
+    evidence: RunEvidence | None = None
 
     @property
     def low(self) -> Format:
         """The low format of its plan or candidate; FP16 if it has none."""
         return LOW_FORMATS[self.run.low or "fp16"]
 
-    @classmethod
-    def of(
-        cls, run: Run, observations: Observations | None = None, evidence: RunEvidence | None = None
-    ) -> Self:
-        """Return a run with its words."""
-        return cls(run, screen(run), observations, evidence)
-
-
-def stored(folder: Path, trt_worker: str | None = None) -> Stored:
-    """Return the contents of a run folder.
-
-    Args:
-        folder: The folder, or its `run.json`.
-        trt_worker: One of its devices, shown as if it were the only one; None for all.
-
-    Raises:
-        RecordMismatch: no run, or one that cannot be read.
-        UsageError: the run has no device of that name.
-    """
-    run = stored_run(folder, trt_worker=trt_worker)
-    return Stored.of(run, read_observations(folder), read_evidence(folder))
+    @cached_property
+    def screen(self) -> Report:
+        """The report's first screen, the same as on the terminal."""
+        return screen(self.run)
 
 
 @dataclass(frozen=True)

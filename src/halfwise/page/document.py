@@ -10,14 +10,64 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from halfwise.errors import UsageError
 from halfwise.page.data import Stored, script_json
 from halfwise.page.sections import SECTIONS
+from halfwise.scratch import scratch
+from halfwise.store import (
+    PAGE_FILE,
+    folder_of,
+    read_evidence,
+    read_observations,
+    refuse_existing_file,
+    refuse_irregular,
+    report,
+)
 from halfwise.wording import capital, clean
 
 _HERE = Path(__file__).parent
 _CORE = ("core", "table", "theme")
 """Scripts of every page, in order of dependency."""
 _STYLES = ("palette", "page", "parts", "print")
+
+
+def write_page(folder: Path, out: Path | None = None, *, trt_worker: str | None = None) -> Path:
+    """Make the page of a run folder from its contents, and return its path.
+
+    Args:
+        folder: The run folder, or its `run.json`.
+        out: The file to write, which must not exist; None for `report.html` in the folder.
+        trt_worker: One of the run's devices, shown as if it were the only one; None for all.
+
+    Raises:
+        RecordMismatch: no run, or one that cannot be read.
+        UsageError: `out` exists or cannot be written, or the run has no device of that name.
+    """
+    if out is not None:
+        refuse_existing_file(out)
+    page = folder_of(folder) / PAGE_FILE if out is None else out
+    run = report(folder, trt_worker=trt_worker)
+    write_stored(Stored(run, read_observations(folder), read_evidence(folder)), page)
+    return page
+
+
+def write_stored(run: Stored, page: Path) -> None:
+    """Make the page of a run that has already been read.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    refuse_irregular(page, "The page")
+    text = document(run)
+    try:
+        with scratch(page.parent, ".halfwise.") as partial:
+            # A path that is not UTF-8 has surrogates, which HTML cannot hold.
+            (partial / "page").write_text(text, encoding="utf-8", errors="replace")
+            (partial / "page").replace(page)
+    except OSError as error:
+        raise UsageError(
+            f"The page {page} cannot be written: {error.strerror}.", "Name another file with -o."
+        ) from error
 
 
 def document(stored: Stored) -> str:

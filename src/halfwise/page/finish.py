@@ -10,11 +10,10 @@ import onnx_ir as ir
 from halfwise.case import Case
 from halfwise.graph.bodies import bodies_of
 from halfwise.graph.model import node_name, tensor_name
-from halfwise.page import PAGE_FILE, write_stored
 from halfwise.page.data import Stored
 from halfwise.progress import Watcher
 from halfwise.records import Graph, NodeName, Observations, Run, RunEvidence, Source
-from halfwise.store import EVIDENCE_FILE, write_evidence, write_observations, write_run
+from halfwise.store import EVIDENCE_FILE, PAGE_FILE, write_evidence, write_observations, write_run
 from halfwise.wording import dimensions, sentence
 
 _STACK = "pkg.torch.onnx.stack_trace"
@@ -31,30 +30,25 @@ _FRAME = re.compile(
 _FRAMEWORK = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
-class Sources:
-    """Sources of nodes, each place stored once."""
+def source_of(node: ir.Node) -> Source | None:
+    """Return the source of a node; None if its metadata has none."""
+    names, classes = _modules(node)
+    text = node.metadata_props.get(_STACK, "")[:_LONGEST]
+    calls = [call.groupdict("") for call in _FRAME.finditer(text)]
+    if not names and not calls:
+        return None
+    outside = [call for call in calls if not _FRAMEWORK.search(call["file"])]
+    module = {"module": "".join(names[-1:]), "kind": "".join(classes[-1:])}
+    return Source.model_validate(module | (outside[-1] if outside else {}))
 
-    def __init__(self) -> None:
-        self._found: dict[Source, int] = {}
 
-    @property
-    def found(self) -> tuple[Source, ...]:
-        """All sources so far."""
-        return tuple(self._found)
+Sources = dict[Source, int]
+"""Sources of nodes, each stored once, with its index."""
 
-    def of(self, node: ir.Node) -> int | None:
-        """Return the index of a node's source; None if its metadata has none."""
-        names, classes = _modules(node)
-        text = node.metadata_props.get(_STACK, "")[:_LONGEST]
-        calls = [call.groupdict("") for call in _FRAME.finditer(text)]
-        if not names and not calls:
-            return None
-        outside = [call for call in calls if not _FRAMEWORK.search(call["file"])]
-        source = Source.model_validate(
-            {"module": names[-1] if names else "", "kind": classes[-1] if classes else ""}
-            | (outside[-1] if outside else {})
-        )
-        return self._found.setdefault(source, len(self._found))
+
+def _stored(node: ir.Node, sources: Sources) -> int | None:
+    source = source_of(node)
+    return None if source is None else sources.setdefault(source, len(sources))
 
 
 def scope_of(node: ir.Node) -> str | None:
@@ -108,7 +102,7 @@ def graph_of(model: ir.Model, originals: Container[NodeName], sources: Sources) 
         gives=gives,
         bodies=_owners(nodes),
         added=tuple(i for i, name in enumerate(names) if name not in originals),
-        sources=tuple(map(sources.of, nodes)),
+        sources=tuple(_stored(node, sources) for node in nodes),
         tensors=tuple(map(tensor_name, values)),
         types=tuple("" if v.dtype is None else v.dtype.name for v in values),
         shapes=tuple(map(_shape, values)),
@@ -124,12 +118,9 @@ def _placed(values: Sequence[ir.Value | None], places: Places) -> tuple[int, ...
 
 
 def _shape(value: ir.Value) -> str:
-    sizes = None if value.shape is None else [_size(size) for size in value.shape]
-    return dimensions(sizes)
-
-
-def _size(size: int | ir.SymbolicDim) -> int | str | None:
-    return size if isinstance(size, int) else size.value
+    if value.shape is None:
+        return dimensions(None)
+    return dimensions([n if isinstance(n, int) else n.value for n in value.shape])
 
 
 def _owners(nodes: Sequence[ir.Node]) -> dict[int, int]:
@@ -169,9 +160,9 @@ def evidence_of(case: Case, mixed: ir.Model | None = None) -> RunEvidence:
     originals = {node_name(node): node for node in case.network.model.graph.all_nodes()}
     names = {NodeName(node.name or "") for node in shown.graph.all_nodes()}
     graph = graph_of(shown, originals, sources) if len(names) <= MOST_NODES else None
-    gone = {name: sources.of(node) for name, node in originals.items() if name not in names}
+    gone = {n: _stored(node, sources) for n, node in originals.items() if n not in names}
     replaced = {name: index for name, index in gone.items() if index is not None}
-    whole = RunEvidence(graph=graph, replaced=replaced, sources=sources.found)
+    whole = RunEvidence(graph=graph, replaced=replaced, sources=tuple(sources))
     small = len(whole.model_dump_json().encode()) <= MOST_BYTES
     return whole if small else RunEvidence(graph=None)
 
@@ -205,7 +196,9 @@ def finish(
         evidence = evidence_of(case, mixed)
         write_evidence(folder, evidence)
     with _optional(folder / PAGE_FILE, watcher):
-        write_stored(Stored.of(run, observations, evidence), folder / PAGE_FILE)
+        from halfwise.page.document import write_stored  # noqa: PLC0415 (it loads jinja2)
+
+        write_stored(Stored(run, observations, evidence), folder / PAGE_FILE)
 
 
 @contextmanager

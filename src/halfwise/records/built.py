@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from halfwise.records.judged import TaskScore
-from halfwise.records.record import Failure, NodeName, Record, TensorName
+from halfwise.records.record import Facts, Failure, NodeName, Record, TensorName
 
 Typing = Literal["weak", "strong"]
 Quantised = Literal["int8", "fp8", "int4"]
@@ -38,36 +38,44 @@ class Profile(Record):
     values: dict[TensorName, ShapeRange] = Field(default_factory=dict)
 
 
-class BuildConfig(Record):
-    """Everything that determines the engine, chance aside.
+class BuildOptions(Record):
+    """What a builder is asked for, whatever the model.
 
     Attributes:
-        model_sha256: Hash of the ONNX file that the builder reads, including external data.
         typing: "weak": the builder chooses types within flags and constraints; "strong": the types
             are those of the ONNX file.
         low: Low format that the builder may choose (weak typing only); None for none.
         tf32: Whether FP32 matrix products and convolutions may round their inputs to TF32.
-        keep: Nodes constrained to FP32 (weak typing only).
         profiles: Optimization profiles; empty for a model without dynamic axes.
         workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
         optimization_level: Builder optimisation level, 0 to 5; None for TensorRT's default.
         tactic_sources: Names of `TacticSource`; None for TensorRT's default.
-        plugins: Paths of plugin libraries on the worker.
+        plugins: Paths of plugin libraries where the engine is built.
+    """
+
+    typing: Typing
+    low: Literal["fp16", "bf16"] | None = None
+    tf32: bool = False
+    profiles: tuple[Profile, ...] = ()
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    tactic_sources: tuple[str, ...] | None = None
+    plugins: tuple[str, ...] = ()
+
+
+class BuildConfig(BuildOptions):
+    """Everything that determines the engine, chance aside.
+
+    Attributes:
+        model_sha256: Hash of the ONNX file that the builder reads, including external data.
+        keep: Nodes constrained to FP32 (weak typing only).
         outputs: Additional tensors made outputs.
         unfused: Whether all tensors that remain after fusion are marked for debugging (10.12 and
             later).
     """
 
     model_sha256: str
-    typing: Typing
-    low: Literal["fp16", "bf16"] | None = None
-    tf32: bool = False
     keep: tuple[NodeName, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    workspace_bytes: int | None = None
-    optimization_level: int | None = None
-    tactic_sources: tuple[str, ...] | None = None
-    plugins: tuple[str, ...] = ()
     outputs: tuple[TensorName, ...] = ()
     unfused: bool = False
 
@@ -216,26 +224,18 @@ class Constraint(Record):
     layers: tuple[str, ...] = ()
 
 
-class Recipe(Record):
+class Recipe(BuildOptions):
     """Everything that determines the engine, chance aside.
 
     Attributes:
         schema_version: Version of this structure.
         tensorrt: The TensorRT version that it is for, such as "8.6" or "10.16.1.11".
-        typing: "weak": types by flags and constraints; "strong": by the Casts in the ONNX file.
-        low: The low format; None if the builder may choose none (weak typing only).
         quantised: Types that the file's QuantizeLinear and DequantizeLinear pairs use, which the
             builder must be allowed (weak typing only).
-        tf32: Whether FP32 matrix products and convolutions may round their inputs to TF32.
         model: Path of the ONNX file, relative to the recipe if it is beside or below it.
         files: SHA-256 of that file and its external data, by path beside it.
         engine: Path of the engine to write, relative to the recipe.
         constraints: Nodes to compute in FP32, in graph order; empty with strong typing.
-        profiles: Optimization profiles; empty if no input is dynamic.
-        workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
-        optimization_level: Builder optimisation level; None for TensorRT's default.
-        tactic_sources: Names of `TacticSource`; None for TensorRT's default.
-        plugins: Paths of plugin libraries.
         timing_cache: Path of a timing cache from this version of TensorRT; None without one.
         run: The run folder that it comes from.
         versions: Versions of the software that made the run.
@@ -244,19 +244,11 @@ class Recipe(Record):
 
     schema_version: int = RECIPE_SCHEMA_VERSION
     tensorrt: str
-    typing: Typing
-    low: Literal["fp16", "bf16"] | None
     quantised: tuple[Quantised, ...] = ()
-    tf32: bool
     model: str
     files: dict[str, str]
     engine: str
     constraints: tuple[Constraint, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    workspace_bytes: int | None = None
-    optimization_level: int | None = None
-    tactic_sources: tuple[str, ...] | None = None
-    plugins: tuple[str, ...] = ()
     timing_cache: str | None = None
     run: str
     versions: dict[str, str]
@@ -394,25 +386,17 @@ class ProvenEngine(Record):
     median_ms: float | None = None
 
 
-class Spared(Record):
+class Spared(Facts):
     """What was not built, and why.
 
     Attributes:
         kind: Why.
-        build: "slower": number of the build with nothing kept; None otherwise.
-        median_ms: Its latency.
-        full: Number of the build of the FP32 or TF32 engine.
-        full_ms: Its latency.
-        beside: Number of the build of a plan without repairs, which was made nevertheless; None for
-            none.
+        numbers: Of "slower": the number of the "build" with nothing kept and its "median_ms", those
+            of the "full" build, of FP32 or TF32, and "full_ms"; the build of a plan without repairs
+            that was made nevertheless, "beside".
     """
 
     kind: SparedKind
-    build: int | None = None
-    median_ms: float | None = None
-    full: int | None = None
-    full_ms: float | None = None
-    beside: int | None = None
 
 
 EngineRung = Literal["fp32", "tf32", "bf16", "fp16", "int8"]

@@ -277,8 +277,6 @@ class Engines(Record):
             network layers, as builds of one file share them.
         keep: Nodes in FP32 in the delivered engine, among low ones; empty if nothing is low.
         needed_as_predicted: Those of them that only emulation shows to be needed, not a build.
-        emulated: The emulation's verdict on its proposed plan, on the held-out samples; None if the
-            run ended earlier.
         delivered: The engine in the run folder; None if none passed, or if the one that did could
             not be fetched (the verdict says so).
         spread: Error of every confirmation build of the delivered plan, relative to the tolerance.
@@ -305,7 +303,6 @@ class Engines(Record):
     builds: tuple[BuildOutcome, ...]
     keep: tuple[NodeName, ...]
     needed_as_predicted: tuple[NodeName, ...] = ()
-    emulated: Verdict | None = None
     delivered: EngineFile | None = None
     spread: tuple[float, ...] = ()
     confirmed: int = 0

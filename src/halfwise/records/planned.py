@@ -239,6 +239,11 @@ class AdjustedConstant(Record):
     elements: int
     consumers: tuple[NodeName, ...]
 
+    @property
+    def largest(self) -> float:
+        """Its largest magnitude."""
+        return max(-self.minimum, self.maximum)
+
 
 class Unsupported(Record):
     """A node that must be FP32: its schema or halfwise has no low-precision form of it."""
@@ -439,6 +444,16 @@ class Decided(Record):
     left: float
     samples: int
     read: float | None = None
+
+    @property
+    def deciding(self) -> tuple[NodeName, ...]:
+        """The nodes that decide."""
+        return tuple(flip.node for flip in self.flips)
+
+    @property
+    def before(self) -> tuple[NodeName, ...]:
+        """The compute nodes before them."""
+        return tuple(name for name in self.nodes if name not in self.deciding)
 
 
 class Followed(Record):

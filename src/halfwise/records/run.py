@@ -1,6 +1,6 @@
 """A whole run, as stored in `run.json`: the plans to choose from, and its baseline."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -18,7 +18,7 @@ class Point(Record):
     """A plan that was evaluated.
 
     Attributes:
-        kept: The compute nodes in FP32, as indices into `Curve.nodes` in runs: "0-3 7".
+        kept: The compute nodes in FP32 as a `mask` of places in `Curve.nodes`.
         count: Their number.
         cost: Predicted cost relative to everything low; None if shapes are unknown.
         error: Error on the calibration samples relative to what is allowed: 1 just passes. With a
@@ -50,7 +50,7 @@ class Point(Record):
     nonfinite: bool = False
     infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
-    bf16: str = ""
+    bf16: str = "0"
     tf32: bool = False
 
     @property
@@ -98,11 +98,9 @@ class Curve(Record):
         named = (self.plan, *self.front)
         if not all(0 <= place < len(self.points) for place in named if place is not None):
             raise ValueError("a place is beyond the points")
-        kept = [text for point in self.points for text in (point.kept, point.bf16)]
-        if not all(_is_within(text, len(self.nodes)) for text in kept):
-            raise ValueError("a plan keeps places that are not ascending, or beyond the nodes")
-        if not all({*places(p.bf16)} <= {*places(p.kept)} for p in self.points if p.bf16):
-            raise ValueError("a node is BF16 that is not kept")
+        for kept, bf16 in ((int(p.kept, 16), int(p.bf16, 16)) for p in self.points):
+            if not 0 <= kept < 1 << len(self.nodes) or bf16 & ~kept:
+                raise ValueError("a plan keeps places beyond the nodes, or its BF16 is not kept")
         return self
 
     def kept(self, point: Point) -> frozenset[NodeName]:
@@ -123,38 +121,20 @@ class Curve(Record):
         """
         index = None
         if kept is not None:
-            written = runs(place for place, name in enumerate(self.nodes) if name in kept)
+            written = mask(place for place, name in enumerate(self.nodes) if name in kept)
             index = next((i for i, point in enumerate(self.points) if point.kept == written), None)
         return self.model_copy(update={"plan": index})
 
 
-def runs(places: Iterable[int]) -> str:
-    """Return indices, ascending and ≥ 0, as text: "0-3 7"; empty for none."""
-    pairs: list[list[int]] = []
-    for place in places:
-        if pairs and place == pairs[-1][1] + 1:
-            pairs[-1][1] = place
-        else:
-            pairs.append([place, place])
-    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in pairs)
+def mask(places: Iterable[int]) -> str:
+    """Return places ≥ 0 as hexadecimal digits: a bit each, the first place last."""
+    return f"{sum(1 << place for place in places):x}"
 
 
-def places(text: str) -> Iterator[int]:
-    """Yield the indices that `runs` wrote."""
-    for run in text.split():
-        first, _, last = run.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
-def _is_within(text: str, size: int) -> bool:
-    """Return whether the places in a text ascend and are below `size`; ValueError for no places."""
-    least = 0
-    for run in text.split():
-        first, _, last = run.partition("-")
-        if not least <= int(first) <= int(last or first) < size:
-            return False
-        least = int(last or first) + 1
-    return True
+def places(text: str) -> list[int]:
+    """Return the places that `mask` wrote."""
+    bits = int(text, 16)
+    return [place for place in range(bits.bit_length()) if bits >> place & 1]
 
 
 FigureKind = Literal[

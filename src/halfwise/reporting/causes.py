@@ -3,14 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from typing import Literal
 
 from halfwise.records import (
     UNDONE,
-    Followed,
     Guard,
-    GuardKind,
+    KeptNode,
     NodeName,
     Observations,
     Plan,
@@ -19,18 +18,16 @@ from halfwise.records import (
     Repair,
     Run,
     TensorName,
+    Verdict,
 )
-from halfwise.reporting.engines import PRECISIONS
-from halfwise.reporting.parts import Lines, first_of, lines_of
+from halfwise.reporting.parts import PRECISIONS, WORDS, Lines, alike, first_of, lines_of, say
 from halfwise.reporting.plan import cause_line as engine_cause
 from halfwise.reporting.remarks import (
     CAUSES,
     Reason,
-    appears,
     flipped,
-    followed_names,
     followed_over,
-    in_words,
+    found_at,
     message,
     note,
     reason_of,
@@ -38,19 +35,16 @@ from halfwise.reporting.remarks import (
     stated,
 )
 from halfwise.reporting.verdict import non_finite, sums_wide
-from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
     FEW,
     MOST_ROWS,
     capital,
     count,
     everything_low,
-    filled,
     listed,
     number,
     sentence,
     shorten,
-    verb,
 )
 
 ROOM = 8.0
@@ -66,57 +60,47 @@ def repair_lines(run: Run) -> Lines | None:
     plan = run.plan
     if plan is None:
         return None
-    groups: dict[object, list[Repair]] = {}
-    for repair in plan.repairs:
-        alike = repair.rule, repair.identity, repair.before, repair.after, str(repair.proof)
-        groups.setdefault(alike, []).append(repair)
-    lines = [line for group in groups.values() for line in _group_lines(group)]
+    groups = alike(plan.repairs, lambda r: (r.rule, r.identity, r.before, r.after, str(r.proof)))
+    lines = [line for group in groups for line in _group_lines(group)]
     undone = [remark(one) for one in plan.remarks if one.kind in UNDONE]
-    lines = [*_kept(run, plan), *first_of(lines, most=MOST_ROWS)]
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
-    return lines_of(title, [*lines, *first_of(undone, "more undone: see run.json")])
+    return lines_of(
+        title, [*first_of(lines, most=MOST_ROWS), *first_of(undone, "more undone: see run.json")]
+    )
 
 
 def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
-    first, proof = group[0], group[0].proof
+    first = group[0]
     nodes = [node for repair in group for node in repair.nodes]
     scales = [scale for repair in group for scale in repair.exponents.values() if scale]
-    facts = {
-        **dict(first),
-        "many": len(nodes) > 2,
-        "nodes": nodes,
-        "groups": len(group) if len(group) > 1 else None,
-        "done": DONE[first.rule],
-        "tensors": len(scales) or None,
-        "least": min(scales, default=0),
-        "most": max(scales, default=0),
-    }
     # Mending one of several faults leaves everything low as wrong as before.
-    if first.before is None or first.after is None or not first.after < first.before:
-        facts["after"] = None
-    elif not isfinite(first.before):
-        facts |= {"infinite": True}
-    if proof is not None:
-        facts |= {**dict(proof), "samples": sum(proof.samples.values())}
-    yield say("repairs", "line", facts.items())
+    before, after = first.before, first.after
+    helps = before is not None and after is not None and after < before
+    yield say(
+        "repairs",
+        "line",
+        first,
+        first.proof,
+        many=len(nodes) > 2,
+        nodes=nodes,
+        groups=len(group) if len(group) > 1 else None,
+        done=DONE[first.rule],
+        tensors=len(scales) or None,
+        least=min(scales, default=0),
+        most=max(scales, default=0),
+        after=after if helps else None,
+        infinite=helps and before == inf,
+        samples=first.proof and sum(first.proof.samples.values()),
+    )
     if guards := dict.fromkeys(
         f"{at.kind} at {at.node}" for repair in group for at in repair.guards
     ):
         yield f"Fixed: {', '.join(first_of([*map(shorten, guards)]))}."
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:
-        yield say("repairs", "room", {"room": room})
+        yield say("repairs", "room", room=room)
     if advice := dict.fromkeys(repair.advice for repair in group if repair.advice):
         yield f"In the training or export code: {' '.join(first_of([*advice]))}"
-
-
-def _kept(run: Run, plan: Plan) -> Iterator[str]:
-    """Yield what is kept in FP32 with repairs and, if known, without."""
-    curves = (run.curve, run.curve.beside) if plan.repairs and run.curve is not None else ()
-    bare = next((c.unrepaired for c in curves if c is not None and c.unrepaired), None)
-    passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
-    if passed and min(passed) > len(plan.keep):
-        yield say("repairs", "kept", {"kept": len(plan.keep), "without": min(passed)})
 
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:
@@ -126,16 +110,14 @@ def notes_beside(plan: Plan) -> tuple[str, ...]:
 
 def remade_line(remade: Remade) -> str:
     """Return the repairs that a candidate names, and whether they hold; or unnamed differences."""
-    proof = {} if remade.proof is None else dict(remade.proof)
-    facts = {
-        **proof,
-        "samples": sum(proof.get("samples", {}).values()),
-        "repairs": len(remade.repairs),
-        "rules": list(dict.fromkeys(repair.rule for repair in remade.repairs)),
-        "differs": remade.differs,
-    }
-    kind = "differs" if remade.differs else "holds" if remade.holds else "fails"
-    return say("remade", kind, facts)
+    return say(
+        "remade",
+        "differs" if remade.differs else "holds" if remade.holds else "fails",
+        remade,
+        remade.proof,
+        samples=remade.proof and sum(remade.proof.samples.values()),
+        rules=list(dict.fromkeys(repair.rule for repair in remade.repairs)),
+    )
 
 
 State = Literal["cause", "suspected", "mended", "unexplained", "seen", "harmless"]
@@ -184,7 +166,6 @@ class Causes:
 
 def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
     """Return the faults of a run, by state and then by number of places."""
-    run = in_words(run)
     mended = () if observations is None else observations.mended
     groups = [
         *_suspicions(run, mended),
@@ -199,17 +180,19 @@ def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
 def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
     keep = run.plan.keep if run.plan is not None else ()
     blamed = {(kept.guard, kept.node) for kept in keep}
-    suspected: dict[tuple[State, GuardKind], list[Guard]] = {}
-    for guard in run.guards:
-        state: State = "cause" if guard.severity >= 1 else "suspected"
+
+    def state_of(guard: Guard) -> State:
         if blamed.isdisjoint((guard.kind, node) for node in (guard.node, *guard.nodes)):
-            state = "harmless" if run.verdict.passed else "suspected"
-        suspected.setdefault((state, guard.kind), []).append(guard)
-    for guard in mended:
-        suspected.setdefault(("mended", guard.kind), []).append(guard)
-    for (state, kind), guards in suspected.items():
-        title = f"{capital(CAUSES[kind])}, at {count(len({g.node for g in guards}), 'node')}"
-        yield Causes(title, state, tuple(map(_suspected, guards)))
+            return "harmless" if run.verdict.passed else "suspected"
+        return "cause" if guard.severity >= 1 else "suspected"
+
+    pairs = [*((state_of(one), one) for one in run.guards), *(("mended", one) for one in mended)]
+    for pairs_alike in alike(pairs, lambda pair: (pair[0], pair[1].kind)):
+        (state, first), guards = pairs_alike[0], [guard for _, guard in pairs_alike]
+        where = count(len({guard.node for guard in guards}), "node")
+        yield Causes(
+            f"{capital(CAUSES[first.kind])}, at {where}", state, tuple(map(_suspected, guards))
+        )
 
 
 def _suspected(guard: Guard) -> Found:
@@ -218,17 +201,16 @@ def _suspected(guard: Guard) -> Found:
 
 
 def _unexplained(run: Run) -> Iterator[Causes]:
-    keep = run.plan.keep if run.plan is not None else ()
     bare = [
-        kept
-        for kept in keep
+        Found(kept.node, sentence(kept.reason))
+        for kept in (run.plan.keep if run.plan is not None else ())
         if kept.guard is None
         and not (kept.unknown or kept.spare)
         and kept.kept_by in ("search", "engine")
     ]
     if bare:
         title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"
-        yield Causes(title, "unexplained", tuple(Found(k.node, sentence(k.reason)) for k in bare))
+        yield Causes(title, "unexplained", tuple(bare))
 
 
 def _engines(run: Run) -> Iterator[Causes]:
@@ -237,9 +219,8 @@ def _engines(run: Run) -> Iterator[Causes]:
         for cause in engines.causes:
             first = Found(None, sentence(f"{capital(engine_cause(cause), cause.nodes)}."))
             places = (first, *(Found(node, "") for node in cause.nodes))
-            yield Causes(
-                f"What the engines{where} show", "cause" if cause.nodes else "seen", places
-            )
+            state: State = "cause" if cause.nodes else "seen"
+            yield Causes(f"What the engines{where} show", state, places)
 
 
 def faults(run: Run, observations: Observations | None) -> Iterator[Causes]:
@@ -250,30 +231,25 @@ def faults(run: Run, observations: Observations | None) -> Iterator[Causes]:
         if rung.passed is False:
             texts: dict[NodeName, str] = {}
             for sign in sorted(rung.evidence, key=lambda sign: sign.severity != "error"):
-                for node in sign.nodes:
-                    if sign.severity == "error" or node in rung.nodes:
-                        texts.setdefault(node, sign.text)
+                at = (n for n in sign.nodes if sign.severity == "error" or n in rung.nodes)
+                texts |= {node: sign.text for node in at if node not in texts}
             texts |= {node: "" for node in rung.nodes if node not in texts}
             places = [Found(node, sentence(text), made.get(node)) for node, text in texts.items()]
             yield Causes(sentence(rung.cause), "cause", tuple(places))
     if run.kind == "verify":
-        yield from _seen(run)
+        yield from _seen(run.verdict)
 
 
-def _seen(run: Run) -> Iterator[Causes]:
-    if inside := [t for t in run.verdict.intermediate_nonfinite if not t.harmless]:
+def _seen(verdict: Verdict) -> Iterator[Causes]:
+    inside = [
+        Found(t.producer, sentence(say("inside", "values", t)), t.tensor)
+        for t in verdict.intermediate_nonfinite
+        if not t.harmless
+    ]
+    if inside:
         title = f"Values inside that are not finite, in {count(len(inside), 'tensor')}"
-        places = [
-            Found(
-                t.producer,
-                f"{count(t.elements, 'value')} of {sentence(t.tensor)} "
-                f"{verb(t.elements, 'is', 'are')} NaN or infinite",
-                t.tensor,
-            )
-            for t in inside
-        ]
-        yield Causes(title, "seen", tuple(places))
-    if failed := run.verdict.failed_runs:
+        yield Causes(title, "seen", tuple(inside))
+    if failed := verdict.failed_runs:
         places = [Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed]
         yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))
 
@@ -285,28 +261,23 @@ _LAST = ("spare", "effect", "unknown")
 def reason_line(run: Run) -> str:
     """Return why nodes are kept, most first, in one sentence; "" if none is."""
     keep, low = run.plan.keep if run.plan else (), run.baseline
-    if keep and low is not None and low.within and all(k.kept_by == "rule" for k in keep):
-        return say("trouble", "rules", {"nodes": len(keep)})
+    if not keep:
+        return ""
+    if low is not None and low.within and all(k.kept_by == "rule" for k in keep):
+        return say("trouble", "rules", nodes=len(keep))
     reasons = Counter(reason_of(kept, run.followed) for kept in keep)
     chosen = run.search is not None and any(s.kind == "chosen" for s in run.search.remarks)
     certain = {guard.kind for guard in run.guards if guard.severity >= 1}
-    own, names = WORDS["cause"], followed_names(run.followed)
 
     def told(reason: Reason) -> str:
         key = "rule-chosen" if reason == "rule" and chosen else reason
-        if key in own:
-            return filled(own[key], names)
+        if key in WORDS["cause"]:
+            return say("cause", key, found_at(reason, run.followed))
         return f"{'' if reason in certain else 'perhaps '}{CAUSES[reason]}"
 
-    some = (
-        f"{told(one)} ({reasons[one]})"
-        for one in sorted(reasons, key=lambda r: (r in _LAST, -reasons[r]))
-    )
-    return (
-        sentence(say("trouble", "kept", {"nodes": len(keep), "why": "; ".join(some)}))
-        if keep
-        else ""
-    )
+    ordered = sorted(reasons, key=lambda r: (r in _LAST, -reasons[r]))
+    why = "; ".join(f"{told(one)} ({reasons[one]})" for one in ordered)
+    return sentence(say("trouble", "kept", nodes=len(keep), why=why))
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
@@ -317,29 +288,31 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     plan, low = run.plan, run.baseline
     if low is None or plan is None:
         return None
-    what = everything_low(plan.low, len(plan.own), len(plan.unsupported))
-    title = f"With {what}"
-    more = () if brief else tuple(_usual_fixes(run))
+    title = f"With {everything_low(plan.low, len(plan.own), len(plan.unsupported))}"
+    fixes = () if brief else tuple(_usual_fixes(run))
     if low.within:
-        return Lines(title, (say("trouble", "within", _within(run, plan)), *more))
-    inside = () if brief else tuple(non_finite(low))
+        return Lines(title, (_within(run, plan), *fixes))
     failures = stated(low.failures)
-    shown = failures[:FEW] if brief else first_of(failures, most=MOST_ROWS)
-    return Lines(title, (*shown, *inside, *more), hidden=len(failures[FEW:]) if brief else 0)
+    if brief:
+        return Lines(title, failures[:FEW], hidden=len(failures[FEW:]))
+    return Lines(title, (*first_of(failures, most=MOST_ROWS), *non_finite(low), *fixes))
 
 
-def _within(run: Run, plan: Plan) -> dict[str, object]:
+def _within(run: Run, plan: Plan) -> str:
     """Return what is known of a model with everything low whose outputs are within tolerance."""
     guards = {kept.guard for kept in plan.keep}
-    if seen := next((r for r in plan.remarks if r.kind == "seen-only"), None):
-        return {"only": True, **seen.numbers}
-    return {
-        "infinite": "infinite" in guards,
-        "beyond": run.headroom if "headroom" in guards else None,
-        "repaired": bool(plan.repairs),
-        "searched": any(kept.kept_by == "search" for kept in plan.keep),
-        "sums": sums_wide(run.verdict),
-    }
+    seen = next((r.numbers for r in plan.remarks if r.kind == "seen-only"), {})
+    return say(
+        "trouble",
+        "within",
+        seen,
+        only=bool(seen),
+        infinite="infinite" in guards,
+        beyond=run.headroom if "headroom" in guards else None,
+        repaired=plan.repairs,
+        searched=any(kept.kept_by == "search" for kept in plan.keep),
+        sums=sums_wide(run.verdict),
+    )
 
 
 def low_name(run: Run) -> str:
@@ -361,48 +334,36 @@ def mended(plan: Plan) -> str:
 
 def _usual_fixes(run: Run) -> Iterator[str]:
     reasons = {(kept.guard, kept.node) for kept in run.plan.keep} if run.plan else set()
-    fixes = (
+    fixes = dict.fromkeys(
         g.fix
         for g in run.guards
         if g.fix and not reasons.isdisjoint((g.kind, node) for node in (g.node, *g.nodes))
     )
-    for fix in list(dict.fromkeys(fixes))[:3]:
-        yield sentence(f"Usual fix: {fix}")
+    yield from (sentence(f"Usual fix: {fix}") for fix in list(fixes)[:3])
 
 
 def followed_lines(run: Run) -> Iterator[str]:
     """Yield where the error comes from that no guard explains, if it was followed."""
-    if run.followed is None or run.plan is None:
+    if (followed := run.followed) is None or (plan := run.plan) is None:
         return
-    followed, keep, own = run.followed, run.plan.keep, len(run.plan.own)
-    pinned, explained = len(run.plan.unsupported), len(run.followed.kept) - own
-    lacking = sum(k.guard is None and k.kept_by == "search" and not k.spare for k in keep)
-    facts = {
-        "lacking": lacking or None,
-        "kept": len(keep),
-        "start": everything_low(run.plan.low, own, pinned, explained),
-        "error": followed.error,
-        "allowed": followed_over(run.criterion.metric),
-        "several": followed.samples if followed.samples > 1 else None,
-        "origin": _origin(followed, run),
-    }
-    yield sentence(say("trouble", "followed", facts))
-
-
-def _origin(followed: Followed, run: Run) -> str:
+    own, allowed = len(plan.own), followed_over(run.criterion.metric)
+    lacking = sum(k.guard is None and k.kept_by == "search" and not k.spare for k in plan.keep)
+    several = followed.samples if followed.samples > 1 else None
+    start = everything_low(plan.low, own, len(plan.unsupported), len(followed.kept) - own)
     if followed.decided is not None:
-        return flipped(followed.decided, followed_over(run.criterion.metric))
-    several = followed.samples > 1
-    if (origin := followed.origin) is not None:
-        rest = [name for name in origin.kept if name != origin.node]
-        facts = {"verb": appears(origin), "rest": rest or None, "several": several}
-        facts["op"] = origin.op or None
-        return say("trouble", "origin", {**dict(origin), **facts, "node": shorten(origin.node)})
-    if followed.accumulates:
+        origin = flipped(followed.decided, allowed)
+    elif (at := followed.origin) is not None:
+        rest = tuple(name for name in at.kept if name != at.node)
+        origin = say("trouble", "origin", at, rest=rest, several=several)
+    elif followed.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
-        return say("trouble", "accumulates", {"path": ", ".join(path)})
-    return say("trouble", "unknown", {**dict(followed), "several": several})
+        origin = say("trouble", "accumulates", path=", ".join(path))
+    else:
+        origin = say("trouble", "unknown", followed, several=several)
+    told = {"start": start, "allowed": allowed, "several": several, "origin": origin}
+    kept = {"lacking": lacking or None, "kept": len(plan.keep)}
+    yield sentence(say("trouble", "followed", followed, told, kept))
 
 
 def told_of_nodes(
@@ -413,45 +374,38 @@ def told_of_nodes(
     The kinds are "kept", "reason", "suspected", "found" and "repaired".
     """
     told: defaultdict[NodeName, list[tuple[str, str]]] = defaultdict(list)
-    for node, kind, text in _told(in_words(run), observations):
+    for node, kind, text in _told(run, observations):
         told[node].append((kind, sentence(text)))
     return told
 
 
 def _told(run: Run, observations: Observations | None) -> Iterator[tuple[NodeName, str, str]]:
-    because = set[tuple[NodeName, str | None]]()
+    keep: tuple[KeptNode, ...] = ()
     if (plan := run.plan) is not None:
-        for kept in (*plan.left_out, *plan.keep):
-            because.add((kept.node, kept.guard))
-            yield kept.node, "kept", PRECISIONS[kept.precision]
-            yield kept.node, "reason", kept.reason
+        keep = (*plan.left_out, *plan.keep)
+        yield from ((k.node, "kept", PRECISIONS[k.precision]) for k in keep)
+        yield from ((k.node, "reason", k.reason) for k in keep)
         yield from ((n, "reason", say("of a node", "carried")) for n in plan.data_movement)
         yield from ((n, "reason", say("of a node", "int8")) for n in plan.int8)
-        for pinned in plan.unsupported:
-            yield pinned.node, "reason", say("of a node", "pinned", pinned)
-        for node, rule in plan.lowered.items():
-            yield node, "reason", say("of a node", "lowered", {"rule": rule})
+        yield from ((p.node, "reason", say("of a node", "pinned", p)) for p in plan.unsupported)
+        lowered = plan.lowered.items()
+        yield from ((n, "reason", say("of a node", "lowered", rule=rule)) for n, rule in lowered)
     # The suspicion for which a node is kept is its reason.
-    for guard in run.guards:
-        if (guard.node, guard.kind) not in because:
-            yield guard.node, "suspected", guard.message
-    for group in faults(run, observations):
-        at = ((one.node, one.text) for one in group.found)
-        yield from ((node, "found", text or group.title) for node, text in at if node is not None)
+    because = {(kept.node, kept.guard) for kept in keep}
+    others = (guard for guard in run.guards if (guard.node, guard.kind) not in because)
+    yield from ((guard.node, "suspected", guard.message) for guard in others)
+    found = ((one, group.title) for group in faults(run, observations) for one in group.found)
+    yield from ((o.node, "found", o.text or title) for o, title in found if o.node is not None)
     for repair in () if plan is None else plan.repairs:
-        formula = f": {repair.identity}" if repair.identity else ""
-        words = f"{repair.rule}, {DONE[repair.rule]}{formula}"
+        words = say("of a node", "repaired", repair, done=DONE[repair.rule])
         yield from ((node, "repaired", words) for node in repair.nodes)
 
 
 def grown_with(run: Run) -> str:
     """Return what was low where the error after each node was measured."""
-    facts = {
-        "what": low_name(run),
-        "kept": len(run.followed.kept) or None if run.followed is not None else None,
-        "unrepaired": run.followed is None and run.plan is not None and bool(run.plan.repairs),
-    }
-    return say("trouble", "grown", facts)
+    kept = None if run.followed is None else run.followed.kept
+    bare = run.followed is None and run.plan is not None and bool(run.plan.repairs)
+    return say("trouble", "grown", what=low_name(run), kept=kept, unrepaired=bare)
 
 
 def engine_proof(run: Run) -> PrecisionProof | None:
@@ -468,10 +422,6 @@ TYPES = {"FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64
 def type_words(op: str, read: Sequence[str], written: Sequence[str]) -> str:
     """Return what a node computes in: the types that it writes; of a Cast also what it reads."""
     types = dict.fromkeys(TYPES.get(name, name) for name in written)
-    floats = [name for name in types if name in TYPES.values()]
-    results = "/".join(floats or types)
-    return (
-        f"{TYPES.get(read[0], read[0])} → {results}"
-        if op == "Cast" and read and results
-        else results
-    )
+    results = "/".join([name for name in types if name in TYPES.values()] or types)
+    reads = f"{TYPES.get(read[0], read[0])} → " if op == "Cast" and read and results else ""
+    return f"{reads}{results}"

@@ -1,7 +1,7 @@
 """Diagnoses, faults of engines, and comparisons of two computations."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -17,6 +17,7 @@ from halfwise.records import (
     Sign,
 )
 from halfwise.reporting.parts import (
+    WORDS,
     Column,
     Columns,
     Lines,
@@ -27,11 +28,21 @@ from halfwise.reporting.parts import (
     known,
     lines_of,
     present,
+    say,
     table_of,
 )
 from halfwise.reporting.remarks import flipped, stated, steps_told
-from halfwise.reporting.words import WORDS, say
-from halfwise.wording import MOST_ROWS, clean, count, listed, number, sentence, shorten, stopped
+from halfwise.wording import (
+    MOST_ROWS,
+    clean,
+    count,
+    listed,
+    number,
+    sentence,
+    shorten,
+    stopped,
+    verb,
+)
 
 
 def cause(diagnosis: EngineDiagnosis, label: str, message: str, *, emulated: bool) -> str:
@@ -43,39 +54,41 @@ def cause(diagnosis: EngineDiagnosis, label: str, message: str, *, emulated: boo
         message: Why there is no engine, or none that runs; else empty.
         emulated: Whether it should match an emulation instead of the FP32 model.
     """
-    facts = {
-        **dict(diagnosis),
-        "label": label,
-        "wrong": WORDS["symptom"][diagnosis.symptom],
-        "message": stopped(message) if message else "",
-        "emulated": emulated,
-        "where": "; ".join(map(listed, diagnosis.regions)),
-    }
-    return say("fault", "cause", facts.items())
+    return say(
+        "fault",
+        "cause",
+        diagnosis,
+        label=label,
+        wrong=WORDS["symptom"][diagnosis.symptom],
+        message=stopped(message) if message else "",
+        emulated=emulated,
+        where="; ".join(map(listed, diagnosis.regions)),
+    )
 
 
 def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
     """Return the evidence for a diagnosis, and what was tried."""
-    outputs, wrong = diagnosis.symptom == "outputs", WORDS["symptom"][diagnosis.symptom]
-    signs = []
-    for i, region in enumerate(diagnosis.regions):
-        off = _db(diagnosis.snr_db[i]) if outputs else ""
-        limit = diagnosis.limit_db if outputs else None
-        text = say(
-            "fault", "region", {"region": region, "wrong": wrong, "off": off, "limit": limit}
-        )
-        signs.append(Sign(severity="error", text=text, nodes=region))
-    facts = {**dict(diagnosis), "wrong": wrong, "off": _db(diagnosis.rest_db)}
+    outputs = diagnosis.symptom == "outputs"
+    off = map(_db, diagnosis.snr_db) if outputs else [""] * len(diagnosis.regions)
+
+    def told(kind: str, **facts: object) -> str:
+        wrong = WORDS["symptom"][diagnosis.symptom]
+        return say("fault", kind, diagnosis, facts, wrong=wrong)
+
+    limit = diagnosis.limit_db if outputs else None
+    signs = [
+        Sign(severity="error", text=told("region", region=r, off=o, limit=limit), nodes=r)
+        for r, o in zip(diagnosis.regions, off, strict=True)
+    ]
     if diagnosis.explained is not None:
-        text = say("fault", "rest", facts)
-        signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=text))
+        rest = told("rest", off=_db(diagnosis.rest_db))
+        signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=rest))
     tried = {
         "builds": diagnosis.builds >= diagnosis.most_builds,
         "late": diagnosis.late and diagnosis.build_seconds is not None,
         "interrupted": diagnosis.interrupted,
     }
-    remarks = [say("fault", what, facts) for what, is_so in tried.items() if is_so]
-    return [*signs, *(Sign(severity="info", text=text) for text in remarks)]
+    return [*signs, *(Sign(severity="info", text=told(w)) for w, is_so in tried.items() if is_so)]
 
 
 def _db(snr_db: float | None) -> str:
@@ -95,19 +108,21 @@ _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 def diagnosed(run: Run) -> Report:
     """Return the report on a run of `diagnose`: the first rung that failed, and all before it."""
-    failed = _first_failed(run)
-    parts: list[Lines | Table | None] = [_ladder(run)]
-    if failed is not None:
-        signs = [f"{_MARKS[s.severity]} {sentence(s.text)}{_at(s)}" for s in failed.evidence]
-        parts += [_where(failed), Lines("Evidence", tuple(first_of(signs, most=MOST_ROWS)))]
-        parts.append(_to_do(steps_told(failed.advice)))
-    elif not run.verdict.passed:
-        parts.append(Lines("Why it is not judged", stated(run.verdict.failures)))
-        parts.append(_to_do(steps_told(run.next_step)))
-    parts += [_warnings(rung) for rung in run.diagnosis if rung is not failed]
-    samples = count(len(run.verdict.samples), "sample")
-    about = f"{sentence(run.provenance.model)} · {samples} · {run.verdict.level}"
-    return Report(_title(run, failed), run.verdict.passed, about, present(*parts))
+    failed, passed, samples = _first_failed(run), run.verdict.passed, len(run.verdict.samples)
+    about = f"{sentence(run.provenance.model)} · {count(samples, 'sample')} · {run.verdict.level}"
+    signs = failed.evidence if failed is not None else ()
+    marked = [f"{_MARKS[s.severity]} {s.text}{_at(s)}" for s in signs]
+    unjudged = failed is None and not passed
+    steps = steps_told(failed.advice if failed is not None else run.next_step if unjudged else ())
+    parts = present(
+        _ladder(run),
+        _where(failed),
+        lines_of("Evidence", first_of(marked, most=MOST_ROWS)),
+        lines_of("Why it is not judged", stated(run.verdict.failures) if unjudged else ()),
+        Lines("What to do", steps, whole=True) if steps else None,
+        *(_warnings(rung) for rung in run.diagnosis if rung is not failed),
+    )
+    return Report(_title(run, failed), passed, about, parts)
 
 
 def diagnosed_screen(run: Run) -> Report:
@@ -130,8 +145,8 @@ def _title(run: Run, failed: Rung | None) -> str:
     if failed is not None:
         return sentence(failed.cause)
     looked = sum(rung.passed is not None for rung in run.diagnosis)
-    facts = {"looked": looked, "rungs": len(run.diagnosis), "passed": run.verdict.passed}
-    return say("diagnosis", "nothing", facts)
+    passed, rungs = run.verdict.passed, len(run.diagnosis)
+    return say("diagnosis", "nothing", looked=looked, rungs=rungs, passed=passed)
 
 
 def _ladder(run: Run) -> Table:
@@ -155,12 +170,9 @@ def _answer(rung: Rung) -> str:
     return f"{word} (emulated)" if rung.how == "emulated" else word
 
 
-def _where(rung: Rung) -> Lines | None:
-    return Lines("Where", (listed(rung.nodes, most=MOST_ROWS),)) if rung.nodes else None
-
-
-def _to_do(steps: tuple[str, ...]) -> Lines | None:
-    return Lines("What to do", steps, whole=True) if steps else None
+def _where(rung: Rung | None) -> Lines | None:
+    nodes = () if rung is None else rung.nodes
+    return lines_of("Where", [listed(nodes, most=MOST_ROWS)])
 
 
 def _warnings(rung: Rung) -> Lines | None:
@@ -181,29 +193,25 @@ def decided_cause(decided: Decided, what: str, criterion: Criterion) -> str:
         what: What rounds differently, with its verb, such as `TF32 changes`.
         criterion: What is acceptable.
     """
-    decisions = "a decision" if len(decided.flips) == 1 else "decisions"
+    decisions = verb(len(decided.flips), "a decision", "decisions")
     return f"{what} {decisions}: {_decisions(decided, criterion)}."
 
 
 def decided_part(decided: Decided, criterion: Criterion) -> Sign:
     """Return what decisions contribute to an error that remains out of tolerance without them."""
     text = f"Part of the error comes from decisions: {_decisions(decided, criterion)}."
-    return Sign(severity="warning", text=text, nodes=tuple(flip.node for flip in decided.flips))
+    return Sign(severity="warning", text=text, nodes=decided.deciding)
 
 
 def decided_signs(decided: Decided) -> list[Sign]:
     """Return how many of each decision's values differ, and what leads to them."""
-    signs = [
-        Sign(
-            severity="error",
-            text=say("diagnosis", "flip", {**dict(flip), "share": flip.elements / flip.of}),
-            nodes=(flip.node,),
-        )
+    told = [
+        (flip.node, say("diagnosis", "flip", flip, share=flip.elements / flip.of))
         for flip in decided.flips
     ]
-    if before := _feeding(decided):
-        signs.append(Sign(severity="info", text="They lead to these decisions.", nodes=before))
-    return signs
+    signs = [Sign(severity="error", text=text, nodes=(node,)) for node, text in told]
+    before = Sign(severity="info", text="They lead to these decisions.", nodes=decided.before)
+    return [*signs, before] if decided.before else signs
 
 
 def decided_advice(decided: Decided, criterion: Criterion, *, auto: bool) -> tuple[str, ...]:
@@ -214,20 +222,14 @@ def decided_advice(decided: Decided, criterion: Criterion, *, auto: bool) -> tup
         criterion: What is acceptable.
         auto: Whether `--metric auto` recognises the outputs, and the samples test them.
     """
-    before = _feeding(decided)
-    keep = say("diagnosis", "keep", {"before": before}) if before else ""
-    tolerant = "" if criterion.metric is not None else say("diagnosis", "metric", {"auto": auto})
+    keep = say("diagnosis", "keep", decided) if decided.before else ""
+    tolerant = "" if criterion.metric is not None else say("diagnosis", "metric", auto=auto)
     return tuple(filter(None, (keep, tolerant)))
 
 
 def _decisions(decided: Decided, criterion: Criterion) -> str:
     allowed = "what is allowed" if criterion.metric is None else "the default tolerance"
     return flipped(decided, allowed)
-
-
-def _feeding(decided: Decided) -> tuple[NodeName, ...]:
-    deciding = {flip.node for flip in decided.flips}
-    return tuple(name for name in decided.nodes if name not in deciding)
 
 
 def comparison(compared: Comparison) -> Report:
@@ -260,45 +262,39 @@ def comparison(compared: Comparison) -> Report:
         lines_of("About this comparison", _rest(compared)),
         commands("Next", steps_told(compared.next_step)),
     )
-    facts = {**dict(compared), "samples": len(compared.samples)}
     return Report(
         _title_comparison(compared),
         not compared.different,
-        sentence(say("comparison", "about", facts)),
+        sentence(say("comparison", "about", compared)),
         parts,
-        say("comparison", "within", facts) if compared.nothing_to_fix else "",
+        say("comparison", "within", compared) if compared.nothing_to_fix else "",
     )
 
 
-def _title_comparison(walked: Comparison) -> str:
-    facts: Mapping[str, object] = {
-        "first": walked.first or None,
-        "amplified": (_amplifier(walked).region or walked.amplified[:1])
-        if walked.amplified
-        else None,
-        "nodes": sum(node.error is not None for node in walked.nodes),
-        "differs": walked.differs,
-    }
-    return say("comparison", "title", facts)
+def _title_comparison(compared: Comparison) -> str:
+    amplified = compared.amplified[:1]
+    amplified = amplified and (_of(compared, amplified[0]).region or amplified)
+    nodes = sum(node.error is not None for node in compared.nodes)
+    return say("comparison", "title", compared, amplified=amplified, nodes=nodes)
 
 
-def _amplifier(compared: Comparison) -> NodeComparison:
-    return next(node for node in compared.nodes if node.node == compared.amplified[0])
+def _of(compared: Comparison, name: NodeName) -> NodeComparison:
+    return next(node for node in compared.nodes if node.node == name)
 
 
 def _amplified(compared: Comparison) -> Iterator[str]:
-    if compared.amplified:
-        node = _amplifier(compared)
+    for name in compared.amplified[:1]:
+        node = _of(compared, name)
         region = node.region if len(node.region) > 1 else None
-        yield say("comparison", "amplified", {**dict(node), "region": region})
+        yield say("comparison", "amplified", node, region=region)
 
 
 def _divergence(compared: Comparison) -> Iterator[str]:
     if compared.first:
         node = next(n for n in compared.nodes if n.status == "born" and n.region == compared.first)
-        facts = {"side": "A" if node.side == "a" else "B", "born": node.born or 0.0}
         region = node.region if len(node.region) > 1 else None
-        yield say("comparison", "first", {**dict(node), **facts, "region": region})
+        facts = {"side": "A" if node.side == "a" else "B", "born": node.born or 0.0}
+        yield say("comparison", "first", node, facts, region=region)
 
 
 def _way(compared: Comparison, way: Sequence[NodeName], title: str) -> Table | None:

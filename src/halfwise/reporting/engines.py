@@ -1,9 +1,9 @@
 """Engines, built or given: their builds, precision, errors and times; ranges of tensors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 
 from halfwise.records import (
-    AdjustedConstant,
     BuildOutcome,
     EngineBuild,
     EngineLayer,
@@ -12,11 +12,9 @@ from halfwise.records import (
     Engines,
     EngineTensor,
     GivenEngine,
-    InnerObservation,
     Inspection,
     Latency,
     LogFinding,
-    NodeName,
     NodePrecision,
     Observation,
     Observations,
@@ -27,29 +25,29 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import (
+    PRECISIONS,
+    WORDS,
     Column,
     Lines,
     Report,
     Table,
+    alike,
     first_of,
     known,
     lines_of,
     present,
+    say,
     table_of,
 )
 from halfwise.reporting.plan import (
     cause_line,
-    config_words,
-    first_line,
     full_name,
     range_text,
     refusal_lines,
     rung_line,
     score_cell,
     shows_line,
-    spared_line,
 )
-from halfwise.reporting.words import WORDS, say
 from halfwise.wording import (
     MOST_ROWS,
     capital,
@@ -63,9 +61,8 @@ from halfwise.wording import (
     sentence,
     shorten,
     size_of,
+    stopped,
 )
-
-PRECISIONS: Mapping[str, str] = WORDS["precision"]
 
 
 def inspected(proof: PrecisionProof, engine: str) -> Report:
@@ -130,7 +127,6 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
         [
             (Column("layer"), lambda layer: shorten(layer.name, 34)),
             (Column("type"), lambda layer: shorten(layer.type, 16)),
-            (Column("reads → gives"), lambda layer: shorten(types_of(layer), 24)),
             (Column("precision"), lambda layer: PRECISIONS[layer.precision]),
             (Column("ms", "right"), lambda layer: known(layer.milliseconds)),
             (
@@ -142,33 +138,27 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
     )
 
 
-def types_of(layer: EngineLayer) -> str:
-    """Return the types that a layer reads and gives; "" if none is known."""
-    sides = [", ".join(dict.fromkeys(filter(None, side))) for side in (layer.inputs, layer.outputs)]
-    return " → ".join(side or "?" for side in sides) if any(sides) else ""
-
-
 def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
     """Return which precision nodes have, those first that should have another; None if unknown."""
-    groups: dict[tuple[Precision | None, Precision], list[NodeName]] = {}
-    for node in nodes:
-        if node.precision != "other" or node.asked is not None:
-            groups.setdefault((node.asked, node.precision), []).append(node.node)
+    nodes = [node for node in nodes if node.precision != "other" or node.asked is not None]
 
-    def order(group: tuple[tuple[Precision | None, Precision], list[NodeName]]) -> tuple[bool, int]:
-        (asked, precision), names = group
-        return asked is None or precision in (asked, "unknown", "other"), -len(names)
+    def order(group: Sequence[NodePrecision]) -> tuple[bool, int]:
+        fine = group[0].asked in (None, group[0].precision) or group[0].precision in _VAGUE
+        return fine, -len(group)
 
     return table_of(
         "Nodes of the model",
-        sorted(groups.items(), key=order),
+        sorted(alike(nodes, lambda node: (node.asked, node.precision)), key=order),
         [
-            (Column("asked"), lambda group: PRECISIONS[group[0][0]] if group[0][0] else ""),
-            (Column("is"), lambda group: PRECISIONS[group[0][1]]),
-            (Column("nodes", "right"), lambda group: str(len(group[1]))),
-            (Column("which"), lambda group: listed(group[1], most=3, width=40)),
+            (Column("asked"), lambda group: PRECISIONS[group[0].asked] if group[0].asked else ""),
+            (Column("is"), lambda group: PRECISIONS[group[0].precision]),
+            (Column("nodes", "right"), lambda group: str(len(group))),
+            (Column("which"), lambda group: listed([n.node for n in group], most=3, width=40)),
         ],
     )
+
+
+_VAGUE = ("unknown", "other")
 
 
 def _total(layers: Sequence[EngineLayer]) -> float:
@@ -187,7 +177,10 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         _rounds(engines.rounds),
         lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
         lines_of("Failed builds", first_of([*map(_failure, failed)], most=MOST_ROWS)),
-        lines_of("Shapes of the profiles", _shapes(engines.results)),
+        lines_of(
+            "Shapes of the profiles",
+            (f"{r.name}, {line}" for r in engines.results for line in _shapes(r.shapes)),
+        ),
         lines_of(
             "Not as requested", (f"{name}: {one}" for name, p in proofs for one in p.findings)
         ),
@@ -207,31 +200,24 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
 
 def made(engines: Engines) -> Iterator[str]:
     """Yield where engines were built, which is delivered, and how sure that is."""
-    worker, file, row = engines.worker, engines.delivered, engines.row
-    yield sentence(say("engine", "built on", {**dict(worker), "typing": engines.typing}))
+    file, row = engines.delivered, engines.row
+    yield sentence(say("engine", "built on", engines.worker, typing=engines.typing))
     if file is None:
-        yield say("engine", "none", {"judged": engines.rung is not None})
+        yield say("engine", "none", judged=engines.rung is not None)
     else:
-        what = (
-            full_name(engines.rung)
-            if engines.full
-            else f"{count(len(engines.keep), 'node')} in FP32"
-        )
-        what += "" if row is None else config_words(row.build.config, full=engines.full)
+        what = f"{count(len(engines.keep), 'node')} in FP32"
+        what = full_name(engines.rung) if engines.full else what
+        if row is not None:
+            level, tf32 = row.build.config.optimization_level, row.build.config.tf32
+            what += say("built", "config", level=level, tf32=tf32 and not engines.full)
         facts = {"path": shorten(file.path), "worker": file.side != "here", "what": what}
-        yield say(
-            "engine", "delivered", {**facts, "size": size_of(file.bytes), "sha": file.sha256[:12]}
-        )
-    if first := first_line(engines):
-        yield sentence(f"{capital(first)}.")
+        size, sha = size_of(file.bytes), file.sha256[:12]
+        yield say("engine", "delivered", facts, size=size, sha=sha)
     if spread := engines.spread:
         errors = range_text(min(spread), max(spread))
-        facts = {"passed": engines.confirmed, "builds": len(spread), "errors": errors}
-        yield say("engine", "confirmed", facts)
-    yield from (sentence(f"{capital(spared_line(s))}.") for s in engines.spared)
-    if (emulated := engines.emulated) is not None and emulated.outputs:
-        facts = {"passed": emulated.within, "error": largest(emulated, "max_abs")}
-        yield say("engine", "emulated", facts)
+        facts = {"passed": engines.confirmed, "builds": len(spread)}
+        yield say("engine", "confirmed", facts, errors=errors)
+    yield from (sentence(f"{capital(say('spared', s.kind, s.facts))}.") for s in engines.spared)
 
 
 def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
@@ -253,33 +239,36 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
 
 def _failure(build: BuildOutcome) -> str:
     last = next((line.strip() for line in reversed(build.log) if line.strip()), "")
-    facts = {
-        **dict(build),
-        "how": WORDS["build"][build.status],
-        "ran": build.status != "skipped",
-        "said": build.message.strip().rstrip("."),
-        "last": "" if last in build.message else shorten(last, 160),
-    }
-    return sentence(say("engine", "failed", facts.items()))
+    told = say(
+        "engine",
+        "failed",
+        build,
+        how=WORDS["build"][build.status],
+        ran=build.status != "skipped",
+        said=build.message.strip().rstrip("."),
+        last="" if last in build.message else shorten(last, 160),
+    )
+    return sentence(told)
 
 
-def _shapes(results: Sequence[EngineResult]) -> Iterator[str]:
-    for result in results:
-        for judged in sorted(result.shapes, key=lambda s: s.verdict is not None):
-            yield f"{result.name}, {shape_line(judged)}"
+def _shapes(shapes: Sequence[ShapeVerdict]) -> Iterator[str]:
+    """Return how an engine did at the shapes of a profile, a sentence each."""
+    return map(shape_line, sorted(shapes, key=lambda shape: shape.verdict is not None))
 
 
 def shape_line(judged: ShapeVerdict) -> str:
-    """Return how an engine did at the shapes of a profile, as a sentence."""
-    facts: dict[str, object] = {"at": judged.at, "sizes": sizes(judged.shapes)}
-    facts |= {"why": judged.reason.rstrip(".") or None}
-    if (verdict := judged.verdict) is not None:
-        facts |= {
-            "outcome": "passed" if verdict.passed else "failed",
-            "samples": len(verdict.samples),
-        }
-        facts |= {"error": largest(verdict, "max_abs")}
-    return say("engine", "shapes", facts)
+    """Return how an engine did at shapes of a profile, as a sentence."""
+    verdict = judged.verdict
+    return say(
+        "engine",
+        "shapes",
+        judged,
+        sizes=sizes(judged.shapes),
+        why=judged.reason.rstrip("."),
+        outcome=verdict and ("passed" if verdict.passed else "failed"),
+        samples=verdict and verdict.samples,
+        error=verdict and largest(verdict, "max_abs"),
+    )
 
 
 def sizes(shapes: Mapping[TensorName, Sequence[int]]) -> str:
@@ -296,15 +285,15 @@ def _remarks(engines: Engines) -> Iterator[str]:
     if shown is not None and shown.latency is not None:
         first, second = speed_lines(shown.latency)
         yield from (f"{shown.name}: {first}", second)
-    for result in engines.results:
-        if result.failure:
-            yield f"{result.name} has no result: {result.failure.rstrip('.')}."
-        if shows := shows_line(result):
-            yield capital(f"{result.name}: {shows}")
-        if result.untimed:
-            yield f"{result.name} was not timed: {result.untimed.rstrip('.')}."
-        if (beside := result.ratio) is not None:
-            yield say("engine", "ratio", {**dict(beside), "name": result.name})
+    for one in engines.results:
+        shows = shows_line(one)
+        lines = (
+            say("engine", "no result", one),
+            say("engine", "untimed", one),
+            shows and capital(f"{one.name}: {shows}"),
+            say("engine", "ratio", one.ratio, name=one.name),
+        )
+        yield from map(stopped, filter(None, lines))
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
     yield from dict.fromkeys(
         map(capital, filter(None, (engines.worker.tf32_remark, *engines.notes, *remarks)))
@@ -313,12 +302,8 @@ def _remarks(engines: Engines) -> Iterator[str]:
 
 def speed_lines(latency: Latency) -> tuple[str, str]:
     """Return times of an engine, and what they are of."""
-    facts = {
-        **dict(latency),
-        "memory": size_of(latency.device_bytes),
-        "sizes": sizes(latency.shapes),
-    }
-    return say("engine", "speed", facts), say("engine", "timed", facts)
+    facts = {"memory": size_of(latency.device_bytes), "sizes": sizes(latency.shapes)}
+    return say("engine", "speed", latency, facts), say("engine", "timed", latency, facts)
 
 
 def _table(results: Sequence[EngineResult]) -> Table | None:
@@ -349,21 +334,15 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
     results = [row.verdict.metric for _, _, row in rows if row is not None and row.verdict]
     names = dict.fromkeys(name for metric in results if metric for name in metric.metrics)
 
-    def error(row: ResultRow) -> str:
-        verdict = None if row[2] is None else row[2].verdict
-        return "" if verdict is None else number(largest(verdict, "max_abs"))
+    def of(show: Callable[[EngineResult], str]) -> Callable[[ResultRow], str]:
+        return lambda row: "" if row[2] is None else show(row[2])
 
-    def score(row: ResultRow, name: str) -> str:
-        verdict = None if row[2] is None else row[2].verdict
-        return score_cell(verdict.metric.scores, name) if verdict and verdict.metric else ""
-
-    def time(field: str) -> Callable[[ResultRow], str]:
-        return lambda row: (
-            number(getattr(row[2].latency, field)) if row[2] and row[2].latency else ""
+    def score(name: str) -> Callable[[ResultRow], str]:
+        return of(
+            lambda r: (
+                score_cell(r.verdict.metric.scores, name) if r.verdict and r.verdict.metric else ""
+            )
         )
-
-    def size(row: ResultRow) -> str:
-        return mebibytes(row[2].build.engine.bytes) if row[2] and row[2].build.engine else ""
 
     return table_of(
         title,
@@ -371,14 +350,23 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
         [
             (Column(what), lambda row: row[0]),
             (Column("passed"), lambda row: row[1]),
-            (Column("max error", "right"), error),
-            *(
-                (Column(shorten(name, 16), "right"), lambda row, name=name: score(row, name))
-                for name in names
+            (
+                Column("max error", "right"),
+                of(lambda r: number(largest(r.verdict, "max_abs")) if r.verdict else ""),
             ),
-            (Column("ms", "right"), time("median_ms")),
-            (Column("p99 ms", "right", minor=True), time("p99_ms")),
-            (Column("MiB", "right", minor=True), size),
+            *((Column(shorten(name, 16), "right"), score(name)) for name in names),
+            (
+                Column("ms", "right"),
+                of(lambda r: number(r.latency.median_ms) if r.latency else ""),
+            ),
+            (
+                Column("p99 ms", "right", minor=True),
+                of(lambda r: number(r.latency.p99_ms) if r.latency else ""),
+            ),
+            (
+                Column("MiB", "right", minor=True),
+                of(lambda r: mebibytes(r.build.engine.bytes) if r.build.engine else ""),
+            ),
         ],
     )
 
@@ -391,21 +379,15 @@ def largest(verdict: Verdict, measure: str) -> float:
 def built(made: EngineBuild) -> Report:
     """Return the report on a single build: its request, engine, and what the builder said."""
     build, look = made.build, looked_into(made.inspection)
-    facts = {
-        **dict(build.config),
-        "model": made.model,
-        "low": build.config.low or "fp32",
-        "keep": len(build.config.keep) or None,
-        "seconds": build.seconds,
-        "layers": len(build.layers),
-        "fused": made.inspection.layers,
-    }
+    facts = {"model": made.model, "low": build.config.low or "fp32", "layers": build.layers}
+    asked = say("engine", "asked", build.config, facts)
+    took = say("engine", "took", build, facts, fused=made.inspection.layers)
     return Report(
         title=look.title,
         passed=False if look.passed is False else None,
         about=look.about,
         parts=present(
-            Lines("Build", (sentence(say("engine", "asked", facts)), say("engine", "took", facts))),
+            Lines("Build", (sentence(asked), took)),
             *look.parts,
             lines_of("Constraints without a layer", made.unmatched),
             lines_of(
@@ -424,7 +406,7 @@ def looked_into(inspection: Inspection) -> Report:
         None if latency is None else lines_of("Speed", speed_lines(latency)),
         lines_of(
             "About this inspection",
-            (*inspection.notes, *filter(None, [inspection.worker.tf32_remark])),
+            (*inspection.notes, inspection.worker.tf32_remark),
         ),
     )
     if inspection.proof is None:
@@ -435,10 +417,9 @@ def looked_into(inspection: Inspection) -> Report:
 
 def given_parts(engine: GivenEngine) -> tuple[Lines | Table, ...]:
     """Return the report's parts on the engine that a user gave."""
-    shapes = sorted(engine.shapes, key=lambda s: s.verdict is not None)
     return present(
-        Lines("Engine", (f"{_about(engine)}.", *filter(None, [engine.worker.tf32_remark]))),
-        lines_of("Shapes of the profiles", map(shape_line, shapes)),
+        lines_of("Engine", (f"{_about(engine)}.", engine.worker.tf32_remark)),
+        lines_of("Shapes of the profiles", _shapes(engine.shapes)),
         lines_of("Speed", speed_lines(engine.latency)),
         *(() if engine.proof is None else proof_parts(engine.proof)),
     )
@@ -451,10 +432,6 @@ def _about(engine: Inspection | GivenEngine) -> str:
 
 
 def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
-    def shape(tensor: EngineTensor) -> str:
-        values = tensor.shape_tensor and tensor.is_input
-        return "values" if values else dimensions(tensor.shape)
-
     def limits(tensor: EngineTensor, at: str) -> str:
         varies = tensor.shape_tensor or -1 in tensor.shape
         return "; ".join(dimensions(getattr(one, at)) for one in tensor.limits) if varies else ""
@@ -466,7 +443,10 @@ def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
             (Column(""), lambda t: "input" if t.is_input else "output"),
             (Column("name", width=28), lambda t: clean(t.name)),
             (Column("type"), lambda t: t.dtype),
-            (Column("shape"), shape),
+            (
+                Column("shape"),
+                lambda t: "values" if t.shape_tensor and t.is_input else dimensions(t.shape),
+            ),
             (Column("min"), lambda t: limits(t, "min")),
             (Column("opt"), lambda t: limits(t, "opt")),
             (Column("max"), lambda t: limits(t, "max")),
@@ -476,9 +456,7 @@ def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
 
 
 def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
-    for finding in findings:
-        if finding.severity != "info":
-            yield say("engine", "said", finding)
+    return (say("engine", "said", finding) for finding in findings if finding.severity != "info")
 
 
 def observed(observations: Observations, limit: float) -> Report:
@@ -487,65 +465,54 @@ def observed(observations: Observations, limit: float) -> Report:
     tensors.sort(key=lambda o: (o.nonfinite > 0, o.absmax), reverse=True)
     inner = [i for i in observations.inner if i.kind in ("square", "sum") and i.value >= limit]
     inner.sort(key=lambda i: i.value, reverse=True)
-    constants = [c for c in observations.constants if _largest(c) >= limit]
-    constants.sort(key=_largest, reverse=True)
-    shares = [o.detail.samples for o in tensors if o.detail is not None]
+    constants = [c for c in observations.constants if c.largest >= limit]
+    constants.sort(key=lambda c: c.largest, reverse=True)
+    least = min((o.detail.samples for o in tensors if o.detail is not None), default=inf)
+    names = observations.samples
+    rows: list[_Large] = [
+        *((o.producer, o.tensor, o.op, o.absmax, o.worst_sample, o) for o in tensors),
+        *((i.node, f"inside: {i.kind}", i.op, i.value, i.worst_sample, None) for i in inner),
+        *(("".join(c.consumers[:1]), c.name, "(constant)", c.largest, -1, None) for c in constants),
+    ]
+
+    def share(row: _Large, field: str) -> str:
+        return percent(getattr(row[5].detail, field)) if row[5] and row[5].detail else ""
+
+    table = table_of(
+        "Largest first",
+        rows,
+        [
+            (
+                Column("node"),
+                lambda row: "(graph input)" if row[0] is None else shorten(row[0], 40),
+            ),
+            # Exporters name tensors after nodes; the common part would only take up space.
+            (Column("tensor"), lambda row: shorten(_without(row[1], row[0] or ""), 24)),
+            (Column("op"), lambda row: shorten(row[2], 16)),
+            (Column("absmax", "right"), lambda row: number(row[3])),
+            (Column("NaN, inf", "right"), lambda row: str((row[5] and row[5].nonfinite) or "")),
+            (Column("overflow", "right"), lambda row: share(row, "overflow")),
+            (Column("flush", "right"), lambda row: share(row, "flush")),
+            (
+                Column("worst sample"),
+                lambda row: shorten("".join(names[row[4] :][:1]), 20) if row[4] >= 0 else "",
+            ),
+        ],
+    )
     facts = {
         "reach": len(tensors),
-        "tensors": len(observations.tensors),
         "limit": limit,
-        "samples": len(observations.samples),
         "inner": len(inner),
         "constants": len(constants),
-        "of": min(shares) if shares and min(shares) < len(observations.samples) else None,
     }
-    seen = observations.samples
-    rows = [
-        *(_row(o.producer, o.tensor, o.op, o.absmax, _sample(o, seen), o) for o in tensors),
-        *(_row(i.node, f"inside: {i.kind}", i.op, i.value, _sample(i, seen)) for i in inner),
-        *(
-            _row(c.consumers[0] if c.consumers else "", c.name, "(constant)", _largest(c), "")
-            for c in constants
-        ),
-    ]
-    columns = (
-        *map(Column, ("node", "tensor", "op")),
-        *(Column(figure, "right") for figure in ("absmax", "NaN, inf", "overflow", "flush")),
-        Column("worst sample"),
-    )
-    table = Table("Largest first", columns, tuple(rows)).without_empty_columns() if rows else None
-    about = say("ranges", "about", facts)
-    return Report(say("ranges", "title", facts), None, about, present(table))
+    of = least if least < len(names) else None
+    about = say("ranges", "about", observations, facts, of=of)
+    return Report(say("ranges", "title", observations, facts), None, about, present(table))
 
 
-def _row(
-    node: str | None,
-    tensor: str,
-    op: str,
-    value: float,
-    sample: str,
-    seen: Observation | None = None,
-) -> tuple[str, ...]:
-    detail = None if seen is None else seen.detail
-    if node and tensor.startswith(node):
-        # Exporters name tensors after nodes; the common part would only take up space.
-        tensor = "…" + tensor.removeprefix(node)
-    return (
-        "(graph input)" if node is None else shorten(node, 40),
-        shorten(tensor, 24),
-        shorten(op, 16),
-        number(value),
-        str(seen.nonfinite) if seen is not None and seen.nonfinite else "",
-        percent(detail.overflow) if detail else "",
-        percent(detail.flush) if detail else "",
-        sample,
-    )
+_Large = tuple[str | None, str, str, float, int, Observation | None]
+"""Node, tensor, operator, value, sample, and the tensor's observation if it is one's."""
 
 
-def _largest(constant: AdjustedConstant) -> float:
-    return max(-constant.minimum, constant.maximum)
-
-
-def _sample(seen: Observation | InnerObservation, samples: Sequence[str]) -> str:
-    index = seen.worst_sample
-    return shorten(samples[index], 20) if 0 <= index < len(samples) else ""
+def _without(tensor: str, node: str) -> str:
+    return f"…{tensor.removeprefix(node)}" if node and tensor.startswith(node) else tensor

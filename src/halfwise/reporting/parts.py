@@ -1,13 +1,41 @@
-"""The parts of a report, independent of how it is drawn.
+"""The words and parts of a report, independent of how it is drawn.
+
+`words.toml` has the words of every kind of fact: a template for each kind in each group.
 
 Every string in it is clean: one line, no control characters (see `wording`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
 from typing import Literal, TypeVar
 
-from halfwise.wording import FEW, MOST_ROWS, clean, number, sentence, shorten
+from halfwise.wording import FEW, MOST_ROWS, clean, filled, number, sentence, shorten
+
+WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
+)
+"""Templates by group and kind, see `wording.filled`."""
+PRECISIONS: Mapping[str, str] = WORDS["precision"]
+"""Names of formats, and of the rungs of a ladder."""
+
+
+def say(group: str, kind: str, /, *sources: object, **facts: object) -> str:
+    """Return the words of a fact: the template of its kind, filled.
+
+    Args:
+        group: A table of `words.toml`.
+        kind: An entry of it.
+        sources: Records and mappings with facts of the template.
+        facts: Further facts by name, which override those of the sources.
+
+    Raises:
+        KeyError: the template asks for a fact that is not given.
+    """
+    return filled(WORDS[group][kind], *sources, facts)
+
 
 T = TypeVar("T")
 SCREEN, NARROW = 24, 80
@@ -136,8 +164,8 @@ def known(value: N | None, show: Callable[[N], str] = number) -> str:
 
 
 def lines_of(title: str, lines: Iterable[str], *, first: bool = False) -> Lines | None:
-    """Return cleaned sentences under a title; None if there are none."""
-    sentences = tuple(map(sentence, lines))
+    """Return cleaned sentences under a title, without empty ones; None if there are none."""
+    sentences = tuple(map(sentence, filter(None, lines)))
     return Lines(title, sentences, first=first) if sentences else None
 
 
@@ -152,13 +180,18 @@ def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
 
     `--full` shows longer ones.
     """
-    shown, room = list[str](), SCREEN // 4
-    for step in map(clean, steps):
-        room -= -(-len(step) // (NARROW - 2))
-        if room < 0:
-            break
-        shown.append(step)
-    return Lines(title, tuple(shown), whole=True) if shown else None
+    told = [*map(clean, steps)]
+    rows = accumulate(-(-len(step) // (NARROW - 2)) for step in told)
+    shown = tuple(step for step, used in zip(told, rows, strict=True) if used <= SCREEN // 4)
+    return Lines(title, shown, whole=True) if shown else None
+
+
+def alike(records: Iterable[Row], key: Callable[[Row], object]) -> list[list[Row]]:
+    """Return records with equal keys together, in order of first appearance."""
+    groups: dict[object, list[Row]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return list(groups.values())
 
 
 def present(*parts: Lines | Table | None) -> tuple[Lines | Table, ...]:
@@ -236,13 +269,9 @@ def shortened(report: Report) -> Report | None:
 
 def _spare(part: Lines | Table) -> tuple[int, int]:
     """Return what can go first: lists, commands, tables, one-liners, small tables, the result."""
-    if isinstance(part, Table) and len(part.shown) <= FEW:
-        return 0, len(part.shown)
+    lines = len(part.shown if isinstance(part, Table) else part.lines)
     if isinstance(part, Table):
-        return 2, len(part.shown)
-    lines = len(part.lines)
-    if part.first:
+        return (2 if lines > FEW else 0), lines
+    if part.first or (part.whole and lines == 1):
         return 0, int(lines > 1)
-    if part.whole:
-        return (3, lines) if lines > 1 else (0, 0)
-    return (4, lines) if lines > 1 else (1, 1)
+    return (3 if part.whole else 4 if lines > 1 else 1), lines

@@ -1,16 +1,15 @@
 """A plan and its rung: what it keeps and why, plans to choose from, the ladder, how rungs end."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import inf, isfinite
+from math import inf
 
 from halfwise.metrics import usual
 from halfwise.records import (
     FP32_SNR_DB,
     FULL_RUNGS,
     AdjustedConstant,
-    BuildConfig,
     BuildOutcome,
     Cause,
     Criterion,
@@ -18,8 +17,6 @@ from halfwise.records import (
     EngineResult,
     EngineRung,
     Engines,
-    Guard,
-    GuardKind,
     KeptNode,
     LadderRung,
     NodeName,
@@ -29,15 +26,25 @@ from halfwise.records import (
     Refusal,
     Run,
     RungTried,
-    Spared,
     TaskScore,
     Verdict,
 )
 from halfwise.records.run import places
-from halfwise.reporting.parts import Column, Lines, Table, first_of, known, lines_of, table_of
-from halfwise.reporting.remarks import guard_sentence, quantised_note, reasons, unfinished
-from halfwise.reporting.verdict import allowed, beyond_seen, rests_on
-from halfwise.reporting.words import WORDS, say
+from halfwise.reporting.parts import (
+    PRECISIONS,
+    WORDS,
+    Column,
+    Lines,
+    Table,
+    alike,
+    first_of,
+    known,
+    lines_of,
+    say,
+    table_of,
+)
+from halfwise.reporting.remarks import quantised_note, reasons, unfinished
+from halfwise.reporting.verdict import allowed, beyond_seen
 from halfwise.wording import (
     MOST_ROWS,
     count,
@@ -49,12 +56,8 @@ from halfwise.wording import (
     sentence,
     shorten,
     size_of,
+    verb,
 )
-
-
-def rung_name(rung: EngineRung) -> str:
-    """Return a rung as users know it."""
-    return WORDS["rung"][rung]
 
 
 def full_name(rung: EngineRung | None) -> str:
@@ -64,64 +67,52 @@ def full_name(rung: EngineRung | None) -> str:
 
 def rung_line(tried: RungTried) -> str:
     """Return how a rung ended, as a sentence."""
-    full, delivered = tried.rung in FULL_RUNGS, tried.end == "delivered"
-    names = {"name": rung_name(tried.rung), "how": WORDS["end"][tried.end]}
-    facts = {
-        **dict(tried),
-        **names,
-        "full": full,
-        "delivered": delivered,
-        "kept": tried.kept or None,
-    }
-    return say("built", "rung", facts)
+    return say(
+        "built",
+        "rung",
+        tried,
+        name=PRECISIONS[tried.rung],
+        how=WORDS["end"][tried.end],
+        full=tried.rung in FULL_RUNGS,
+        delivered=tried.end == "delivered",
+        kept=tried.kept or None,
+    )
 
 
 def proven_line(proven: ProvenEngine, rung: EngineRung) -> str:
     """Return what an engine proven on the way is, as a clause."""
-    return say("built", "proven", {**dict(proven), "name": full_name(rung)})
-
-
-def spared_line(spared: Spared) -> str:
-    """Return why no more engines were built, as a clause."""
-    return say("spared", spared.kind, spared)
-
-
-def first_line(engines: Engines) -> str:
-    """Return when the first engine was proven, as a clause; "" if none was."""
-    if not engines.proven:
-        return ""
-    first = engines.proven[0]
-    purpose = next((b.purpose for b in engines.builds if b.number == first.build), "")
-    return say("built", "first", {**dict(first), "purpose": purpose})
+    return say("built", "proven", proven, name=full_name(rung))
 
 
 def judged_name(engines: Engines | None) -> str:
     """Return the name of the judged model in tables: a mixed one, or that of a full rung."""
-    full = engines is not None and engines.rung is not None and engines.full
-    return rung_name(engines.rung) if full and engines and engines.rung else "mixed"
+    rung = None if engines is None else engines.rung
+    return PRECISIONS[rung] if rung in FULL_RUNGS else "mixed"
 
 
 def in_full(engines: Engines | None) -> str:
     """Return that an engine without the low format is delivered, and why; else ""."""
     if engines is None or not engines.rungs or not engines.full:
         return ""
-    low = engines.rungs[-1]
+    low, causes = engines.rungs[-1], {cause.kind: cause for cause in reversed(engines.causes)}
     tried = [build for build in engines.builds if build.config.low is not None]
     crashed = [build for build in tried if build.status == "crashed"]
-    refused = (c.nodes for c in engines.causes if c.kind == "refused" and c.nodes)
-    facts: dict[str, object] = {
-        "low": rung_name(low.rung),
-        "crashed": len(crashed) or None,
-        "builds": len(tried),
-        "signals": tuple(dict.fromkeys(build.signal for build in crashed if build.signal)) or None,
-        "place": next(map(_place, refused), None),
-    }
-    # What engines show says more than how they failed.
-    shown = [c for kind in ("ignored", "kernel") for c in engines.causes if c.kind == kind]
     kind: str = "interrupted" if low.rung in FULL_RUNGS else low.end
-    if shown and kind in ("tolerance", "held-out", "unsteady", "not-run"):
-        kind, facts["nodes"] = shown[0].kind, shown[0].nodes or None
-    return f", in {full_name(engines.rung)}, because {say('in full', kind, facts)}"
+    # What engines show says more than how they failed.
+    shown = causes.get("ignored") or causes.get("kernel")
+    if shown is not None and kind in ("tolerance", "held-out", "unsteady", "not-run"):
+        kind = shown.kind
+    why = say(
+        "in full",
+        kind,
+        shown,
+        low=PRECISIONS[low.rung],
+        crashed=len(crashed) or None,
+        builds=len(tried),
+        signals=tuple(dict.fromkeys(build.signal for build in crashed if build.signal)),
+        place=_place(causes["refused"].nodes) if "refused" in causes else "",
+    )
+    return f", in {full_name(engines.rung)}, because {why}"
 
 
 def rung_caution(engines: Engines | None) -> str:
@@ -130,7 +121,7 @@ def rung_caution(engines: Engines | None) -> str:
     if engines is None or row is None:
         return ""
     if engines.full:
-        return say("built", "untimed", {**dict(row)}.items()) if row.untimed else ""
+        return say("built", "untimed", row) if row.untimed else ""
     return f"The delivered engine: {shows_line(row)}" if row.shows else ""
 
 
@@ -139,8 +130,7 @@ def shows_line(row: EngineResult) -> str:
     if row.shows is None or row.verdict is None:
         return ""
     worst = fixed(min(o.snr_db for o in row.verdict.outputs.values()), 1)
-    low = row.build.config.low or "the low format"
-    return say("built", "shows", {"shows": row.shows, "worst": worst, "low": low})
+    return say("built", "shows", row, worst=worst, low=row.build.config.low or "the low format")
 
 
 def range_text(least: float, most: float) -> str:
@@ -151,54 +141,32 @@ def range_text(least: float, most: float) -> str:
 
 def cause_line(cause: Cause) -> str:
     """Return what engines show, as a clause."""
-    builds = (
-        f"{'build' if len(cause.builds) == 1 else 'builds'} {', '.join(map(str, cause.builds))}"
-    )
-    place = _place(cause.nodes) if cause.nodes else ""
-    return say("engines", cause.kind, {**dict(cause), "builds": builds, "place": place}.items())
+    builds = f"{verb(len(cause.builds), 'build', 'builds')} {', '.join(map(str, cause.builds))}"
+    return say("engines", cause.kind, cause, builds=builds, place=_place(cause.nodes))
 
 
 def _place(nodes: Sequence[NodeName]) -> str:
-    first, last = (shorten(name, 40) for name in (nodes[0], nodes[-1]))
-    return first if len(nodes) == 1 else f"{count(len(nodes), 'node')} from {first} to {last}"
+    ends = " to ".join(dict.fromkeys(shorten(name, 40) for name in (*nodes[:1], *nodes[-1:])))
+    return ends if len(nodes) < 2 else f"{count(len(nodes), 'node')} from {ends}"
 
 
 def own_criterion(verdict: Verdict) -> str:
     """Return by what the FP32 engine was judged first, and what it has of that."""
-    metrics = None if verdict.metric is None else verdict.metric.metrics
     worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
-    facts = {"metrics": metrics, "least": FP32_SNR_DB, "worst": worst}
-    return say("built", "first held", facts)
-
-
-def config_words(config: BuildConfig, *, full: bool) -> str:
-    """Return what is special about a build, to end a sentence."""
-    facts = {"level": config.optimization_level, "tf32": config.tf32 and not full}
-    return say("built", "config", facts)
+    return say("built", "first held", verdict.metric, least=FP32_SNR_DB, worst=worst)
 
 
 def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -> Iterator[str]:
     """Yield what the builder refused; builds that it refused alike share a line."""
     signals = {b.number: b.signal for b in builds}
-    alike: dict[tuple[object, ...], list[Refusal]] = {}
-    for r in refusals:
-        key = (r.kind, r.ends, r.nodes, r.said, signals.get(r.build))
-        alike.setdefault(key, []).append(r)
-    for group in alike.values():
-        first, where = group[0], ""
-        if first.ends or first.kind != "unknown":
-            ends = [shorten(name, 40) for name in first.ends[:1] + first.ends[-1:]]
-            span = f"{count(len(first.nodes), 'node')} from {' to '.join(ends)}"
-            where = span if first.ends else "the model"
-        facts = {
-            "numbers": len(group),
-            "builds": ", ".join(str(r.build) for r in group),
-            "what": WORDS["refusal"][first.kind],
-            "where": where,
-            "signal": signals.get(first.build),
-            "said": shorten(first.said, 160),
-        }
-        yield sentence(say("built", "refusal", facts.items()))
+    for group in alike(refusals, lambda r: (r.kind, r.ends, r.nodes, r.said, signals.get(r.build))):
+        first = group[0]
+        whole = "" if first.kind == "unknown" else "the model"
+        what = say("refusal", first.kind, where=_place(first.nodes) if first.ends else whole)
+        facts = {"what": what, "said": shorten(first.said, 160)}
+        facts["builds"] = ", ".join(str(refusal.build) for refusal in group)
+        signal = signals.get(first.build)
+        yield sentence(say("built", "refusal", facts, numbers=len(group), signal=signal))
 
 
 def ladder_table(run: Run) -> Table | None:
@@ -213,7 +181,7 @@ def ladder_table(run: Run) -> Table | None:
         "The ladder",
         run.rungs,
         [
-            (Column("rung"), lambda rung: rung_name(rung.rung)),
+            (Column("rung"), lambda rung: PRECISIONS[rung.rung]),
             (
                 figure("kept"),
                 lambda r: "" if r.rung in (*FULL_RUNGS, "int8") else f"{r.kept}/{r.candidates}",
@@ -267,13 +235,13 @@ def score_cell(scores: Iterable[TaskScore], metric: str) -> str:
 def _end(rung: LadderRung, run: Run) -> str:
     if rung.chosen and run.engines is not None:
         return "delivered"
-    state = "passed" if rung.passed else "failed"
-    if run.engines is not None and rung.latency is None:
-        state += ", emulated"
-    if rung.by is not None and rung.passed:
-        state = WORDS["right"][rung.by]
     if rung.passed is None:
         state = "nothing in INT8" if rung.is_empty else "not judged"
+    elif rung.by is not None and rung.passed:
+        state = WORDS["right"][rung.by]
+    else:
+        emulated = ", emulated" * (run.engines is not None and rung.latency is None)
+        state = f"{'passed' if rung.passed else 'failed'}{emulated}"
     return f"{state}, chosen" if rung.chosen else state
 
 
@@ -281,8 +249,10 @@ def failed_rungs(run: Run) -> Iterator[str]:
     """Yield why rungs fail, apart from what the verdict says."""
     for rung in run.rungs:
         if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
-            facts = {"name": rung_name(rung.rung), "why": "; ".join(reasons(rung.failures))}
-            yield say("ladder", "fails", {**facts, "tf32": rung.rung == "tf32"})
+            why = "; ".join(reasons(rung.failures))
+            yield say(
+                "ladder", "fails", name=PRECISIONS[rung.rung], why=why, tf32=rung.rung == "tf32"
+            )
 
 
 def ladder_lines(run: Run) -> Lines | None:
@@ -292,51 +262,41 @@ def ladder_lines(run: Run) -> Lines | None:
 
 def _measured(run: Run) -> Iterator[str]:
     yield from failed_rungs(run)
-    fp32, last = run.rungs[0], run.rungs[-1]
-    if fp32.passed is None:
-        yield say("ladder", "fp32 not judged")
-    if fp32.passed is False:
-        yield say("ladder", "fp32 wrong")
+    fp32, last = run.rungs[0].passed, run.rungs[-1]
+    if not fp32:
+        yield say("ladder", "fp32 not judged" if fp32 is None else "fp32 wrong")
+    if fp32 is False:
         return
     chosen = next((rung for rung in run.rungs if rung.chosen), None)
     if chosen is not None and run.engines is None:
-        name, costs = rung_name(chosen.rung), chosen.cost
-        yield say("ladder", "delivered", {"name": name, "int8": chosen.rung == "int8"})
-        tf32 = [r.cost for r in run.rungs if r.rung == "tf32" and r.passed and r.cost is not None]
-        if costs is not None and any(cost < costs for cost in tf32):
+        int8, most = chosen.rung == "int8", inf if chosen.cost is None else chosen.cost
+        yield say("ladder", "delivered", name=PRECISIONS[chosen.rung], int8=int8)
+        if any(r.rung == "tf32" and r.passed and (r.cost or inf) < most < inf for r in run.rungs):
             yield say("ladder", "tf32")
     beside = run.curve is not None and run.curve.beside is not None
     if run.provenance.options.get("to") == "int8" and not beside and last.rung != "int8":
         remarks = () if run.plan is None else run.plan.remarks
         told = [entry.names["why"].rstrip(".") for entry in remarks if entry.kind == "int8-untried"]
         quantised = bool(last.passed) and quantised_note(run) is not None
-        facts = {"passed": last.passed, "failed": last.passed is False, "quantised": quantised}
-        yield say("ladder", "no int8", {**facts, "why": told[-1] if told else None})
-
-
-INSIDE: Mapping[GuardKind | None, str] = {
-    "infinite": "infinite inside",
-    "decision": "decides otherwise",
-}
-"""Effects of lowering that are no error of the outputs."""
+        facts = {"quantised": quantised, "failed": last.passed is False, "passed": last.passed}
+        yield say("ladder", "no int8", facts, why=told[-1] if told else None)
 
 
 def kept_table(run: Run) -> Table | None:
     """Return the kept nodes with their reasons, like ones grouped; None if none is kept."""
-    if run.plan is None or not run.plan.keep:
+    if run.plan is None or not (keep := run.plan.keep):
         return None
-    keep = run.plan.keep
-    groups: dict[object, list[KeptNode]] = {}
-    for kept in sorted(keep, key=lambda kept: kept.unknown):
-        groups.setdefault(_likeness(kept), []).append(kept)
     title = f"Kept in {_types(keep)}: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the search uses {number(run.search.tolerance_factor)} of the tolerance"
-    title += beyond_seen(run, ", at")
-    shown = sorted(groups.values(), key=lambda g: (g[0].guard is None, not g[0].unknown))
-    rows = tuple(_kept_row(group, run.guards) for group in shown)
-    columns = (Column("node"), Column("why"), Column("without it", "right", minor=True))
-    return Table(title, columns, rows, most=MOST_ROWS)
+    groups = alike(keep, _likeness)
+    groups.sort(key=lambda group: (group[0].guard is None, not group[0].unknown))
+    return table_of(
+        f"{title}{beyond_seen(run, ', at')}",
+        groups,
+        [(Column("node"), _nodes), (Column("why"), _why), (_WITHOUT, _without)],
+        MOST_ROWS,
+    )
 
 
 def _types(keep: Sequence[KeptNode]) -> str:
@@ -354,61 +314,48 @@ def _likeness(kept: KeptNode) -> tuple[str | bool | None, ...]:
     return kept.precision, kept.op, kept.guard, kept.reason if general else None
 
 
-def _kept_row(group: Sequence[KeptNode], guards: Sequence[Guard]) -> tuple[str, str, str]:
+def _nodes(group: Sequence[KeptNode]) -> str:
     first, names = group[0], [kept.node for kept in group]
-    excesses = [kept.error_without for kept in group if kept.error_without is not None]
-    least = min(excesses, default=inf)
-    without = f"≥ {ratio(least)} limit" if isfinite(least) else "unbounded"
     if first.unknown and len(group) > 1:
-        return f"{len(group)} nodes", say("plan", "unknown"), "–"
-    messages = {g.message if (g := _guard_of([kept], guards)) else kept.reason for kept in group}
-    why = first.reason
-    if (guard := _guard_of(group, guards)) is not None:
-        why = guard_sentence(guard, guard.node if guard.node in names else names[0])
-    why = why if len(messages) == 1 else f"For example: {why}"
+        return f"{len(group)} nodes"
     nodes, op = listed(names, most=3, width=40), shorten(first.op, 20)
-    nodes = f"{nodes} ({op})" if len(names) == 1 else f"{len(names)} × {op}: {nodes}"
-    nodes += "" if first.precision == "fp32" else f", in {first.precision.upper()}"
-    return nodes, sentence(why), without if excesses else INSIDE.get(first.guard, "–")
+    low = "" if first.precision in ("fp32", "fp16") else f", in {first.precision.upper()}"
+    return (f"{nodes} ({op})" if len(names) == 1 else f"{len(names)} × {op}: {nodes}") + low
 
 
-def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:
-    """Return the guard that a group rests on; None if there is none."""
-    because, names = group[0].because, {kept.node for kept in group}
-    if because is not None and because.guard is not None:
-        return guards[because.guard]
-    alike = [guard for guard in guards if guard.kind == group[0].guard]
-    near = [guard for guard in alike if not names.isdisjoint((guard.node, *guard.nodes))]
-    return min(near, key=lambda guard: guard.node not in names, default=None)
+def _why(group: Sequence[KeptNode]) -> str:
+    reasons = dict.fromkeys(kept.reason for kept in group)
+    return sentence(f"{'For example: ' * (len(reasons) > 1)}{next(iter(reasons))}")
+
+
+_WITHOUT = Column("without it", "right", minor=True)
+
+
+def _without(group: Sequence[KeptNode]) -> str:
+    least = min((k.error_without for k in group if k.error_without is not None), default=None)
+    return "–" if least is None else "unbounded" if least == inf else f"≥ {ratio(least)} limit"
 
 
 def _constant_line(constant: AdjustedConstant, low: str) -> str:
-    largest = max(-constant.minimum, constant.maximum)
-    facts = {**dict(constant), "low": low, "tiny": largest < 1, "largest": largest}
-    return say("plan", "constant", facts | {"name": shorten(constant.name)})
+    facts = {"name": shorten(constant.name), "tiny": constant.largest < 1}
+    return say("plan", "constant", constant, facts, low=low)
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield how many nodes are low, and what is special about others, as sentences."""
-    facts = {
-        **dict(plan),
-        "kept": len(plan.keep) or None,
-        "types": _types(plan.keep),
-        "rest": 0 < len(plan.keep) < plan.candidates,
-        "none": not plan.candidates,
-        "only": plan.candidates == 1,
-        "repairs": len(plan.repairs) or None,
-        "moved": len(plan.data_movement) or None,
-    }
-    yield say("plan", "nodes", facts)
+    rest, none, only = (
+        0 < len(plan.keep) < plan.candidates,
+        not plan.candidates,
+        plan.candidates == 1,
+    )
+    yield say("plan", "nodes", plan, types=_types(plan.keep), rest=rest, none=none, only=only)
     yield from first_of([_constant_line(constant, plan.low) for constant in plan.constants])
-    special: dict[str, list[NodeName]] = {}
-    for name, rule in plan.lowered.items():
-        special.setdefault(f"The rule {rule} puts in {plan.low.upper()}", []).append(name)
-    for node in plan.unsupported:
-        special.setdefault(f"Always FP32, {node.op}: {node.reason}", []).append(node.node)
-    for what, nodes in special.items():
-        yield sentence(f"{what}: {count(len(nodes), 'node')} ({listed(nodes)}).")
+    low = plan.low.upper()
+    special = [(f"The rule {rule} puts in {low}", name) for name, rule in plan.lowered.items()]
+    special += [(f"Always FP32, {n.op}: {n.reason}", n.node) for n in plan.unsupported]
+    for group in alike(special, lambda one: one[0]):
+        nodes = [name for _, name in group]
+        yield sentence(f"{group[0][0]}: {count(len(nodes), 'node')} ({listed(nodes)}).")
 
 
 def minimality(run: Run, plan: Plan) -> str:
@@ -417,39 +364,27 @@ def minimality(run: Run, plan: Plan) -> str:
     if not plan.keep:
         shown = run.verdict.passed and not (engines is not None and engines.full)
         fused = any(repair.rule == "one-node" for repair in plan.repairs)
-        return say("plan", "none kept", {"shown": shown, "fused": fused})
+        return say("plan", "none kept", shown=shown, fused=fused)
     if not plan.minimal:
         interrupted = search is not None and "interrupt" in search.ended_by
         in_engine = engines is not None and engines.keep and not interrupted
         return say("plan", "builds used") if in_engine else unfinished(search)
     fixed = sum(kept.kept_by in ("rule", "model") for kept in plan.keep)
-    predicted = len(engines.needed_as_predicted) if engines is not None else 0
-    facts = {"all": fixed == len(plan.keep), "fixed": bool(fixed), "predicted": predicted or None}
-    return say("plan", "minimal", facts)
+    predicted = None if engines is None else engines.needed_as_predicted
+    every = fixed == len(plan.keep)
+    return say("plan", "minimal", all=every, fixed=bool(fixed), predicted=predicted)
 
 
 def left_out_table(run: Run) -> Table | None:
     """Return the nodes left out of INT8, like ones grouped; None if none is."""
     if run.plan is None or not (left_out := run.plan.left_out or run.without_int8):
         return None
-    plan, groups = run.plan, dict[tuple[str, str], list[KeptNode]]()
-    for kept in left_out:
-        grouped = kept.reason if len(left_out) <= MOST_ROWS else ""
-        groups.setdefault((kept.op, grouped), []).append(kept)
-    of_all = count(len(plan.int8) + len(left_out), "quantisable node")
+    of_all = count(len(run.plan.int8) + len(left_out), "quantisable node")
+    few = len(left_out) <= MOST_ROWS
     return table_of(
-        f"Left out of INT8, in {plan.low.upper()}: {len(left_out)} of {of_all}",
-        list(groups.values()),
-        [
-            (
-                Column("node"),
-                lambda some: (
-                    f"{len(some)} × {shorten(some[0].op, 20)}: "
-                    f"{listed([k.node for k in some], 3, 40)}"
-                ),
-            ),
-            (Column("why"), lambda some: some[0].reason),
-        ],
+        f"Left out of INT8, in {run.plan.low.upper()}: {len(left_out)} of {of_all}",
+        alike(left_out, lambda kept: (kept.op, kept.reason if few else "")),
+        [(Column("node"), _nodes), (Column("why"), _why)],
         MOST_ROWS,
     )
 
@@ -459,11 +394,9 @@ def nothing_in_int8(run: Run) -> str:
     if run.plan is None or not run.without_int8:
         return ""
     tried, untried = run.all_int8, sum(kept.error_without is None for kept in run.without_int8)
+    facts = {"passed": tried is not None and tried.passed, "of": len(run.without_int8)}
     why = "" if tried is None else "; ".join(reasons(tried.failures))
-    facts: dict[str, object] = {"low": run.plan.low}
-    facts |= {"passed": tried is not None and tried.passed, "why": why}
-    facts |= {"untried": untried or None, "of": len(run.without_int8)}
-    return say("plan", "no int8", facts.items())
+    return say("plan", "no int8", run.plan, facts, untried=untried or None, why=why)
 
 
 def int8_lines(run: Run) -> Iterator[str]:
@@ -471,12 +404,10 @@ def int8_lines(run: Run) -> Iterator[str]:
     plan = run.plan
     if plan is None or not plan.has_int8:
         return
-    of_all, repairs = len(plan.int8) + len(plan.left_out), len(plan.repairs) or None
-    facts = {**dict(plan), "of": of_all, "int8": len(plan.int8), "repairs": repairs}
-    yield say("plan", "int8", facts)
+    yield say("plan", "int8", plan, of=len(plan.int8) + len(plan.left_out))
     if plan.left_out and plan.minimal:
         sums = any(k.because is not None and k.because.beside for k in plan.left_out)
-        yield say("plan", "int8 minimal", {"sums": sums})
+        yield say("plan", "int8 minimal", sums=sums)
     elif plan.left_out:
         yield unfinished(run.search)
 
@@ -492,17 +423,19 @@ def curve_table(run: Run) -> Table | None:
         *(_plans(curve.beside, "its plan") if curve.beside else ()),
     ]
     over, judged = curve.criterion or run.criterion, run.verdict
-    facts = {
-        "over": allowed(over) if over != run.criterion else None,
-        "heldout": len(judged.samples) if judged.unseen and judged.level == "emulated" else None,
-        "beyond": beyond_seen(run, ", both at"),
-        "sketched": any(c is not None and c.unrepaired for c in (curve, curve.beside)),
-    }
+    note = say(
+        "plan",
+        "curve",
+        over=allowed(over) if over != run.criterion else None,
+        heldout=judged.samples if judged.unseen and judged.level == "emulated" else None,
+        beyond=beyond_seen(run, ", both at"),
+        sketched=any(c is not None and c.unrepaired for c in (curve, curve.beside)),
+    )
     return table_of(
         "Plans to choose from",
         rows,
         [
-            (Column("rung"), lambda row: "" if row[0].rung is None else rung_name(row[0].rung)),
+            (Column("rung"), lambda row: "" if row[0].rung is None else PRECISIONS[row[0].rung]),
             (
                 Column("kept", "right"),
                 lambda row: "" if row[0].rung == "int8" else _counted(row[1]),
@@ -519,14 +452,14 @@ def curve_table(run: Run) -> Table | None:
             ),
             *(
                 (
-                    Column(_resting(curve, name), "right"),
+                    Column(name, "right"),
                     lambda row, name=name: score_cell(row[1].scores, name),
                 )
                 for name in names
             ),
             (Column(""), lambda row: row[2]),
         ],
-        note=say("plan", "curve", facts),
+        note=note,
     )
 
 
@@ -537,15 +470,8 @@ def _plans(curve: Curve, own: str) -> Iterator[tuple[Curve, Point, str]]:
         yield from ((curve, bare.points[i], "tried without repairs") for i in bare.front)
 
 
-def _resting(curve: Curve, metric: str) -> str:
-    """Return the heading of a metric's column: its name, and how little it rests on."""
-    scores = [s for s in curve.reference if s.metric == metric and s.evidence is not None]
-    least = min(scores, key=lambda score: score.evidence or 0, default=None)
-    return metric if least is None else f"{metric} {rests_on(least)}"
-
-
 def _counted(point: Point) -> str:
-    bf16 = len([*places(point.bf16)])
+    bf16 = len(places(point.bf16))
     types = [f"{bf16} BF16"] * bool(bf16) + ["TF32"] * point.tf32
     return f"{point.count} ({', '.join(types)})" if types else str(point.count)
 
@@ -559,17 +485,10 @@ def overflowing(run: Run) -> str:
     where = beyond_seen(run, "At")
     if not where or (plan.error < inf and not plan.nonfinite):
         return ""
-    return say("plan", "overflows", {"where": where})
+    return say("plan", "overflows", where=where)
 
 
 def chosen_line(curve: Curve, point: Point, criterion: Criterion) -> str:
     """Return which plan was chosen and by what it is judged, as a clause."""
-    facts = {
-        "kept": _counted(point),
-        "nodes": len(curve.nodes),
-        "int8": curve.rung == "int8",
-        "cost": point.cost,
-        "unrepaired": curve.unrepaired is not None,
-        "allowed": allowed(criterion),
-    }
-    return say("plan", "chosen", facts)
+    facts = {"kept": _counted(point), "allowed": allowed(criterion)}
+    return say("plan", "chosen", curve, facts, int8=curve.rung == "int8", cost=point.cost)

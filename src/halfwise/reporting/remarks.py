@@ -25,43 +25,35 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.records.planned import Because
-from halfwise.reporting.words import WORDS, say
+from halfwise.reporting.parts import WORDS, say
 from halfwise.wording import (
     capital,
     clean,
     command,
     everything_low,
-    listed,
     number,
     sentence,
-    shorten,
     stopped,
 )
 
 
 def flipped(decided: Decided, allowed: str) -> str:
     """Return which decisions change, and the effect of the reference's; `allowed`: of the error."""
-    read = decided.read if decided.read and isfinite(decided.read) else None
-    nodes = tuple(flip.node for flip in decided.flips)
-    flips = {
-        "elements": sum(flip.elements for flip in decided.flips),
-        "of": sum(flip.of for flip in decided.flips),
-    }
     return say(
         "kept",
         "flipped",
-        {**dict(decided), **flips, "nodes": nodes, "read": read, "allowed": allowed},
+        decided,
+        nodes=decided.deciding,
+        elements=sum(flip.elements for flip in decided.flips),
+        of=sum(flip.of for flip in decided.flips),
+        read=decided.read if decided.read and isfinite(decided.read) else None,
+        allowed=allowed,
     )
 
 
 def followed_over(metric: str | None) -> str:
     """Return the unit of errors that a run follows; `metric` is its metric, or None."""
     return "what the search allows" if metric is None else "the default tolerance"
-
-
-def appears(origin: Origin) -> str:
-    """Return the verb for the error at an origin: it starts there, or grows there."""
-    return "starts" if origin.read is None else "grows"
 
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
@@ -74,34 +66,33 @@ Reason = (
 CAUSES: Mapping[str, str] = WORDS["suspicion"]
 
 
-def followed_names(followed: Followed | None) -> dict[str, str]:
-    """Return what `kept` and `cause` name in `words.toml`: the decisions, and the origin."""
-    names: dict[str, str] = {}
-    if followed is not None and followed.decided is not None:
-        names["decision"] = listed([flip.node for flip in followed.decided.flips])
-    if followed is not None and followed.origin is not None:
-        at = followed.origin
-        names["origin"] = f"{shorten(at.node)}{f' ({at.op})' if at.op else ''}"
-        names["verb"] = appears(followed.origin)
-    return names
+def found_at(reason: Reason, followed: Followed | None) -> Decided | Origin | None:
+    """Return what was found of a reason: the decisions, or the origin; None of others."""
+    if followed is None:
+        return None
+    return {"flip": followed.decided, "origin": followed.origin}.get(reason)
 
 
 def message(guard: Guard) -> str:
     """Return a suspicion as a clause with its numbers; the stored one if a record has no facts."""
     if not guard.names:
         return guard.message
-    facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.facts}
-    if guard.kind == "headroom":
-        facts["times"] = guard.numbers["limit"] / guard.numbers["value"]
-    return say("guard", guard.kind, facts)
+    near, numbers = guard.kind == "headroom", guard.numbers
+    times = numbers["limit"] / numbers["value"] if near else None
+    return say(
+        "guard",
+        guard.kind,
+        {"tensor": guard.tensor or ""},
+        guard.facts,
+        node=guard.node,
+        times=times,
+    )
 
 
 def guard_sentence(guard: Guard, node: NodeName) -> str:
     """Return a guard's message worded as the reason why `node` is kept."""
-    if node == guard.node:
-        return guard.message
     why = "it reads what may overflow" if guard.is_read_by(node) else f"needed by {guard.node}"
-    return f"{why}: {guard.message}"
+    return guard.message if node == guard.node else f"{why}: {guard.message}"
 
 
 def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
@@ -111,27 +102,21 @@ def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
 
 def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
     """Return why a node is kept, by what was measured; `followed` is that of the run."""
-    if kept.kept_by != "search":
-        return kept.kept_by
-    if kept.guard is not None:
-        return kept.guard
-    facts = kept.because or Because()
-    if kept.spare:
-        return "spare"
-    if not facts.nonfinite and (kept.error_without, facts.contribution) == (None, None):
-        return "unknown"
-    reason = "effect" if followed is None else _reason_of_error(kept.node, followed)
+    facts, measured = kept.because or Because(), kept.error_without
+    unknown = not facts.nonfinite and (measured, facts.contribution) == (None, None)
+    decided, origin = (followed.decided, followed.origin) if followed else (None, None)
+    grows = followed is not None and followed.accumulates
     # What only adds to an error is no cause of NaN or infinities.
-    return reason if reason == "origin" or not facts.nonfinite else "effect"
-
-
-def _reason_of_error(node: NodeName, followed: Followed) -> Reason:
-    decided, origin = followed.decided, followed.origin
-    if decided is not None and node in decided.nodes:
-        return "flip"
-    if origin is not None and node in origin.kept:
-        return "origin"
-    return "accumulated error" if followed.accumulates else "effect"
+    ways: tuple[tuple[bool, Reason | None], ...] = (
+        (kept.kept_by != "search", None if kept.kept_by == "search" else kept.kept_by),
+        (kept.guard is not None, kept.guard),
+        (facts.spare, "spare"),
+        (unknown, "unknown"),
+        (decided is not None and kept.node in decided.nodes and not facts.nonfinite, "flip"),
+        (origin is not None and kept.node in origin.kept, "origin"),
+        (grows and not facts.nonfinite, "accumulated error"),
+    )
+    return next((reason for holds, reason in ways if holds), None) or "effect"
 
 
 def explained(
@@ -151,33 +136,22 @@ def explained(
     return tuple(
         kept
         if kept.because is None
-        else kept.model_copy(
-            update={"reason": _reason(kept, kept.because, guards, headroom, followed)}
-        )
+        else kept.model_copy(update={"reason": _reason(kept, guards, headroom, followed)})
         for kept in keep
     )
 
 
 def _reason(
-    kept: KeptNode,
-    facts: Because,
-    guards: Sequence[Guard],
-    headroom: float,
-    followed: Followed | None,
+    kept: KeptNode, guards: Sequence[Guard], headroom: float, followed: Followed | None
 ) -> str:
-    excess = kept.error_without
+    facts, excess = kept.because or Because(), kept.error_without
     near = f", with values {number(headroom)} × those seen," if facts.at_headroom else ","
-    done = {**dict(facts), "near": near, "excess": excess, "endless": excess == inf}
-    effect = say("kept", "what is done", done)
+    effect = say("kept", "what is done", facts, near=near, excess=excess, endless=excess == inf)
     if facts.guard is None or kept.kept_by != "search":
-        way = None if facts.opposed is None else " and ".join(facts.opposed)
-        opposed = "low inputs and outputs" if way == "" else way
-        names: dict[str, object] = {
-            "rule": facts.rule,
-            "opposed": opposed,
-            "effect": effect,
-        }
-        return say("kept", reason_of(kept, followed), names | followed_names(followed))
+        reason, way = reason_of(kept, followed), facts.opposed
+        opposed = None if way is None else " and ".join(way) or "low inputs and outputs"
+        own = {"rule": facts.rule, "opposed": opposed, "effect": effect}
+        return say("kept", reason, found_at(reason, followed), own)
     guard = guards[facts.guard]
     doubt = "suspected: " if guard.severity < 1 else ""
     if not effect and guard.kind not in _SEEN_INSIDE:
@@ -219,7 +193,7 @@ def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failu
 def spent(search: Search) -> str:
     """Return the budget that ended a search, as a clause."""
     by_clock = bool(search.ended_by) and search.seconds_budget > 0
-    return say("ended", lacking(search), {**dict(search), "by_clock": by_clock})
+    return say("ended", lacking(search), search, by_clock=by_clock)
 
 
 def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
@@ -236,22 +210,20 @@ EARLY = ("dearer", "rationed", "futile")
 
 def remark(entry: Remark) -> str:
     """Return a remark as a sentence, or a clause for steps of a search."""
-    facts = entry.facts
+    start, (names, numbers) = "", (entry.names, entry.numbers)
     if entry.kind == "seen-only":
-        kept, pinned = (int(entry.numbers[name]) for name in ("own", "pinned"))
-        facts["start"] = everything_low(entry.names["low"], kept, pinned)
-    return say("remark", entry.kind, facts)
+        start = everything_low(names["low"], int(numbers["own"]), int(numbers["pinned"]))
+    return say("remark", entry.kind, {"start": start}, entry.facts)
 
 
 def unfinished(search: Search | None) -> str:
     """Return that a plan is not minimal, and why."""
-    why = ""
-    if search is not None and (search.exhausted or "interrupt" in search.ended_by):
-        why = f": {spent(search)}"
-    elif search is not None and search.remarks:
-        early = [step for step in search.remarks if step.kind in EARLY]
-        why = f": {remark((early or search.remarks)[-1])}"
-    return sentence(f"Not shown to be minimal{why}.")
+    if search is None:
+        return "Not shown to be minimal."
+    early = [step for step in search.remarks if step.kind in EARLY] or search.remarks
+    ended = search.exhausted or "interrupt" in search.ended_by
+    why = spent(search) if ended else remark(early[-1]) if early else ""
+    return sentence(f"Not shown to be minimal{why and f': {why}'}.")
 
 
 def note(entry: Remark) -> str:
@@ -265,8 +237,7 @@ def explain_left_out(left_out: Iterable[KeptNode]) -> tuple[KeptNode, ...]:
 
 
 def _why_left_out(kept: KeptNode) -> str:
-    because = {} if kept.because is None else dict(kept.because)
-    return capital(say("kept", "left out", {**because, "excess": kept.error_without}))
+    return capital(say("kept", "left out", kept.because, excess=kept.error_without))
 
 
 def in_words(run: Run) -> Run:
@@ -291,8 +262,7 @@ def clause(note: Note, *, repairs: int = 0) -> str:
         note: The note.
         repairs: Number of repairs made since.
     """
-    facts = note.facts if note.made_up is None else dict(note.made_up)
-    text = say("note", note.kind, {**facts, "repairs": repairs})
+    text = say("note", note.kind, note.facts, note.made_up, repairs=repairs)
     return f"{note.of}: {text}" if note.of else text
 
 
@@ -318,8 +288,7 @@ def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | 
 def frozen_cause(frozen: FrozenSize) -> str:
     """Return the size that a model insists on, and the nodes that fix it."""
     axis = "/".join(map(str, sorted(set(frozen.axes.values()))))
-    facts = {**dict(frozen), "axis": axis, "inputs": tuple(frozen.axes)}
-    return say("frozen", "cause", facts.items())
+    return say("frozen", "cause", frozen, axis=axis, inputs=tuple(frozen.axes))
 
 
 def frozen_advice(frozen: FrozenSize) -> tuple[str, ...]:
@@ -329,12 +298,11 @@ def frozen_advice(frozen: FrozenSize) -> tuple[str, ...]:
 
 def cut_lines(run: Run) -> tuple[str, ...]:
     """Return a sentence each on what the budget ended, and on overlong and refused runs, if any."""
-    search, lines = run.search, list[str]()
-    if search is None:
+    if (search := run.search) is None:
         return ()
-    ended = [WORDS["cut"][stage] for stage in search.cut if stage in WORDS["cut"]]
-    if ended or "interrupt" in search.ended_by:
-        lines.append(f"{': '.join(filter(None, (capital(spent(search)), '; '.join(ended))))}.")
+    ended = "; ".join(WORDS["cut"][stage] for stage in search.cut if stage in WORDS["cut"])
+    told = ended or "interrupt" in search.ended_by
+    lines = [f"{': '.join(filter(None, (capital(spent(search)), ended)))}."] if told else []
     lines += [say("cut", fact, search) for fact in ("late", "refused") if getattr(search, fact)]
     return tuple(map(sentence, lines))
 
@@ -342,25 +310,16 @@ def cut_lines(run: Run) -> tuple[str, ...]:
 def nothing_gained(run: Run) -> str:
     """Return the end of the title of a run that gains too little; else nothing."""
     worth, required = run.worth, run.verdict.required_worth
-    of = "the low format" if run.plan is None else run.plan.low.upper()
-    facts: dict[str, object] = {"of": of, "required": required}
-    if worth is None:
-        return "" if required is None else say("worth", "required", facts)
-    predicted = worth.measured is None
-    facts |= {
-        "does": "is predicted to cost" if predicted else "takes",
-        "saves": "is predicted to save" if predicted else "saves",
-        "gain": "little" if worth.saved >= 1e-4 else "nothing",
-        **{name: getattr(worth, name) for name in ("ratio", "fp32_ratio", "times_fp32", "saved")},
-    }
-    if required is not None:
-        return say("worth", "required", facts)
-    if worth.gains or not run.verdict.passed:
+    if required is None and (worth is None or worth.gains or not run.verdict.passed):
         return ""
-    # 1 is everything low, which the last lines cover.
-    dearer = worth.is_dearer and worth.ratio != 1
-    kind = "dearer" if dearer else "fp32" if worth.fp32_ratio <= 1 else "little"
-    return say("worth", kind, facts)
+    kind = "required"
+    if required is None and worth is not None:
+        # 1 is everything low, which the last lines cover.
+        dearer = worth.is_dearer and worth.ratio != 1
+        kind = "dearer" if dearer else "fp32" if worth.fp32_ratio <= 1 else "little"
+    gain = "little" if worth is not None and worth.saved >= 1e-4 else "nothing"
+    of = "the low format" if run.plan is None else run.plan.low.upper()
+    return say("worth", kind, worth, of=of, required=required, gain=gain)
 
 
 def has_int8(run: Run) -> bool:
@@ -377,7 +336,7 @@ def cost_line(worth: Worth, low: str, *, int8: bool = False) -> str:
         low: Name for everything low.
         int8: Whether the plan has INT8, whose cost is uncertain until it is measured.
     """
-    return say("worth", "cost", {**dict(worth), "everything": low, "uncertain": int8})
+    return say("worth", "cost", worth, everything=low, uncertain=int8)
 
 
 def steps_told(steps: tuple[Step, ...]) -> tuple[str, ...]:
@@ -387,8 +346,5 @@ def steps_told(steps: tuple[Step, ...]) -> tuple[str, ...]:
 
 def step_text(step: Step) -> tuple[str, str]:
     """Return a step's words and its command, quoted for a shell; "" for none."""
-    has = dict.fromkeys(step.items, True) | {"command": step.command is not None}
-    own = {"items": step.items, "text": step.text}
-    # A name may be "", which is known.
-    facts = {**has, **{name: fact for name, fact in own.items() if fact}, **step.facts}
-    return clean(say("step", step.kind, facts)), clean(command(*step.command or ()))
+    words = say("step", step.kind, step, dict.fromkeys(step.items, True), step.facts)
+    return clean(words), clean(command(*step.command or ()))

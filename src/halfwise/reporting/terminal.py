@@ -2,11 +2,9 @@
 
 import io
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import timedelta
-from math import isinf
-from textwrap import fill
+from math import inf
 from typing import Self, TextIO
 
 from rich import box
@@ -105,17 +103,15 @@ def _draw(shown: Report, console: Console) -> None:
         note = f": {part.note}" if isinstance(part, Table) and part.note else ""
         console.print(Text(f"{part.title}{note}", style="bold"))
         if isinstance(part, Table):
-            console.print(Padding(_grid(part, console.width - 2), (0, 0, 0, 2), expand=False))
+            console.print(Padding(_grid(part), (0, 0, 0, 2), expand=False))
         else:
             _draw_lines(part, console)
 
 
 def _draw_lines(part: Lines, console: Console) -> None:
     for line in part.shown:
-        if part.whole:
-            console.print(Text(f"  {line}"), soft_wrap=True)
-        else:
-            console.print(indented(line, console))
+        text = Text(f"  {line}") if part.whole else indented(line, console)
+        console.print(text, soft_wrap=part.whole)
 
 
 def indented(line: str, console: Console, style: str = "") -> Text:
@@ -127,40 +123,17 @@ def indented(line: str, console: Console, style: str = "") -> Text:
     return Text.assemble("  ", Text("\n    ").join(wrapped))
 
 
-LONGEST_WORD = 12
-"""Columns kept for a word of a cell, next to any figures; longer words are names."""
-
-
-def _grid(table: Table, width: int) -> Grid:
+def _grid(table: Table) -> Grid:
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for column, title in zip(table.columns, _headings(table, width), strict=True):
+    for i, column in enumerate(table.columns):
+        # Headings of figures are wrapped where words need their room, figures never.
         figures = column.align == "right"
-        grid.add_column(
-            Text(title),
-            justify=column.align,
-            overflow="fold",
-            no_wrap=figures,
-        )
+        whole = (*(row[i] for row in table.shown), *column.title.split()) if figures else ()
+        widest = max(map(cell_len, whole), default=None)
+        grid.add_column(Text(column.title), justify=column.align, overflow="fold", min_width=widest)
     for row in table.shown:
         grid.add_row(*map(Text, row))
     return grid
-
-
-def _headings(table: Table, width: int) -> list[str]:
-    """Return the headings; those of figures are wrapped if they leave no room for words."""
-    titles, needed = [column.title for column in table.columns], 0
-    slim = list(titles)
-    for i, column in enumerate(table.columns):
-        cells = [row[i] for row in table.shown]
-        if column.align == "right":
-            most = max(map(cell_len, (*cells, *titles[i].split())), default=1)
-            slim[i] = fill(titles[i], max(most, 1), break_long_words=False, break_on_hyphens=False)
-            needed += max(map(cell_len, (titles[i], *cells)))
-        else:
-            words = (word for text in (titles[i], *cells) for word in text.split())
-            needed += min(LONGEST_WORD, max(map(cell_len, words), default=0))
-    gaps = 2 * len(titles)
-    return titles if needed + gaps <= width else slim
 
 
 SELDOM = 60.0
@@ -170,10 +143,9 @@ SELDOM = 60.0
 class TerminalWatcher:
     """Shows a run's progress on standard error; use it in a `with` block.
 
-    A terminal gets one bar, with the remaining time of the current stage, or of the part of it that
-    is named; it vanishes at the end. "At most" says that only a budget bounds it, "perhaps" that
-    nothing is known about it: it is then given as long again. A file or pipe gets one line per
-    stage, and one a minute about a long stage.
+    A terminal gets one bar, with the steps of the current stage, or of the part of it that goes on,
+    and the longest time left where a budget bounds it; it vanishes at the end. A file or pipe gets
+    one line per stage, and one a minute about a long stage.
     """
 
     def __init__(self, name: str = "start") -> None:
@@ -181,26 +153,29 @@ class TerminalWatcher:
         self._console = terminal(sys.stderr)
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
         self._narrow = self._console.width < NARROW
-        wide = () if self._narrow else (TextColumn("{task.fields[stage].steps}", markup=False),)
+        shown = ("label", "time") if self._narrow else ("label", "steps", "time")
+        texts = [TextColumn(f"{{task.fields[watcher].{one}}}", markup=False) for one in shown]
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.fields[stage].label}", markup=False),
+            texts[0],
             BarColumn(8 if self._narrow else 16),
-            *wide,
-            TextColumn("{task.fields[stage].time}", markup=False),
+            *texts[1:],
             console=self._console,
             transient=True,
             disable=not self._draws,
         )
-        self._current = self._begun(name)
-        self._task = self._progress.add_task("", total=None, stage=self._current)
-        self._last_line = self._clock()
+        self._task = self._progress.add_task("", total=None, watcher=self)
+        self._begin(name)
+
+    def _begin(self, name: str, total: int | None = None) -> None:
+        # Of the stage: its name and steps, the part that goes on, and when it ends at the latest.
+        self._name, self._total, self._part, self._bound = name, total, "", inf
+        self._of = ""
+        self._done: int | None = None
+        self._began = self._last_line = self._clock()
 
     def _clock(self) -> float:
         return self._progress.get_time()
-
-    def _begun(self, name: str, total: int | None = None) -> "_Stage":
-        return _Stage(name, self._clock(), self._narrow, self._clock, total)
 
     def __enter__(self) -> Self:
         """Start drawing."""
@@ -213,13 +188,12 @@ class TerminalWatcher:
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
-        self._current = self._begun(clean(name), total)
+        self._begin(clean(name), total)
         # A task whose share was known cannot become one of unknown length.
         self._progress.remove_task(self._task)
-        self._task = self._progress.add_task("", total=None, stage=self._current)
+        self._task = self._progress.add_task("", total=None, watcher=self)
         if not self._draws:
-            self._console.print(Text(self._current.name))
-            self._last_line = self._clock()
+            self._console.print(Text(self._name))
 
     def step(
         self,
@@ -230,8 +204,10 @@ class TerminalWatcher:
         most: bool = False,  # noqa: ARG002 (no time is told that could be too long)
     ) -> None:
         """Show the steps of the stage, or of a part, that are over."""
-        self._current.step(done, total, of)
-        share = self._current.share
+        self._total = total or self._total
+        over = self._total is not None and done >= self._total
+        self._of, self._done = ("", None) if over else (of, done)
+        share = self.share
         self._progress.update(
             self._task, total=None if share is None else 1.0, completed=share or 0.0
         )
@@ -239,12 +215,12 @@ class TerminalWatcher:
 
     def left(self, seconds: float) -> None:
         """Show the longest time that the stage may take; inf: unknown."""
-        self._current.bound = None if isinf(seconds) else self._clock() + seconds
+        self._bound = self._clock() + seconds
         self._say_seldom()
 
     def expect(self, seconds: float, of: str) -> None:
         """Name the part that goes on; 0 seconds: it is over."""
-        self._current.part = of if seconds else ""
+        self._part = of if seconds else ""
 
     def note(self, line: str) -> None:
         """Print a note."""
@@ -254,85 +230,50 @@ class TerminalWatcher:
         """Print a line about the stage where there is no bar, if the last one is a minute old."""
         if not self._draws and self._clock() - self._last_line >= SELDOM:
             self._last_line = self._clock()
-            stage = self._current
-            facts = (stage.steps, f"after {_clock(stage.took)}", stage.left)
-            line = f"{stage.label.strip()}: {', '.join(filter(None, facts))}"
-            self._console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
-
-
-@dataclass
-class _Stage:
-    """A stage, or the part of it that goes on.
-
-    Attributes:
-        name: Its name.
-        begun: When it began, by `clock`.
-        narrow: Whether there is room for few words.
-        clock: The time in seconds.
-        total: Its steps; None if unknown.
-        of: The part whose steps are counted; "" for the stage itself.
-        done: Steps that are over; None if none are counted.
-        part: A part without steps; "" for none.
-        bound: When it ends at the latest; None if unknown.
-    """
-
-    name: str
-    begun: float
-    narrow: bool
-    clock: Callable[[], float]
-    total: int | None = None
-    of: str = ""
-    done: int | None = None
-    part: str = ""
-    bound: float | None = None
-
-    def step(self, done: int, total: int | None, of: str) -> None:
-        """Note steps that are over; of all of them, that none is counted any more."""
-        self.total = total or self.total
-        over = self.total is not None and done >= self.total
-        self.of, self.done = ("", None) if over else (of, done)
+            facts = filter(None, (self.steps, f"after {self.took}", self.remaining))
+            line = f"  {self.label.strip()}: {', '.join(facts)}"
+            self._console.print(Text(line, style="dim"), soft_wrap=True)
 
     @property
     def label(self) -> str:
         """The name of the stage and its part, padded so that nothing jumps."""
-        of = self.part or ("" if self.of == PERCENT else self.of)
-        if self.narrow:
-            return f"{shorten(of or self.name, 12):<12}"
-        named = f"{self.name}: {of}" if of and of != self.name else self.name
-        return f"{shorten(named, 20):<20}"
-
-    @property
-    def steps(self) -> str:
-        """The steps that are over; "" if none are counted."""
-        if self.done is None or self.part:
-            return ""
-        if self.of == PERCENT:
-            return f"{100 * self.done // (self.total or 1)} %"
-        return f"{self.done}/{self.total}" if self.total else str(self.done)
+        of = self._part or ("" if self._of == PERCENT else self._of)
+        named = f"{self._name}: {of}" if of and of != self._name else self._name
+        width, shown = (12, of or self._name) if self._narrow else (20, named)
+        return f"{shorten(shown, width):<{width}}"
 
     @property
     def share(self) -> float | None:
         """The share of the steps that are over; None if unknown."""
-        return self.done / self.total if self.done is not None and self.total else None
+        return self._done / self._total if self._done is not None and self._total else None
 
     @property
-    def took(self) -> float:
-        """Seconds since it began."""
-        return self.clock() - self.begun
+    def steps(self) -> str:
+        """The steps that are over; "" if none are counted."""
+        if self._done is None or self._part:
+            return ""
+        if self._of == PERCENT:
+            return f"{100 * self._done // (self._total or 1)} %"
+        return f"{self._done}/{self._total}" if self._total else str(self._done)
 
     @property
-    def left(self) -> str:
+    def took(self) -> str:
+        """How long the stage took."""
+        return _told(self._clock() - self._began)
+
+    @property
+    def remaining(self) -> str:
         """The longest time left; "" if nothing bounds it, as a guess would not hold."""
-        remaining = 0 if self.bound is None else round(self.bound - self.clock())
-        told = remaining >= 1 and self.took >= WORTH_TELLING
-        return f"at most {_clock(remaining)} left" if told else ""
+        seconds, early = self._bound - self._clock(), self._clock() - self._began < WORTH_TELLING
+        return "" if early or not 0.5 < seconds < inf else f"at most {_told(seconds)} left"
 
     @property
     def time(self) -> str:
         """How long it took, and the time left; one of them where there is little room."""
-        took, remaining = _clock(self.took), self.left
-        return remaining or took if self.narrow else f"{took} {remaining}"
+        if self._narrow:
+            return self.remaining or self.took
+        return f"{self.took} {self.remaining}"
 
 
-def _clock(seconds: float) -> str:
+def _told(seconds: float) -> str:
     return str(timedelta(seconds=round(max(0.0, seconds))))

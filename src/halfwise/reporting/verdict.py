@@ -19,8 +19,7 @@ from halfwise.records import (
     Unjudged,
     Verdict,
 )
-from halfwise.reporting.parts import Lines, first_of, lines_of
-from halfwise.reporting.words import WORDS, say
+from halfwise.reporting.parts import WORDS, Lines, first_of, lines_of, say
 from halfwise.wording import FEW, MOST_ROWS, listed, number, percent, ratio, sentence, shorten, verb
 
 
@@ -35,27 +34,24 @@ def allowed_together(criterion: Criterion) -> str:
 
 def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
     """Yield a sentence for each metric of several: its value in each model, by name, and limit."""
-    for parts in zip(*(result.parts for result in models.values()), strict=True):
-        part = parts[0]
-        values = [f"{name} {_value(one)}" for name, one in zip(models, parts, strict=True)]
-        values += filter(None, ["" if part.metric == REL_MAX else rests_on(part)])
+    for parts in zip(*(result.scores for result in models.values()), strict=True):
+        part, on = parts[0], rests_on(parts[-1])
+        values = [f"{n} {_value(one, 6)}" for n, one in zip(models, parts, strict=True)]
+        values += [on] if on and part.metric != REL_MAX else []
         yield f"{_of(part)}: {', '.join(values)}; {_limit(part.metric, part.required)}."
 
 
 def figures(result: MetricResult) -> str:
     """Return the value of each metric."""
-    return ", ".join(
-        f"{_of(score)} {number(usual(score.metric, score.value))}" for score in result.scores
-    )
+    return ", ".join(f"{_of(score)} {_value(score)}" for score in result.scores)
 
 
 def rests_on(score: TaskScore) -> str:
     """Return how much a score rests on, such as `on 3 boxes`; "" if that is unknown."""
-    unit = score.unit or ""
-    if score.evidence is None or not unit:
+    if score.evidence is None or score.unit is None:
         return ""
-    one = "box" if unit == "boxes" else unit.removesuffix("s")
-    return f"on {score.evidence} {verb(score.evidence, one, unit)}"
+    one = "box" if score.unit == "boxes" else score.unit.removesuffix("s")
+    return f"on {score.evidence} {verb(score.evidence, one, score.unit)}"
 
 
 def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
@@ -69,8 +65,8 @@ def _of(part: TaskScore) -> str:
     return f"{what} of {listed(part.outputs)}" if part.outputs else what
 
 
-def _value(part: TaskScore) -> str:
-    return number(usual(part.metric, part.value), 6)
+def _value(part: TaskScore, digits: int = 3) -> str:
+    return number(usual(part.metric, part.value), digits)
 
 
 def _limit(metric: str, required: float) -> str:
@@ -84,8 +80,8 @@ def allowed(criterion: Criterion) -> str:
     if holds.metric == AUTO:
         return allowed_together(holds)
     if holds.metric is not None:
-        facts = {**dict(holds), "metric": sentence(holds.metric), "rises": rises(holds.metric)}
-        return say("allowed", "metric", facts.items())
+        metric = {"metric": sentence(holds.metric), "rises": rises(holds.metric)}
+        return say("allowed", "metric", holds, metric)
     limits = (f"{name} {sign} {number(limit)}" for _, name, sign, limit in thresholds(criterion))
     return ", ".join(limits)
 
@@ -114,21 +110,20 @@ def asked(criterion: Criterion, verdict: Verdict, *, heldout: bool) -> Iterator[
             f"{one.metric} {_limit(one.metric, required.get((one.metric, outputs), one.required))}"
             for one in alike
         )
-        facts: dict[str, object] = {
-            "outputs": outputs,
-            "kind": KINDS[alike[0].kind],
-            "why": ", ".join(SEEN[each] for each in alike[0].evidence),
-            "limits": ", ".join(limits) if criterion.metric == AUTO else allowed(criterion),
-        }
-        yield say("allowed", "recognised", facts)
+        yield say(
+            "allowed",
+            "recognised",
+            outputs=outputs,
+            kind=KINDS[alike[0].kind],
+            why=", ".join(SEEN[each] for each in alike[0].evidence),
+            limits=", ".join(limits) if criterion.metric == AUTO else allowed(criterion),
+        )
     others = verdict.outputs.keys() - {name for outputs in judged for name in outputs}
     if others and criterion.metric == AUTO:
         yield f"other outputs: {allowed(Criterion())}{untested and f' ({untested})'}"
     if (worst := verdict.strict) is not None:
-        off = worst if isfinite(worst) else None
-        facts = {"worst": off, "fails": worst > 1, "passed": verdict.passed}
-        facts["heldout"] = heldout and worst <= 1
-        yield say("allowed", "strict", facts)
+        facts = {"fails": worst > 1, "passed": verdict.passed, "heldout": heldout and worst <= 1}
+        yield say("allowed", "strict", facts, worst=worst if isfinite(worst) else None)
 
 
 _THRESHOLDS: Mapping[str, tuple[str, Literal["≤", "≥"]]] = {
@@ -164,14 +159,10 @@ def bound_part(run: Run) -> Lines | None:
     bound = run.verdict.failure_bound
     if bound is None:
         return None
-    facts = {
-        **dict(bound),
-        "failing": bound.failing or None,
-        "several": bound.failing > 1,
-        "joined": bound.joined or None,
-        "share": share(bound.upper) if bound.upper < 1 else None,
-    }
-    return Lines("What the samples can show", (sentence(say("shown", "bound", facts)),))
+    facts = {"several": bound.failing > 1, "failing": bound.failing or None}
+    upper = share(bound.upper) if bound.upper < 1 else None
+    told = say("shown", "bound", bound, facts, joined=bound.joined or None, share=upper)
+    return Lines("What the samples can show", (sentence(told),))
 
 
 def share(upper: float) -> str:
@@ -197,12 +188,13 @@ def doubt(verdict: Verdict) -> str:
     if not verdict.passed or not verdict.unseen:
         return ""
     weak = None if result is None else weakest(result.scores)
-    facts = {
-        "name": None if weak is None else sentence(weak.metric),
-        "on": None if weak is None else rests_on(weak),
-        "share": None if bound is None or bound.upper <= WEAK else floor(100 * (1 - bound.upper)),
-    }
-    return say("shown", "doubt", facts.items())
+    return say(
+        "shown",
+        "doubt",
+        name=weak and sentence(weak.metric),
+        on=weak and rests_on(weak),
+        share=None if bound is None or bound.upper <= WEAK else floor(100 * (1 - bound.upper)),
+    )
 
 
 def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
@@ -219,33 +211,31 @@ ANY_SAMPLE = WORDS["shown"]["any sample"]
 
 def not_judged(unjudged: Unjudged, *, heldout: bool) -> str:
     """Return what is not judged and why, as a clause; `heldout`: whether held-out samples judge."""
-    facts = {**dict(unjudged), "heldout": heldout}
+    facts: dict[str, object] = {"largest": unjudged.reference or None}
     if unjudged.kind in OF_METRIC:
-        facts |= {at: usual(unjudged.name, facts[at]) for at in ("reference", "other")}
+        facts = {at: usual(unjudged.name, getattr(unjudged, at)) for at in ("reference", "other")}
         facts["way"] = "rise" if rises(unjudged.name) else "drop"
-    facts["largest"] = facts["reference"] or None
-    return f"not judged: {say('unjudged', unjudged.kind, facts.items())}"
+    return f"not judged: {say('unjudged', unjudged.kind, unjudged, facts, heldout=heldout)}"
 
 
 def size_lines(verdict: Verdict) -> Iterator[str]:
     """Yield at which sizes of each dynamic axis the outputs were judged, and why at no other."""
     for axis in verdict.axes:
-        batch, sizes, why = verdict.batch, axis.sizes, axis.why
-        inputs = dict.fromkeys(axis.inputs.values())
+        batch, sizes, inputs = verdict.batch, axis.sizes, dict.fromkeys(axis.inputs.values())
         facts: dict[str, object] = {
             "at": next(iter(inputs)) if len(inputs) == 1 else None,
-            "symbol": None if axis.symbol is None else shorten(axis.symbol, 20),
+            "symbol": axis.symbol and shorten(axis.symbol, 20),
             "inputs": tuple(axis.inputs),
             "sizes": ", ".join(map(str, sizes)),
             "several": len(sizes) > 1,
             "many": len(sizes) if len(sizes) > FEW else None,
             "least": min(sizes, default=0),
             "most": max(sizes, default=0),
-            "why": None if why is None else say("sizes", why, {"detail": axis.detail}),
+            "why": axis.why and say("sizes", axis.why, axis),
         }
         if batch is not None and sizes and batch.size == sizes[-1]:
             facts |= {"batch": batch.size, "whole": batch.whole, "failed": not batch.passed}
-            facts |= {"combined": len(batch.samples)}
+            facts["combined"] = len(batch.samples)
         yield say("shown", "size", facts)
 
 
@@ -257,13 +247,11 @@ def scale_lines(verdict: Verdict) -> Lines | None:
         say(
             "shown",
             "scale",
-            {
-                **dict(group),
-                "output": shorten(name, 28),
-                "place": sentence(place(group, verdict.samples)),
-                "extent": extent(group),
-                "room": group.room if group.room > 1 else None,
-            },
+            group,
+            output=shorten(name, 28),
+            place=sentence(place(group, verdict.samples)),
+            extent=extent(group),
+            room=group.room if group.room > 1 else None,
         )
         for name, group in groups
     ]
@@ -273,13 +261,10 @@ def scale_lines(verdict: Verdict) -> Lines | None:
 def inside(verdict: Verdict) -> Lines | None:
     """Return what is not finite in FP32's outputs, and inside the judged model; None if nothing."""
     sides = {n: e.reference for n, e in verdict.outputs.items() if e.reference.nonfinite}
-    facts = {
-        "outputs": tuple(sides),
-        "some": sum(side.nonfinite for side in sides.values()),
-        "elements": sum(side.elements for side in sides.values()),
-    }
-    own = [say("inside", "reference", facts)] if sides else []
-    return lines_of("Non-finite values", (*own, *non_finite(verdict)))
+    some = sum(side.nonfinite for side in sides.values())
+    of = sum(side.elements for side in sides.values())
+    own = say("inside", "reference", outputs=tuple(sides), some=some, elements=of)
+    return lines_of("Non-finite values", (*([own] if sides else ()), *non_finite(verdict)))
 
 
 def non_finite(verdict: Verdict) -> Iterator[str]:
@@ -288,13 +273,9 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
     if not tensors:
         return
     first = next((t for t in tensors if not t.harmless), tensors[0])
-    facts = {
-        "tensors": len(tensors),
-        "which": "first" if first is tensors[0] else "first of those that may do harm",
-        "first": shorten(first.tensor),
-        "node": shorten(first.producer) if first.producer else None,
-    }
-    yield say("inside", "tensors", facts)
+    which = "first" if first is tensors[0] else "first of those that may do harm"
+    where = {"first": shorten(first.tensor), "node": first.producer and shorten(first.producer)}
+    yield say("inside", "tensors", where, tensors=tensors, which=which)
     for end, some in Counter(t.ends for t in tensors if t.harmless).items():
         who = f"{some} of them {verb(some, 'does', 'do')}" if some < len(tensors) else "They do"
         yield f"{who} no harm{WORDS['inside'][end or 'none']}."
@@ -303,8 +284,7 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
 def file_lines(verdict: Verdict) -> Iterator[str]:
     """Yield how the written file did where it was run or built, next to the emulation."""
     for run in verdict.as_file:
-        own, emulated = _figure(run), _figure(verdict)
-        yield say("shown", "file", [*run, ("own", own), ("emulated", emulated)])
+        yield say("shown", "file", run, own=_figure(run), emulated=_figure(verdict))
 
 
 def places(verdict: Verdict) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from halfwise.metrics import BUILT_IN, rises, usual
-from halfwise.records import Change, EngineResult, Engines, Failure, Plan, Run, Verdict
+from halfwise.metrics import BUILT_IN
+from halfwise.records import Change, EngineResult, Engines, Failure, Run, Verdict
 from halfwise.reporting.causes import (
     followed_lines,
     low_name,
@@ -26,6 +26,7 @@ from halfwise.reporting.parts import (
     known,
     lines_of,
     present,
+    say,
     table_of,
 )
 from halfwise.reporting.plan import (
@@ -52,7 +53,6 @@ from halfwise.reporting.remarks import (
     cost_line,
     cut_lines,
     has_int8,
-    in_words,
     nothing_gained,
     quantised_note,
     reasons,
@@ -68,14 +68,12 @@ from halfwise.reporting.verdict import (
     non_finite,
     part_lines,
     places,
-    rests_on,
     scale_lines,
     share,
     size_lines,
     sums_wide,
     thresholds,
 )
-from halfwise.reporting.words import say
 from halfwise.wording import (
     FEW,
     MOST_ROWS,
@@ -84,7 +82,6 @@ from halfwise.wording import (
     fixed,
     number,
     percent,
-    seconds,
     sentence,
     shorten,
     size_of,
@@ -94,7 +91,7 @@ from halfwise.wording import (
 
 def worsened(change: Change) -> str:
     """Return how a figure is worse than the baseline allows, as a clause."""
-    return say("baseline", "worse", {**dict(change), "what": _what(change)})
+    return say("baseline", "worse", change, what=_what(change))
 
 
 def baseline_line(run: Run) -> str:
@@ -103,52 +100,27 @@ def baseline_line(run: Run) -> str:
     if compared is None:
         return ""
     changes = [change for change in compared.changes if change.now is not None]
-    facts = {
-        **dict(compared),
-        "figures": len(changes),
-        "worse": sum(not change.passed for change in changes) or None,
-        "lacking": (len(compared.changes) - len(changes)) or None,
-        "samples": not compared.same_samples,
-        "model": not compared.same_model,
-    }
-    return say("baseline", "line", facts | {"run": shorten(compared.run, 40)})
-
-
-def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
-    """Return the comparison with a baseline: its figures, and what is lacking."""
-    compared = run.compared
-    if compared is None:
-        return ()
-    changes = sorted(compared.changes, key=lambda change: change.passed)
-    lacking = [
-        f"Not compared: {_what(c)}, which this run does not have." for c in changes if c.now is None
-    ]
-    return (
-        table_of(
-            "Against the baseline",
-            [change for change in changes if change.now is not None],
-            [
-                (Column("figure"), lambda c: sentence(_what(c))),
-                (Column("baseline", "right"), lambda c: number(c.before, 4)),
-                (Column("now", "right"), lambda c: number(c.now or 0.0, 4)),
-                (Column("at most", "right"), lambda c: number(c.limit, 4)),
-                (Column(""), lambda c: "" if c.passed else "worse"),
-            ],
-            MOST_ROWS,
-        ),
-        lines_of("The baseline", (baseline_line(run), *lacking)),
+    facts = {"samples": not compared.same_samples, "model": not compared.same_model}
+    return say(
+        "baseline",
+        "line",
+        compared,
+        facts,
+        figures=len(changes),
+        worse=sum(not change.passed for change in changes) or None,
+        lacking=(len(compared.changes) - len(changes)) or None,
+        run=shorten(compared.run, 40),
     )
 
 
 def _what(change: Change) -> str:
-    return say("figure", change.kind, {"of": shorten(change.of, 60)})
+    return say("figure", change.kind, of=shorten(change.of, 60))
 
 
 def report(run: Run) -> Report:
     """Return the report on a run, with everything that is known."""
     if run.kind == "diagnose":
         return diagnosed(run)
-    run = in_words(run)
     verdict, given = run.verdict, run.given_engine
     return _headed(
         run,
@@ -168,7 +140,7 @@ def report(run: Run) -> Report:
         lines_of("Remarks", _remarks(run)),
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
-        *baseline_parts(run),
+        lines_of("The baseline", [baseline_line(run)]),
         lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
         Lines("Next", steps_told(run.next_step), whole=True) if run.next_step else None,
@@ -179,7 +151,6 @@ def screen(run: Run) -> Report:
     """Return the first screen of the report that `report` returns."""
     if run.kind == "diagnose":
         return diagnosed_screen(run)
-    run = in_words(run)
     # Of the FP32 model there is nothing to tell that the caution does not.
     plain = no_faster(run) and run.engines is None
     return _headed(
@@ -224,32 +195,31 @@ def _told_at_once(verdict: Verdict) -> Failure | None:
 def _title(run: Run) -> str:
     """Return the verdict, on what it rests, and the reason if it is one of a closed list."""
     verdict, bound = run.verdict, run.verdict.failure_bound
-    counted = _counted(verdict)
+    counted, told = _counted(verdict), _told_at_once(verdict)
     whose = "held out" if "heldout" in run.provenance.options else ""
     drawn = any(n.kind == "random" and n.of == whose for n in run.provenance.notes)
-    told = _told_at_once(verdict)
     alone = {failure.kind for failure in verdict.failures} == {"worse"}
     rate = run.criterion.failing is not None
     fails, right = not verdict.passed or rate, 0 if bound is None else bound.judged - bound.failing
     noun = "random " * drawn + ("held-out sample" if _on_heldout(run) else "sample")
-    facts = {
-        "passed": verdict.passed,
-        "judged": verdict.judged,
-        "level": verdict.level,
-        "places": places(verdict),
-        "runner": None if verdict.runner is None else shorten(verdict.runner),
-        "sums": sums_wide(verdict),
-        "on": count(len(verdict.samples), noun) if verdict.samples else None,
-        "used": not verdict.unseen and bool(verdict.samples),
-        "of": None if bound is None or not counted else bound.failing if fails else right,
-        "fails": counted and fails,
-        "share": share(bound.upper) if counted and bound is not None and rate else None,
-        "early": run.search is not None and "interrupt" in run.search.ended_by and verdict.passed,
-        "worse": alone,
-        "why": None if told is None else next(iter(reasons([told]))),
-    }
-    why = "" if alone else in_full(run.engines) or nothing_gained(run)
-    return say("headline", "title", {**facts, "rest": why or None, "doubt": doubt(verdict)})
+    return say(
+        "headline",
+        "title",
+        verdict,
+        places=places(verdict),
+        runner=verdict.runner and shorten(verdict.runner),
+        sums=sums_wide(verdict),
+        on=count(len(verdict.samples), noun) if verdict.samples else None,
+        used=not verdict.unseen and bool(verdict.samples),
+        of=None if bound is None or not counted else bound.failing if fails else right,
+        fails=counted and fails,
+        share=share(bound.upper) if counted and bound is not None and rate else None,
+        early=run.search is not None and "interrupt" in run.search.ended_by and verdict.passed,
+        worse=alone,
+        why=next(iter(reasons([told] if told else ())), None),
+        rest="" if alone else in_full(run.engines) or nothing_gained(run),
+        doubt=doubt(verdict),
+    )
 
 
 def _reason(run: Run) -> str:
@@ -283,7 +253,7 @@ def no_faster(run: Run) -> str:
     if plan is None or len(plan.keep) < plan.candidates or (not plan.keep and run.io != "fp32"):
         return ""
     given = quantised_note(run) is not None
-    return say("headline", "no faster", {"kept": bool(plan.keep), "given": given, "low": plan.low})
+    return say("headline", "no faster", kept=plan.keep, given=given, low=plan.low)
 
 
 def _about(run: Run) -> str:
@@ -349,19 +319,11 @@ def metric_lines(run: Run) -> Lines | None:
         return None
     models = {side: low.metric for side, low in _all_low(run).items() if low.metric is not None}
     models["candidate" if run.plan is None else judged_name(run.engines)] = result
-    if result.parts:
-        return Lines("Task metrics", tuple(part_lines(models)))
-    name = result.name
-    values = {"in FP32": result.reference} | {n: one.candidate for n, one in models.items()}
-    figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
-    facts = {
-        "name": sentence(name),
-        "unlabelled": result.labelled is False and name in BUILT_IN,
-        "figures": ", ".join(filter(None, (*figures, *map(rests_on, result.scores)))),
-        "rises": rises(name),
-        "allowed": result.allowed_drop,
-    }
-    return Lines("Task metric", (say("headline", "metric", facts),))
+    if not result.parts:
+        models = {"FP32": result.model_copy(update={"candidate": result.reference}), **models}
+    unlabelled = result.labelled is False and result.name in BUILT_IN
+    note = [say("headline", "unlabelled")] if unlabelled else ()
+    return lines_of("Task metrics", (*part_lines(models), *note))
 
 
 def _figures(run: Run) -> Iterator[str]:
@@ -374,13 +336,11 @@ def _figures(run: Run) -> Iterator[str]:
     if run.remade is not None:
         yield remade_line(run.remade)
     yield from (*size_lines(run.verdict), *file_lines(run.verdict))
-    cost = run.cost
-    trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
-    stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
-    spent = ", ".join(f"{name} {fixed(took, 1)}" for name, took in stages if took >= 0.05)
-    peak = cost.peak_rss_bytes
-    memory = "" if peak is None else f"; peak memory {size_of(peak)}"
-    yield f"{trials}{seconds(cost.seconds)}{f' ({spent})' if spent else ''}{memory}."
+    cost, named = run.cost, sorted(run.cost.stage_seconds.items(), key=lambda item: -item[1])
+    spent = ", ".join(f"{name} {fixed(took, 1)}" for name, took in named if took >= 0.05)
+    memory = cost.peak_rss_bytes and size_of(cost.peak_rss_bytes)
+    planned = run.plan is not None
+    yield say("headline", "took", cost, planned=planned, spent=spent, memory=memory)
 
 
 def _remarks(run: Run) -> Iterator[str]:
@@ -390,8 +350,7 @@ def _remarks(run: Run) -> Iterator[str]:
         *(notes_beside(run.plan) if run.plan else ()),
     )
     if run.search is not None and run.search.joined:
-        joined, filed = len(run.search.joined), len(run.search.filed) or None
-        yield say("headline", "joined", {"joined": joined, "filed": filed})
+        yield say("headline", "joined", run.search)
     yield from (f"Warning: {line}" for line in run.warnings)
     yield from (f"Hint: {line}" for line in run.verdict.hints)
 
@@ -419,10 +378,8 @@ def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
 
 def _device(engines: Engines) -> Iterator[str]:
     yield from made(engines)
-    if engines.lost:
-        yield f"Lost before its engine was judged: {engines.lost}"
-    yield from map(rung_line, engines.rungs)
-    yield from map(cause_line, engines.causes)
+    yield from [f"Lost before its engine was judged: {engines.lost}"] * bool(engines.lost)
+    yield from (*map(rung_line, engines.rungs), *map(cause_line, engines.causes))
 
 
 def shown_row(engines: Engines) -> EngineResult | None:
@@ -432,23 +389,22 @@ def shown_row(engines: Engines) -> EngineResult | None:
 
 
 def _result(run: Run) -> Iterator[str]:
-    metrics = metric_lines(run)
-    yield from _plan(run, run.plan)
-    # No line speaks of the emulation where engines decided.
-    if run.plan is not None and run.engines is None and (repaired := mended(run.plan)):
-        yield repaired
-    yield from _largest(run) if metrics is None else metrics.lines
-    if times := _times(run):
-        yield times
-    elif run.worth is not None and not run.rungs:
-        yield cost_line(run.worth, low_name(run), int8=has_int8(run))
-    if line := baseline_line(run):
-        yield line
-
-
-def _plan(run: Run, plan: Plan | None) -> Iterator[str]:
+    metrics, plan, times = metric_lines(run), run.plan, _times(run)
     if plan is not None and not (run.engines is not None and run.engines.full):
         yield next(int8_lines(run) if plan.has_int8 else plan_lines(plan))
+    # No line speaks of the emulation where engines decided.
+    repaired = mended(plan) if plan is not None and run.engines is None else ""
+    cost = run.worth if not run.rungs and not times else None
+    yield from filter(
+        None,
+        (
+            repaired,
+            *(_largest(run) if metrics is None else metrics.lines),
+            times,
+            "" if cost is None else cost_line(cost, low_name(run), int8=has_int8(run)),
+            baseline_line(run),
+        ),
+    )
 
 
 def _largest(run: Run) -> Iterator[str]:
@@ -462,8 +418,7 @@ def _largest(run: Run) -> Iterator[str]:
         at = (max if sign == "≤" else min)(values, key=values.__getitem__)
         of = f" (output {shorten(at, 28)})" if len(floats) > 1 else ""
         errors.append(f"{name} {number(values[at])} of {number(limit)} allowed{of}")
-    if errors:
-        yield f"Largest error: {'; '.join(errors)}."
+    yield from [f"Largest error: {'; '.join(errors)}."] * bool(errors)
 
 
 def _times(run: Run) -> str:

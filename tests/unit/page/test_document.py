@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from halfwise.page import document as module
-from halfwise.page import write_page
 from halfwise.page.data import Section, Stored
-from halfwise.page.document import coded, document
+from halfwise.page.document import coded, document, write_page
 from halfwise.page.sections import SECTIONS
 from halfwise.records import Step, said
 from halfwise.store import write_run
@@ -20,7 +19,7 @@ NASTY = "</script><script>alert(1)</script><!--\"'{{7*7}}\u202e" + "x" * 300
 
 def stored(**changed) -> Stored:
     run = made().model_copy(update=changed)
-    return Stored.of(run)
+    return Stored(run)
 
 
 def policy(read: Read) -> str:
@@ -84,7 +83,7 @@ def test_that_a_path_without_utf_8_makes_a_page(tmp_path: Path) -> None:
     odd = made().provenance.model_copy(update={"model": "a\udc80.onnx"})
     run = made().model_copy(update={"provenance": odd})
     write_run(tmp_path, made())
-    assert "a\udc80" in document(Stored.of(run))
+    assert "a\udc80" in document(Stored(run))
     assert write_page(tmp_path).read_text(encoding="utf-8").endswith("</html>")
 
 

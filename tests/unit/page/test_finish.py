@@ -1,8 +1,7 @@
 import pytest
 
 from halfwise import api
-from halfwise.page import finish as module
-from halfwise.page import write_page
+from halfwise.page.document import write_page
 from halfwise.page.finish import finish
 from halfwise.progress import Silent
 from halfwise.store import read_evidence, read_run
@@ -36,13 +35,16 @@ def test_that_the_page_of_a_run_is_that_of_its_folder(tmp_path) -> None:
 def test_that_a_run_outlives_what_shows_it(
     tmp_path, monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException
 ) -> None:
-    makers = {"report.html": "write_stored", "evidence.json": "write_evidence"}
+    makers = {
+        "report.html": "halfwise.page.document.write_stored",
+        "evidence.json": "halfwise.page.finish.write_evidence",
+    }
 
     def broken(*_) -> None:
         (tmp_path / name).write_text("half of it")
         raise error
 
-    monkeypatch.setattr(module, makers[name], broken)
+    monkeypatch.setattr(makers[name], broken)
     heard = Listener()
     finish(tmp_path, run(), case_of(network()), heard)
     assert read_run(tmp_path) == run()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.graph import MOST_INSIDE, Folding, fold
+from halfwise.page.sections import MOST_INSIDE, Folding, fold
 from halfwise.records import Graph
 from tests.unit.page.graphs import Line, block, sketched, stacked
 

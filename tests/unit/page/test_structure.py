@@ -6,13 +6,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.graph.loading import network_from_proto
-from halfwise.page.finish import Sources, graph_of, scope_of
+from halfwise.page.finish import graph_of, scope_of, source_of
 from halfwise.records import Source
 from tests.unit.graph.sketch import Sketch
 
 
 def told(network, own=()):
-    return graph_of(network.model, own, Sources())
+    return graph_of(network.model, own, {})
 
 
 def test_columns_tell_what_reads_what() -> None:
@@ -92,9 +92,7 @@ def exported():
 
 
 def test_the_line_is_the_innermost_one_outside_the_framework() -> None:
-    sources = Sources()
-    assert sources.of(exported()) == sources.of(exported()) == 0
-    (source,) = sources.found
+    source = source_of(exported())
     assert source == Source(
         module="blocks.0.attn.qkv",
         kind="torch.nn.modules.linear.Linear",
@@ -106,15 +104,13 @@ def test_the_line_is_the_innermost_one_outside_the_framework() -> None:
 
 
 def test_a_model_of_the_framework_itself_has_no_line_of_its_author() -> None:
-    sources = Sources()
     text = 'File "/v/dist-packages/torch/nn/modules/linear.py", line 3, in forward'
-    sources.of(node(stack_trace=text))
-    assert sources.found == (Source(module=""),)
+    assert source_of(node(stack_trace=text)) == Source(module="")
 
 
 @pytest.mark.parametrize("text", ["", "no stack", 'File "a", line x, in f', 'File "a'])
 def test_other_metadata_tells_nothing(text) -> None:
-    assert Sources().of(node(stack_trace=text, name_scopes=text)) is None
+    assert source_of(node(stack_trace=text, name_scopes=text)) is None
 
 
 @pytest.mark.parametrize(

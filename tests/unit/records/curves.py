@@ -1,12 +1,14 @@
 """Curves of three nodes, made by hand."""
 
 from halfwise.records import Curve, NodeName, Point, TaskScore
-from halfwise.records.run import places
+from halfwise.records.run import mask
 
 
 def point(kept: str, cost: float | None, error: float, **more) -> Point:
-    count = len(list(places(kept)))
-    made = {"kept": kept, "count": count, "is_bound": False}
+    """Return a plan that keeps places such as "0-3 7"."""
+    runs = (run.partition("-") for run in kept.split())
+    places = [place for a, _, b in runs for place in range(int(a), int(b or a) + 1)]
+    made = {"kept": mask(places), "count": len(places), "is_bound": False}
     return Point(**{**made, "cost": cost, "error": error, **more})
 
 

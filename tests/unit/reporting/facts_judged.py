@@ -45,7 +45,7 @@ from halfwise.reporting import causes, diagnosis, remarks, view
 from halfwise.reporting import engines as of_engines
 from halfwise.reporting import plan as rungs
 from halfwise.reporting import verdict as verdicts
-from halfwise.reporting.parts import Lines
+from halfwise.reporting.parts import say
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
@@ -75,7 +75,6 @@ def tried_rungs() -> Iterator[str]:
     found = ProvenEngine(build=2, seconds=15.2, median_ms=0.216)
     yield rungs.proven_line(found, "tf32")
     yield rungs.proven_line(found.model_copy(update={"median_ms": None}), "fp32")
-    yield rungs.first_line(engines().model_copy(update={"proven": (found,)}))
 
 
 def delivered() -> Iterator[str]:
@@ -107,9 +106,11 @@ def blamed() -> Iterator[str]:
         yield rungs.cause_line(Cause(kind=kind, builds=(2, 3), **known))
         if kind != "ignored":
             yield rungs.cause_line(Cause(kind=kind, builds=(2,)))
-    slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
-    yield from map(rungs.spared_line, (slower, slower.model_copy(update={"beside": 5})))
-    yield from (rungs.spared_line(Spared(kind=kind)) for kind in ("interrupted", "no-tf32"))
+    numbers = {"build": 4, "median_ms": 0.614, "full": 2, "full_ms": 0.57}
+    slower = Spared(kind="slower", numbers=numbers)
+    spared = [slower, slower.model_copy(update={"numbers": {**numbers, "beside": 5}})]
+    spared += [Spared(kind=kind) for kind in ("interrupted", "no-tf32")]
+    yield from (say("spared", one.kind, one.facts) for one in spared)
     refused = [
         *(Refusal(kind=kind, build=2) for kind in get_args(records.RefusalKind)),
         *(Refusal(kind="crash", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5, 7)),
@@ -135,7 +136,7 @@ def built() -> Iterator[str]:
         engines(worker=bare, **nothing),
         engines(worker=overridden, **nothing),
         engines(rung="fp16", **nothing),
-        engines(**nothing | {"emulated": runs.verdict(), "results": (wrong,)}),
+        engines(**nothing | {"results": (wrong,)}),
         engines(spread=(0.4,), confirmed=1, delivered=there, results=(row,)),
         engines(rung="tf32", results=(row,)),
     ):
@@ -392,9 +393,6 @@ def compared() -> Iterator[str]:
     gone = change.model_copy(update={"now": None, "passed": True})
     yield view.worsened(gone)
     found = records.Baseline(run="before", date="2026", same_samples=False, changes=(gone,))
-    other = runs.run(compared=found.model_copy(update={"same_model": False}))
-    for part in view.baseline_parts(other):
-        yield from part.lines if isinstance(part, Lines) else ()
     fine = change.model_copy(update={"passed": True})
     alike = found.model_copy(update={"same_samples": True, "changes": (fine,)})
     for one in (

@@ -293,7 +293,7 @@ def chosen() -> Iterator[str]:
     yield plan.chosen_line(bare, ONE, Criterion())
     yield plan.chosen_line(int8, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
-    tf32 = PLAN.model_copy(update={"bf16": "0", "tf32": True})
+    tf32 = PLAN.model_copy(update={"bf16": "1", "tf32": True})
     yield plan.chosen_line(MADE, tf32, Criterion())
     near = (runs.guard("/norm", "headroom"),)
     for made in (

@@ -9,7 +9,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from halfwise.reporting.words import WORDS
+from halfwise.reporting.parts import WORDS
 from halfwise.wording import filled
 from tests.unit.reporting import facts_judged as judged
 from tests.unit.reporting import facts_planned as planned
@@ -41,8 +41,9 @@ def _is_optional(parts: list[str]) -> bool:
 
 def _facts(text: str, some: float) -> Iterator[tuple[str, str | float]]:
     forms: dict[str, str] = {}
-    for _, name, form, _ in string.Formatter().parse(text):
-        if name:
+    for _, field, form, _ in string.Formatter().parse(text):
+        # `{x=}` only asks whether x is known.
+        if name := (field or "").removesuffix("="):
             forms[name] = form or forms.get(name, "")
     for name, form in forms.items():
         if form in ("%", "itself"):

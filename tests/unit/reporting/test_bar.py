@@ -87,8 +87,7 @@ def test_an_error_takes_the_bar_away_and_leaves_the_cursor_visible(attach):
 
 def drawn(watcher):
     watcher._progress.refresh()
-    stage = watcher._current
-    return stage.label.strip(), stage.steps, stage.left, stage.share
+    return watcher.label.strip(), watcher.steps, watcher.remaining, watcher.share
 
 
 @pytest.fixture

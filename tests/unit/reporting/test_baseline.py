@@ -1,26 +1,13 @@
 import pytest
 
 from halfwise.records import Baseline, Change, Failure
-from halfwise.reporting.parts import Lines, Table
-from halfwise.reporting.view import baseline_line, baseline_parts, screen
+from halfwise.reporting.parts import Lines
+from halfwise.reporting.view import baseline_line, screen
 from tests.unit.reporting.runs import run, verdict
 
 WORSE = Change(kind="rel-max", of="y", before=0.001, now=0.0012, limit=0.00105, passed=False)
 FINE = Change(kind="cost", before=1.2, now=1.1, limit=1.26, passed=True)
 ELSEWHERE = Change(kind="time", of="A100, TensorRT 10.0", before=1, now=None, limit=1, passed=True)
-
-
-def test_what_is_worse_comes_first_and_what_lacks_is_told():
-    changes = (FINE, WORSE, ELSEWHERE)
-    found = Baseline(run="before", date="2026-11-23", same_samples=False, changes=changes)
-    table, lines = baseline_parts(run(compared=found))
-    assert isinstance(table, Table)
-    assert [(row[1], row[-1]) for row in table.rows] == [("0.001", "worse"), ("1.2", "")]
-    assert isinstance(lines, Lines)
-    assert [("2026-11-23" in one, "A100" in one) for one in lines.lines] == [
-        *((True, False), (False, True)),
-    ]
-    assert list(baseline_parts(run())) == []
 
 
 def test_a_screen_tells_that_nothing_is_worse():

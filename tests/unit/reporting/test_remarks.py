@@ -3,8 +3,8 @@
 import pytest
 
 from halfwise.records import UNDONE, Remark
+from halfwise.reporting.parts import WORDS
 from halfwise.reporting.remarks import lacking, remark
-from halfwise.reporting.words import WORDS
 from tests.unit.reporting.runs import search
 
 

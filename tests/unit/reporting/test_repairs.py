@@ -3,10 +3,8 @@ from math import inf
 import pytest
 
 from halfwise.records import (
-    Curve,
     NodeName,
     Place,
-    Point,
     Proof,
     Remade,
     Remark,
@@ -15,7 +13,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.causes import repair_lines
 from halfwise.reporting.view import report
-from tests.unit.reporting.runs import kept, plan, run
+from tests.unit.reporting.runs import plan, run
 
 EQUAL = Proof(samples={"calibration": 6, "widened": 4}, original=None, repaired=0.0, equal=True)
 SCALED = Repair(
@@ -91,22 +89,3 @@ def test_an_error_that_did_not_fall_is_not_told_as_what_a_repair_brought(before,
 
 def test_an_unnamed_difference_is_no_failure():
     assert Remade(repairs=(), differs="/Add").holds
-
-
-def test_what_repairs_spare_is_told():
-    nodes = tuple(NodeName(f"n{i}") for i in range(30))
-    points = [
-        Point(kept="0-3", count=4, cost=1.1, error=2.0, is_bound=False),
-        Point(kept="0-13", count=14, cost=1.5, error=0.5, is_bound=False),
-        Point(kept="0-1", count=2, cost=1.0, error=0.0, is_bound=True),
-    ]
-    curve = Curve(nodes=nodes, points=(), unrepaired=Curve(nodes=nodes, points=tuple(points)))
-    few, many = ([kept(f"k{i}") for i in range(n)] for n in (1, 14))
-    told = []
-    for keep in (few, many):
-        with_one = plan(tuple(keep)).model_copy(update={"repairs": (SCALED,)})
-        found = repair_lines(run(plan=with_one, curve=curve))
-        assert found is not None
-        told.append(found.lines[0])
-    assert told[0].startswith("Kept in FP32: 1; without repairs 14,")
-    assert told[1].startswith("scale")

@@ -1,5 +1,5 @@
 from halfwise.records import NodeName, Refusal, RungTried
-from halfwise.reporting.plan import first_line, refusal_lines, rung_caution, shows_line
+from halfwise.reporting.plan import refusal_lines, rung_caution, shows_line
 from tests.unit.reporting.engine_runs import engines, failed
 
 
@@ -8,7 +8,6 @@ def test_nothing_is_told_of_an_engine_that_is_low_and_seen_to_be():
     found = engines(rung="fp16", rungs=(low,))
     assert found.row is not None
     assert rung_caution(found) == rung_caution(engines()) == shows_line(found.row) == ""
-    assert first_line(found) == ""
 
 
 def test_builds_that_were_refused_alike_are_told_once():

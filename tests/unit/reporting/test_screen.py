@@ -4,7 +4,7 @@ import pytest
 
 from halfwise.records import Failure, LadderRung, said
 from halfwise.reporting.parts import NARROW, SCREEN, Column, Lines, Report, Table, _cut, commands
-from halfwise.reporting.terminal import _headings, fitted, print_report
+from halfwise.reporting.terminal import fitted, print_report
 from halfwise.reporting.view import screen
 from tests.unit.reporting.diagnoses import diagnosis
 from tests.unit.reporting.runs import (
@@ -107,11 +107,15 @@ def test_the_result_and_the_first_command_are_cut_last():
     assert fitted(longer, "more").parts == (result, Lines("Next", ("x",), whole=True, hidden=1))
 
 
-@pytest.mark.parametrize(("width", "slim"), [(21, False), (20, True)])
-@pytest.mark.parametrize("word", ["a" * 12, "a" * 13])
-def test_headings_of_figures_leave_twelve_columns_for_a_word(width, slim, word):
-    table = Table("", (Column("n"), Column("in all", align="right")), ((word, "1"),))
-    assert (_headings(table, width + 1) == ["n", "in\nall"]) is slim
+@pytest.mark.parametrize("words", ["a node", "a name_of_forty_characters_and_one_that_goes_on"])
+def test_figures_are_never_broken_and_their_headings_make_room(capsys, words):
+    figures = [f"{i}.{i}{i}e-{i}" for i in range(1, 8)]
+    heads = [Column(f"heading number {i}", align="right") for i in range(7)]
+    table = Table("", (Column("node"), *heads), ((words, *figures),))
+    print_report(Report("t", None, "", (table,)))
+    told = capsys.readouterr().out
+    assert all(figure in told for figure in figures)
+    assert max(map(len, told.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("evil", HOSTILE)

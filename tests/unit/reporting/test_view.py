@@ -164,7 +164,7 @@ def test_an_engine_with_nothing_low_is_not_called_mixed_nor_proof_that_fp16_is_e
     judged = verdict(level="engine").model_copy(update={"metric": score})
     made = run(plan=plan(()), verdict=judged, engines=engines(rung="tf32", keep=()))
     told = report(made)
-    assert "0.9 TF32" in part(told, "Task metric").lines[0]
+    assert "TF32 0.9" in part(told, "Task metrics").lines[0]
     assert "needs" not in part(told, "In figures").lines[1]
 
 

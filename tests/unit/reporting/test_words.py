@@ -28,8 +28,8 @@ from halfwise.records.judged import NotBatched
 from halfwise.reporting import diagnosis
 from halfwise.reporting import engines as inspections
 from halfwise.reporting import view as whole
+from halfwise.reporting.parts import WORDS as WORDS_OF
 from halfwise.reporting.parts import Lines, Report, Table
-from halfwise.reporting.words import WORDS as WORDS_OF
 from tests.unit.reporting.comparisons import comparisons
 from tests.unit.reporting.diagnoses import diagnosis as diagnosed
 from tests.unit.reporting.engine_runs import engine_round
@@ -61,7 +61,6 @@ TABLES: Mapping[str, object] = {
     "guard": records.GuardKind,
     "note": records.NoteKind,
     "step": records.StepKind,
-    "rung": records.EngineRung,
     "end": records.RungEnd,
     "in full": records.RungEnd,
     "engines": records.CauseKind,
@@ -74,7 +73,7 @@ TABLES: Mapping[str, object] = {
     "figure": records.FigureKind,
     "question": records.RungName,
     "symptom": records.SymptomKind,
-    "precision": records.Precision,
+    "precision": records.Precision | records.EngineRung,
 }
 """Groups of `words.toml`, and the kinds that they have words for."""
 

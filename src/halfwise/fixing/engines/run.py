@@ -166,7 +166,6 @@ class EngineRun:
                     [] if device.fp32_row is None else [device.fp32_row],
                     lost=bench.losses[name],
                     rounds=rounds_of(here, expected),
-                    emulated=fixed.verdict,
                 )
                 continue
             if (last := here.last) is not None:
@@ -178,7 +177,6 @@ class EngineRun:
                 here,
                 bench,
                 expected,
-                emulated=fixed.verdict,
                 proven=() if device.proven is None else (device.proven,),
                 spared=(*spared, *no_tf32),
                 needed_as_predicted=tuple(
@@ -200,8 +198,7 @@ class EngineRun:
         spared = (Spared(kind="interrupted"),)
         fixed.space.budget.tell("interrupt")
         engines = {
-            name: engines_of(device, (), spared=spared, emulated=fixed.verdict)
-            for name, device in self.devices.items()
+            name: engines_of(device, (), spared=spared) for name, device in self.devices.items()
         }
         failure = Failure(kind="no-engine", numbers={"elements": len(engines)})
         return Proof(engines, with_failures(fixed.verdict, (failure,), ahead=True))

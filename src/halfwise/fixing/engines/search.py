@@ -251,14 +251,9 @@ class EngineSearch:
         if self._full is not None and self._is_slower(freed):
             shown, (full, full_ms) = fastest(tried[freed]), self._full
             built = None if self._unrepaired is None else tried.get(self._unrepaired)
-            yield Spared(
-                kind="slower",
-                build=shown.number,
-                median_ms=shown.milliseconds,
-                full=full,
-                full_ms=full_ms,
-                beside=built[0].number if built else None,
-            )
+            numbers = {"build": shown.number, "median_ms": shown.milliseconds, "full": full}
+            beside = {"beside": built[0].number} if built else {}
+            yield Spared(kind="slower", numbers={**numbers, "full_ms": full_ms, **beside})
         if self.bench.is_over:
             yield Spared(kind="interrupted")
 

@@ -2,7 +2,6 @@ from halfwise.page.sections import engine
 from halfwise.records import GivenEngine
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.engine_runs import build, engines, latency, proof
-from tests.unit.reporting.runs import verdict
 
 
 def titles(**changed) -> list[str]:
@@ -12,7 +11,7 @@ def titles(**changed) -> list[str]:
 
 
 def test_the_engines_of_a_device_and_the_layers_of_the_delivered_one_are_told() -> None:
-    found = titles(engines=engines(emulated=verdict()))
+    found = titles(engines=engines())
     assert any(title.startswith("Errors and speed of the engines") for title in found)
     assert any(title == "Precision" for title in found)
     one, other = engines(), engines(delivered=None, results=())

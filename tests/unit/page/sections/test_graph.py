@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from halfwise.page.data import script_json
-from halfwise.page.graph import graph
+from halfwise.page.sections import graph
 from halfwise.records import (
     EngineLayer,
     Growth,

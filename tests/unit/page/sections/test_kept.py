@@ -17,4 +17,4 @@ def test_that_every_kept_node_has_a_row_of_its_own() -> None:
 
 
 def test_that_a_run_without_a_plan_has_none() -> None:
-    assert kept(Stored.of(verification())) is None
+    assert kept(Stored(verification())) is None

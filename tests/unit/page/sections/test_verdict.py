@@ -15,6 +15,6 @@ def test_that_a_command_stands_apart_from_its_words() -> None:
 
 
 def test_that_a_diagnosis_tells_what_to_do() -> None:
-    facts = verdict(Stored.of(diagnosis())).facts
+    facts = verdict(Stored(diagnosis())).facts
     assert facts["steps"]
     assert facts["parts"]
