@@ -25,6 +25,7 @@ from halfwise.graph.reading import (
     square_of,
 )
 from halfwise.graph.roles import is_float
+from halfwise.graph.scaling import add_behind
 from halfwise.records import Repair, RepairRule
 
 _CHOICES: Mapping[str, tuple[int, int]] = {
@@ -135,7 +136,7 @@ def _choice(node: ir.Node) -> _Change | None:
             n.replace_input_with(at, writer.constant("less", (array - mean).astype(np.float32)))
             means[n][at] = writer.constant("mean", mean.astype(np.float32))
         if node.op_type == "TopK" and node.outputs[0].name:
-            _add_behind(writer, node.outputs[0], _shared(writer, means))
+            add_behind(writer, node.outputs[0], _shared(writer, means))
         elif least is not None:
             shared = _shared(writer, means)
             flat = writer.op("Reshape", shared, writer.constant("one", np.array([1])))
@@ -174,18 +175,6 @@ def _shared(writer: Writer, means: Mapping[ir.Node, list[ir.Value]]) -> ir.Value
         inputs = [made.get(v, v) for v in read]
         made[node.outputs[0]] = writer.op(node.op_type, *inputs, **node.attributes)
     return made.popitem()[1]
-
-
-def _add_behind(writer: Writer, value: ir.Value, other: ir.Value) -> None:
-    """Add `other` to `value`, in the name of `value`."""
-    node, name = value.producer(), value.name
-    result = writer.op("Add", value, other)
-    result.type, result.shape = value.type, value.shape
-    ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
-    writer.made[-1].replace_input_with(0, value)
-    assert node is not None
-    node.append(writer.made)
-    value.name, result.name = writer.names.take(f"{name}_before"), name
 
 
 # --- variances ----------------------------------------------------------------------------------
