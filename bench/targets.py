@@ -2,7 +2,7 @@
 
     python bench/run.py targets        all
     python -m bench.targets NAME …     prints what becomes of models of these names
-    python -m bench.targets only       prints what becomes of failure classes with --only fp16
+    python -m bench.targets only …     prints what becomes of them with --only fp16, on WebGPU alone
 
 Models: every failure class of `tests/models`, the bundled example, those of the models folder.
 The tolerance is the default one, or the model's metric.
@@ -62,8 +62,8 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     if missing := [m for m in (RtxBuilder().missing(), WebGpu().missing()) if m is not None]:
         return [], " ".join(missing)
     classes = [examined(model) for model in ill(bench.folder)]
-    low = [examined(model, only=True) for model in ill(bench.folder)]
     others = [examined(model) for model in given(bench)]
+    low = [examined(model, only=True) for model in chain(ill(bench.folder), given(bench))]
     bench.details["targets"] = [asdict(found) for found in (*classes, *others)]
     bench.details["only_fp16"] = [asdict(found) for found in low]
     every = [*figures("failure classes", classes), *figures("real models", others), *alone(low)]
@@ -88,7 +88,7 @@ def figures(what: str, found: Sequence[Found]) -> list[Figure]:
 def alone(found: Sequence[Found]) -> list[Figure]:
     """Return the figures on models in which nothing is kept, on WebGPU."""
     wrong = [f"{f.name} ({'; '.join(f.said)})" for f in found if not f.passed]
-    what = "failure classes with --only fp16: right on WebGPU"
+    what = "failure classes and real models with --only fp16: right on WebGPU"
     return [at_least(what, sum(f.right is True for f in found), 66, "; ".join(wrong))]
 
 
@@ -125,7 +125,7 @@ def examined(model: Model, *, only: bool = False) -> Found:
 def renewed(names: Sequence[str], bench: Workbench) -> Iterator[Found]:
     """Yield what becomes of the models of these names."""
     only = "only" in names
-    for model in ill(bench.folder) if only else chain(ill(bench.folder), given(bench)):
+    for model in chain(ill(bench.folder), given(bench)):
         if model.name in names or len(names) == only:
             yield examined(model, only=only)
 

@@ -2,7 +2,7 @@
 
     python bench/run.py weights
 
-`bench/exports/with_weights.py` makes the modules, in a virtual environment of its own (3 GB,
+`bench/exports/with_weights.py` makes the modules, in a virtual environment of its own (6 GB,
 network), and computes them in FP32 and after `module.half()` on the CPU, with what the notes of
 `export` name set.
 """

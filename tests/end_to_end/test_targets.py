@@ -14,7 +14,10 @@ from tests.end_to_end.test_judged import cumulative, pooled
 from tests.judges import WebGpu
 from tests.models.accumulation import global_mean, long_sum, mean_beside_products
 from tests.models.attention import query_key
+from tests.models.cancelling import cancellation
 from tests.models.exponentials import softmax
+from tests.models.positions import patch_columns, rotary
+from tests.models.selection import arg_max, non_max_suppression, top_k
 from tests.unit.graph.sketch import Sketch, f32
 
 WEBGPU = ("--target", "webgpu")
@@ -174,17 +177,11 @@ def test_nothing_is_kept_where_fp16_alone_is_asked_for(fix, make):
 
 
 IMPOSSIBLE = {
-    "arg_max": "choose: ",
-    "cancellation": "variance: ",
     "deep": "rotate_6",
     "grid_sample": "count: ",
     "log_mel": "real: ",
     "lstm_surplus": "surplus: ",
-    "non_max_suppression": "choose: ",
-    "patch_columns": "count: ",
-    "rotary": "cosine: ",
     "tiny_weights": "matmul: ",
-    "top_k": "choose: ",
     "warp": "move: ",
 }
 
@@ -203,9 +200,15 @@ def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix, make):
 @pytest.mark.usefixtures("on_webgpu")
 @pytest.mark.parametrize(
     ("make", "rules"),
-    [(query_key, {"scale"}), (softmax, {"scale", "split"}), (long_sum, {"split"})],
+    [
+        (query_key, {"scale"}),
+        (softmax, {"scale", "split"}),
+        (long_sum, {"split"}),
+        *((make, {"shift"}) for make in (arg_max, top_k, non_max_suppression)),
+        *((make, {"shift"}) for make in (cancellation, patch_columns, rotary)),
+    ],
 )
-def test_sums_and_softmaxes_are_repaired_where_fp16_alone_is_asked_for(fix, make, rules):
+def test_sums_softmaxes_and_choices_are_repaired_where_fp16_alone_is_asked_for(fix, make, rules):
     ended = fix(make(), "--only", "fp16", "--target", "webgpu")
     assert ended.code == 0, ended.out
     assert ended.kept == set()

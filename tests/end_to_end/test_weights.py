@@ -8,6 +8,7 @@ import pytest
 
 from halfwise.tools.weights import read_safetensors, write_safetensors
 from tests import models
+from tests.models.selection import arg_max
 
 
 @pytest.fixture
@@ -41,6 +42,17 @@ def test_a_state_dict_is_written_whole(call, state, tmp_path):
     before = (tmp_path / "new.safetensors").read_bytes()
     assert call(*EXPORT, "-o", "new.safetensors").code == 2
     assert (tmp_path / "new.safetensors").read_bytes() == before
+
+
+def test_scores_lose_in_the_weights_what_they_share(call, fix, tmp_path):
+    ill = arg_max()
+    assert fix(ill, "--only", "fp16").code == 0
+    (weights,) = map(onnx.numpy_helper.to_array, ill.proto.graph.initializer)
+    write_safetensors(tmp_path / "state.safetensors", {"head": np.ascontiguousarray(weights.T)})
+    ended = call(*EXPORT, "--state-dict", "state.safetensors", "-o", "new.safetensors")
+    assert ended.code == 0, ended.err
+    (head,) = read_safetensors(tmp_path / "new.safetensors").values()
+    np.testing.assert_allclose(head, (weights - weights.mean(axis=1, keepdims=True)).T, atol=2e-6)
 
 
 def test_what_no_tensor_holds_is_named(call, state, tmp_path):

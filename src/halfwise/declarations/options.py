@@ -288,7 +288,7 @@ class Plan(TypedDict, total=False):
     no_repair: Annotated[
         Sequence[str] | bool,
         _plan(
-            "Make no repairs, or none of kind RULE: scale, one-node, mask, split. Repeatable.",
+            "No repairs, or none of kind RULE: scale, one-node, mask, split, shift. Repeatable.",
             "[RULE]",
             alone="all",
         ),

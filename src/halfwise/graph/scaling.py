@@ -571,7 +571,7 @@ def _insert_mul(
     readers: Iterable[Edge],
 ) -> None:
     """Make `readers` of `value` read `read` times 2^difference."""
-    result = _behind(writer, value, "Mul", read, 2.0**difference)
+    result = _behind(writer, value, "Mul", read, _number(writer, 2.0**difference))
     for _, node, slot in readers:
         if node is None:
             result.name, value.name = value.name, result.name
@@ -590,22 +590,37 @@ def _insert_add(model: ir.Model, node: ir.Node, exponent: int, names: Names) -> 
         (value,) = node.inputs
         assert value is not None
         writer = Writer(model, tensor_name(node.outputs[0]), names)
-        node.replace_input_with(0, _behind(writer, value, "Add", value, exponent * math.log(2)))
+        number = _number(writer, exponent * math.log(2))
+        node.replace_input_with(0, _behind(writer, value, "Add", value, number))
         return
-    value = node.outputs[0]
-    uses = list(value.uses())
+    (value,) = node.outputs
     writer = Writer(model, tensor_name(value), names)
-    result = _behind(writer, value, "Add", value, -exponent * math.log(2))
+    add_behind(writer, value, _number(writer, -exponent * math.log(2)))
+
+
+def add_behind(writer: Writer, value: ir.Value, operand: ir.Value) -> None:
+    """Add `operand` to `value` for all that read it; the result takes its name.
+
+    Args:
+        writer: Inserts the Add, and the nodes that it has made before.
+        value: What a node computes.
+        operand: Computed before that node, or by `writer`.
+    """
+    result = _behind(writer, value, "Add", value, operand)
     result.name, value.name = value.name, result.name
-    for graph in graphs_of(model):
-        replace_output(graph, value, result)
-    for reader, slot in uses:
-        reader.replace_input_with(slot, result)
+    ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
+    writer.made[-1].replace_input_with(0, value)
 
 
-def _behind(writer: Writer, value: ir.Value, op: str, read: ir.Value, number: float) -> ir.Value:
-    """Insert a node that computes with `read` and a number behind `value`; return its result."""
-    result = writer.op(op, read, writer.constant("operand", np.array(number, np.float32)))
+def _number(writer: Writer, number: float) -> ir.Value:
+    return writer.constant("operand", np.array(number, np.float32))
+
+
+def _behind(
+    writer: Writer, value: ir.Value, op: str, read: ir.Value, operand: ir.Value
+) -> ir.Value:
+    """Insert a node that computes with `read` and `operand` behind `value`; return its result."""
+    result = writer.op(op, read, operand)
     result.type, result.shape = value.type, value.shape
     producer, graph = value.producer(), value.graph
     if producer is not None:

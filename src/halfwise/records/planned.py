@@ -12,12 +12,12 @@ from pydantic import Field
 from halfwise.records.judged import Flip
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
 
-RepairRule = Literal["scale", "one-node", "mask", "split"]
+RepairRule = Literal["scale", "one-node", "mask", "split", "shift"]
 """The rules, `fixing.repair.making`.
 
 "scale": store tensors times a power of two; "one-node": replace a decomposed operator by the one
 that computes in FP32 inside; "mask": masks that survive the Add after them; "split":
-long sums in parts.
+long sums in parts; "shift": take off what readers do not see, with `--only fp16`.
 """
 
 

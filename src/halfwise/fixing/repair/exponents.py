@@ -229,6 +229,9 @@ _OVERFLOW = 1000.0
 """Cost of one octave beyond the range: more than everything else."""
 MUL = 1.0
 """Cost of a Mul: the unit."""
+ALONE = 8.0
+"""The same where nothing may stay in FP32: two bits. FP16 has four more than the default tolerance
+asks for, and what folds into weights is all that runtimes without ONNX take."""
 _Terms = Mapping[int, float]
 """Coefficients of variables."""
 _OCTAVE = 1e-3
@@ -288,6 +291,7 @@ def solve(
     losses: Mapping[TensorName, Loss],
     allowance: Allowance,
     muls: Set[TensorName] | None = None,
+    mul: float = MUL,
 ) -> Solution:
     """Return the exponents of least cost; none if nothing is allowed for the program.
 
@@ -297,14 +301,24 @@ def solve(
         losses: Costs of exponents, by name; zero for others.
         allowance: What is left for programs.
         muls: The edges that may get a Mul; None for all.
+        mul: The cost of a Mul.
     """
     if not free:
         return Solution({}, 0.0, complete=True)
     if not allowance.take(len(free)):
         return Solution({}, math.inf, complete=False)
-    return _Program(
-        constraints, free, losses, constraints.edges.keys() if muls is None else muls
-    ).solved()
+    muls = (constraints.edges.keys() if muls is None else muls) - _absorbed(constraints)
+    return _Program(constraints, free, losses, muls, mul).solved()
+
+
+def _absorbed(constraints: Relations) -> Set[TensorName]:
+    """Return the readings beside which weights take any factor, so that no Mul is needed there."""
+    taken, other = set[TensorName](), set[TensorName]()
+    for relation in constraints.equations:
+        constant = constraints.constants.get(relation.absorber or TensorName(""))
+        least, most = (0, 0) if constant is None else constant.exponents()
+        (taken if max(least, -most) <= -2 * FARTHEST else other).update(relation.terms)
+    return taken - other
 
 
 def _carried(constraints: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
@@ -336,7 +350,9 @@ class _Program:
         free: frozenset[TensorName],
         losses: Mapping[TensorName, Loss],
         muls: Set[TensorName],
+        mul: float,
     ) -> None:
+        self.mul = mul
         self.variables: list[tuple[float, float, float, bool]] = []
         self.rows: list[tuple[_Terms, float, float]] = []
         same = _carried(constraints, free)
@@ -397,7 +413,7 @@ class _Program:
                 self._row(self._terms({name: 1, one: -1}), 0, 0)
             elif apart := self._terms({name: 1, edge.tensor: -1}):
                 if edge.tensor not in placed:
-                    placed[edge.tensor] = self._variable(MUL, 0, 1, whole=True)
+                    placed[edge.tensor] = self._variable(self.mul, 0, 1, whole=True)
                 self._within(apart, {placed[edge.tensor]: _LARGEST_FACTOR})
 
     def _lose(self, column: int, loss: Loss) -> None:

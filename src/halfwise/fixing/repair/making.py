@@ -16,6 +16,7 @@ from halfwise.fixing.repair.mask import Mask
 from halfwise.fixing.repair.one_node import OneNode
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.repair.scale import Scale
+from halfwise.fixing.repair.shift import Shift
 from halfwise.fixing.repair.split import Split
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import REFUSALS, normalise
@@ -23,7 +24,7 @@ from halfwise.graph.model import Network
 from halfwise.records import Record, Repair
 from halfwise.wording import listed
 
-RULES: tuple[Rule, ...] = (Mask(), Scale(), OneNode(), Split())
+RULES: tuple[Rule, ...] = (Mask(), Scale(), Shift(), OneNode(), Split())
 """In the order in which they are made: exact ones, with powers of two, come first."""
 KEY = "halfwise.repairs"
 VERSION = 1

@@ -295,7 +295,7 @@ class _Move:
 
 
 def _rounds_otherwise(some: Set) -> bool:
-    return any(repair.rule in ("one-node", "split") for repair in some)
+    return any(repair.rule in ("one-node", "split", "shift") for repair in some)
 
 
 def room(space: LowSpace, repair: Repair) -> float | None:

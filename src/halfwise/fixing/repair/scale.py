@@ -11,6 +11,7 @@ from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.exponents import (
     ADDED,
+    ALONE,
     BIT,
     MUL,
     WORK,
@@ -56,6 +57,7 @@ def assigned(
     problems: Iterable[TensorName],
     losses: Mapping[TensorName, Loss],
     work: int = WORK,
+    mul: float = MUL,
 ) -> tuple[dict[TensorName, int], int]:
     """Return the non-zero exponents with the least cost for problems.
 
@@ -67,6 +69,7 @@ def assigned(
         problems: Names to start from.
         losses: Costs of exponents.
         work: For all programs together; problems beyond it are not solved.
+        mul: The cost of a Mul.
 
     Returns:
         The exponents, and the number of problems for which a limit may have prevented the optimum.
@@ -81,11 +84,10 @@ def assigned(
             if piece in examined and not multiplying:
                 continue
             examined.add(piece)
-            solution = solve(
-                constraints, piece, losses, allowance, None if multiplying else frozenset()
-            )
+            muls = None if multiplying else frozenset[TensorName]()
+            solution = solve(constraints, piece, losses, allowance, muls, mul)
             limited = limited - piece if solution.complete else limited | piece
-            if multiplying or solution.worth < MUL:
+            if multiplying or solution.worth < mul:
                 settled |= _centred(constraints, solution, losses, allowance)
                 solved |= piece
         waiting = [name for name in waiting if name not in solved]
@@ -191,7 +193,8 @@ class Scale:
         costs = dict(losses(evidence, constraints, problems))
         places = _places(constraints)
         start = [place for name in problems for place, _ in places.get(name, ())]
-        exponents, unsolved = assigned(constraints, start, costs)
+        mul = MUL if evidence.keeps else ALONE
+        exponents, unsolved = assigned(constraints, start, costs, mul=mul)
         if unsolved:
             evidence.remarks.append(Remark(kind="scale-limited", numbers={"elements": unsolved}))
         better = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.repair import scale as exponent_regions
-from halfwise.fixing.repair.exponents import BIT, ROOM, Loss
+from halfwise.fixing.repair.exponents import ALONE, BIT, MUL, ROOM, Loss, multiplied
 from halfwise.fixing.repair.scale import SIZES, assigned, pieces
 from halfwise.graph.scaling import completed, relations
 from halfwise.records import TensorName
@@ -53,6 +53,19 @@ def test_muls_stand_where_no_weights_are():
     total = TensorName("sum_out")
     exponents, _ = assigned(constraints, [total], {total: Loss(-1)})
     assert exponents["sum_out"] == exponents["x@sum:1"] == -1 - ROOM  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("mul", "muls"), [(MUL, 1), (ALONE, 0)])
+def test_where_nothing_may_stay_in_fp32_lost_bits_buy_no_muls(mul, muls):
+    s = Sketch()
+    x = s.input("x", [1, 2])
+    large, small = (s.op("MatMul", x, f32(np.eye(2)), name=name) for name in ("large", "small"))
+    total = s.op("Add", large, small, name="sum")
+    constraints = relations(s.network(s.op("MatMul", total, f32(np.eye(2)), name="last")).model)
+    losses = {TensorName(large): Loss(-8), TensorName(small): Loss(lines=((0.0, 0.2),))}
+    exponents, _ = assigned(constraints, list(losses), losses, mul=mul)
+    assert exponents[TensorName(large)] <= -8
+    assert len(multiplied(constraints, exponents)) == muls
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,292 @@
+"""What no reader sees is taken off before it is rounded: what all share, or whole periods."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.fixing.attribute import guards_of
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.rule import answered, misfit, named
+from halfwise.graph.model import Names, Writer, constant_array, graphs_of, is_standard, node_name
+from halfwise.graph.one_node import put_in_place
+from halfwise.graph.reading import (
+    Nodes,
+    axes_of,
+    from_integer,
+    maker,
+    moves,
+    other_operand,
+    scalar,
+    square_of,
+)
+from halfwise.graph.roles import is_float
+from halfwise.graph.scaling import add_behind
+from halfwise.records import Repair, RepairRule
+
+_CHOICES: Mapping[str, tuple[int, int]] = {
+    "ArgMax": (0, 0),
+    "ArgMin": (0, 0),
+    "TopK": (0, -1),
+    "NonMaxSuppression": (1, -1),
+}
+"""Operators that choose by differences of scores: the scores' slot, and the default axis."""
+_THRESHOLD = 4
+"""The slot of a NonMaxSuppression's least score."""
+_LINEAR = ("Add", "Conv", "Gemm", "MatMul")
+"""Operators whose constants make an axis of the result."""
+_TURN = 2 * math.pi
+_FARTHEST = 65504
+"""Largest exact number of steps of a period: FP16's range."""
+_PERIOD, _COARSE, _FINE = 1 << 40, 1 << 25, 1 << 10
+"""Steps of a period that is no multiple of a factor, and of its parts: FP16 holds 2^15 of each, and
+FP32 no more than both."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A part of a graph that can be shifted.
+
+    Attributes:
+        nodes: Whose values are no longer what they were, and who reads them.
+        make: Shifts them, in place.
+    """
+
+    nodes: Nodes
+    make: Callable[[Writer], None]
+
+
+class Shift:
+    """Take off what readers do not see: f(x - c) = f(x).
+
+    - Scores of which the largest are chosen lose what all columns of their weights share. A TopK's
+      values get it back, and a NonMaxSuppression's threshold loses it too.
+    - A variance, E[x²] - E[x]², is taken of x less its mean.
+    - Multiples of integers lose whole periods of the sines and remainders that read them, as
+      integers: n·c mod p = (n·k mod m) · p/m, for c/p = k/m.
+
+    Limits: scores come from constants, and nobody else reads them; a remainder's k and m are exact,
+    a sine's have 40 bits.
+    Only where no node may stay in FP32, which costs less.
+    """
+
+    name: RepairRule = "shift"
+    identity = (
+        "f(x - c) = f(x): choices and variances for any c that all elements share, sines and "
+        "remainders for whole periods"
+    )
+
+    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+        """Yield a repair for each part inside which something raises a guard."""
+        guards = () if evidence.keeps else guards_of(evidence)
+        for name, node in evidence.nodes.items() if guards else ():
+            change = _change(node)
+            if change is not None and (needs := answered(guards, change.nodes)):
+                yield Repair(rule=self.name, nodes=(name,), guards=needs)
+
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
+        """Shift what the nodes of repairs read or make, in place.
+
+        Raises:
+            CaseError: a node reads or makes nothing of the kind here.
+        """
+        names = Names(graphs_of(model))
+        for repair in repairs:
+            for node in named(model, repair):
+                if (change := _change(node)) is None:
+                    raise misfit(repair)
+                change.make(Writer(model, node_name(node), names))
+
+
+def _change(node: ir.Node) -> _Change | None:
+    return (_choice(node) or _variance(node) or _multiple(node)) if is_standard(node) else None
+
+
+def _alone(nodes: Nodes, end: ir.Node) -> bool:
+    """Return whether only `nodes` read what they make, except what `end` makes."""
+    made = [v for n in nodes - {end} for v in n.outputs]
+    return not any(v.is_graph_output() or any(u.node not in nodes for u in v.uses()) for v in made)
+
+
+# --- scores -------------------------------------------------------------------------------------
+
+
+def _choice(node: ir.Node) -> _Change | None:
+    if node.op_type not in _CHOICES:
+        return None
+    slot, axis = _CHOICES[node.op_type]
+    scores = node.inputs[slot]
+    constants = _columns(scores, node.attributes.get_int("axis", axis))
+    nodes = frozenset((node, *(n for n, _, _ in constants)))
+    least = node.inputs[_THRESHOLD] if len(node.inputs) > _THRESHOLD else None
+    # One threshold for several rows cannot be shifted with each.
+    rows = [] if least is None or scores is None else list(scores.shape or ())[:-1]
+    if not constants or not _alone(nodes, node) or any(size != 1 for size in rows):
+        return None
+
+    def make(writer: Writer) -> None:
+        means = {n: [v for v in n.inputs if v is not None] for n, _, _ in constants}
+        for n, at, along in constants:
+            array = constant_array(means[n][at]).astype(np.float64)
+            mean = array.mean(axis=along, keepdims=True)
+            n.replace_input_with(at, writer.constant("less", (array - mean).astype(np.float32)))
+            means[n][at] = writer.constant("mean", mean.astype(np.float32))
+        if node.op_type == "TopK" and node.outputs[0].name:
+            add_behind(writer, node.outputs[0], _shared(writer, means))
+        elif least is not None:
+            shared = _shared(writer, means)
+            flat = writer.op("Reshape", shared, writer.constant("one", np.array([1])))
+            node.replace_input_with(_THRESHOLD, writer.op("Sub", least, flat))
+            node.prepend(writer.made)
+
+    return _Change(nodes, make)
+
+
+def _columns(value: ir.Value | None, axis: int) -> list[tuple[ir.Node, int, int]]:
+    """Return the constants that make the elements of `value` along an axis: node, slot, their axis.
+
+    In graph order; none if others do.
+    """
+    node = None if value is None else value.producer()
+    if node is None or value is None or value.shape is None or not is_standard(node, *_LINEAR):
+        return []
+    constant = [v is not None and v.const_value is not None for v in node.inputs]
+    ranks = [0 if v is None or v.shape is None else v.shape.rank() for v in node.inputs]
+    along, last = axis % value.shape.rank(), value.shape.rank() - 1
+    if node.op_type == "Add" and sum(constant) == 1 and along == last:
+        slot = constant.index(True)
+        before = _columns(other_operand(node, slot), -1)
+        return [*before, (node, slot, -1)] if before and ranks[slot] else []
+    turned = node.op_type == "Conv" or node.attributes.get_int("transB", 0) == 1
+    places = [(node, 1, 0 if turned else -1), *((node, 2, -1) for _ in node.inputs[2:])]
+    whole = node.attributes.get_int("group", 1) == 1
+    fits = along == (1 if node.op_type == "Conv" else last) and ranks[1] > 1 and all(ranks[2:])
+    return places if fits and whole and not constant[0] and all(constant[1:]) else []
+
+
+def _shared(writer: Writer, means: Mapping[ir.Node, list[ir.Value]]) -> ir.Value:
+    """Return what nodes make of the means of their constants: what all columns share."""
+    made: dict[ir.Value, ir.Value] = {}
+    for node, read in means.items():
+        inputs = [made.get(v, v) for v in read]
+        made[node.outputs[0]] = writer.op(node.op_type, *inputs, **node.attributes)
+    return made.popitem()[1]
+
+
+# --- variances ----------------------------------------------------------------------------------
+
+
+def _variance(node: ir.Node) -> _Change | None:
+    if node.op_type != "Sub" or (total := maker(node.inputs[0], "ReduceMean")) is None:
+        return None
+    squares = [square_of(v) for v in (total.inputs[0], node.inputs[1]) if v is not None]
+    square, squared = squares if None not in squares else (None, None)
+    mean = maker(squared.value, "ReduceMean") if squared is not None else None
+    if square is None or squared is None or mean is None or mean.inputs[0] is not square.value:
+        return None
+    axes, x = axes_of(total), square.value
+    nodes = frozenset((node, total, mean)) | square.nodes | squared.nodes
+    if axes is None or axes != axes_of(mean) or not _alone(nodes, node):
+        return None
+
+    def make(writer: Writer) -> None:
+        less = writer.op("Sub", x, writer.reduced("ReduceMean", x, *axes))
+        for reader, slot in [use for use in x.uses() if use.node in nodes]:
+            reader.replace_input_with(slot, less)
+        next(n for n in node.graph or () if n in nodes).prepend(writer.made)
+
+    return _Change(nodes, make)
+
+
+# --- periods ------------------------------------------------------------------------------------
+
+
+def _multiple(node: ir.Node) -> _Change | None:
+    """Return how multiples of integers that a node makes lose whole periods of their readers."""
+    found, seen = _factors(node), _period(node.outputs[0])
+    if found is None or seen is None:
+        return None
+    (cast, factors), (period, readers) = found, seen
+    shares = [Fraction(float(f)) / Fraction(period) for f in factors.ravel()]
+    steps = [share.limit_denominator(_FARTHEST) for share in shares]
+    if period != _TURN and steps != shares:
+        return None
+
+    def make(writer: Writer) -> None:
+        def whole(numbers: Iterable[int] | int) -> ir.Value:
+            array = np.array(numbers, np.int64)
+            return writer.constant("number", array.reshape(factors.shape if array.ndim else ()))
+
+        def times(number: ir.Value, step: NDArray[np.float64]) -> ir.Value:
+            low = writer.op("Cast", number, to=ir.DataType.FLOAT)
+            return writer.op("Mul", low, writer.constant("step", step.astype(np.float32)))
+
+        source = cast.inputs[0]
+        assert source is not None
+        n = writer.op("Cast", source, to=ir.DataType.INT64)
+        if period == _TURN:
+            whole_steps = [round(share * _PERIOD) % _PERIOD for share in shares]
+            # Nearest to zero, where FP16 is finest.
+            half = whole(_PERIOD // 2)
+            up = writer.op("Add", writer.op("Mul", n, whole(whole_steps)), half)
+            number = writer.op("Sub", writer.op("Mod", up, whole(_PERIOD)), half)
+            coarse = writer.op("Div", number, whole(_COARSE))
+            rest = writer.op("Mod", number, whole(_COARSE), fmod=1)
+            fine = writer.op("Div", rest, whole(_FINE))
+            parts = [(coarse, _COARSE), (fine, _FINE)]
+            terms = [times(part, np.array(period * unit / _PERIOD)) for part, unit in parts]
+            result = writer.op("Add", *terms)
+        else:
+            number = writer.op("Mul", n, whole([step.numerator for step in steps]))
+            # As a remainder of floats, it has the sign of what is divided.
+            number = writer.op("Mod", number, whole([s.denominator for s in steps]), fmod=1)
+            size = np.array([period / step.denominator for step in steps])
+            result = times(number, size.reshape(factors.shape))
+        put_in_place(node.outputs[0], writer.made, result, writer.names)
+
+    return _Change(frozenset((node, cast, *readers)), make)
+
+
+def _factors(node: ir.Node) -> tuple[ir.Node, NDArray[np.float64]] | None:
+    """Return the Cast of integers and the constants whose products a node makes."""
+    if from_integer(node):
+        return node, np.ones((), np.float64)
+    constants = [i for i, v in enumerate(node.inputs) if v and v.const_value is not None]
+    if len(constants) != 1 or not is_standard(node, "Mul", "MatMul"):
+        return None
+    value, other = node.inputs[constants[0]], other_operand(node, constants[0])
+    cast = None if other is None else other.producer()
+    if cast is None or value is None or not from_integer(cast):
+        return None
+    if node.op_type == "MatMul":  # columns by rows
+        left, right = (list(v.shape or ()) if v is not None else [] for v in node.inputs)
+        if left[-1:] != [1] or min(len(left), len(right)) < 2:
+            return None
+    factors = constant_array(value).astype(np.float64)
+    return (cast, factors) if np.isfinite(factors).all() else None
+
+
+_Readers = tuple[float, list[ir.Node]]
+"""A period, and who reads."""
+
+
+def _period(value: ir.Value) -> _Readers | None:
+    """Return the period of all that read `value`, moved or not; None if they have none, or many."""
+    found: list[_Readers | None] = [None] if value.is_graph_output() else []
+    for node, slot in value.uses():
+        divisor = scalar(node.inputs[1]) if is_standard(node, "Mod") and slot == 0 else None
+        if is_standard(node, "Concat") or (moves(node) and is_float(node.outputs[0])):
+            behind = _period(node.outputs[0])
+            found.append(behind and (behind[0], [node, *behind[1]]))
+        elif is_standard(node, "Sin", "Cos"):
+            found.append((_TURN, [node]))
+        else:
+            found.append((divisor, [node]) if divisor and divisor > 0 else None)
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(found) or len({period for period, _ in known}) > 1:
+        return None
+    return known[0][0], [node for _, nodes in known for node in nodes]
