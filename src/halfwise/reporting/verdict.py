@@ -287,8 +287,19 @@ def file_lines(verdict: Verdict) -> Iterator[str]:
         yield say("shown", "file", run, own=_figure(run), emulated=_figure(verdict))
 
 
+def failing_runners(verdict: Verdict) -> tuple[str, ...]:
+    """Return what runs or builds a file that fails nowhere else; none if it fails elsewhere too."""
+    said = [f.under.get("file", f.names.get("runner", "")) for f in verdict.failures]
+    return tuple(dict.fromkeys(str(name).partition(" (")[0] for name in said)) if all(said) else ()
+
+
 def places(verdict: Verdict) -> str:
-    """Return where a file that passed ran besides ONNX Runtime here, and where it was built."""
+    """Return where a file that passed ran besides ONNX Runtime here, and where it was built.
+
+    Of one that only fails where it runs or is built: where.
+    """
+    if failing := failing_runners(verdict):
+        return f" where {listed(failing)} {verb(len(failing), 'takes', 'take')} the file"
     targets = verdict.as_file[1:] if verdict.passed else ()
     # Without what a runner is set to.
     names = {run.runner.partition(" (")[0]: run.built for run in targets}

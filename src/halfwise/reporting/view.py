@@ -63,6 +63,7 @@ from halfwise.reporting.verdict import (
     asked,
     bound_part,
     doubt,
+    failing_runners,
     file_lines,
     inside,
     non_finite,
@@ -77,6 +78,7 @@ from halfwise.reporting.verdict import (
 from halfwise.wording import (
     FEW,
     MOST_ROWS,
+    capital,
     clean,
     count,
     fixed,
@@ -206,6 +208,7 @@ def _title(run: Run) -> str:
         "headline",
         "title",
         verdict,
+        level="file" if failing_runners(verdict) else verdict.level,
         places=places(verdict),
         runner=verdict.runner and shorten(verdict.runner),
         sums=sums_wide(verdict),
@@ -242,7 +245,8 @@ def _caution(run: Run) -> str:
     sums = say("headline", "sums") if sums_wide(run.verdict) else ""
     about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
     # The name of an output, which begins one of them, keeps its case.
-    notes = [(stopped if n.kind == "aside" else sentence)(clause(n)) for n in about]
+    told = ((n.kind, stopped(clause(n))) for n in about)
+    notes = [text if kind == "aside" else capital(sentence(text)) for kind, text in told]
     return " ".join(filter(None, (*notes, first, sums, overflowing(run))))
 
 
