@@ -72,7 +72,7 @@ def run_as_file(
         CaseError: it cannot be loaded; a `KernelMissing` if ONNX Runtime lacks a kernel.
         RunFailed: it cannot be run.
     """
-    results = runner.run(model, _fed(model, samples))
+    results = runner.run(model, fed(model, samples))
     assert not isinstance(results, Built)
     return [
         {n: _as(result[n], wanted) for n, wanted in reference.items()}
@@ -115,7 +115,7 @@ def run_files(
             if runner.runs:
                 yield replace(file, results=run_as_file(model, samples, references, runner))
             else:
-                built = runner.run(model, _fed(model, samples))
+                built = runner.run(model, fed(model, samples))
                 assert isinstance(built, Built)
                 yield replace(file, built=built)
         except (CaseError, RunFailed) as error:
@@ -127,7 +127,7 @@ def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[
         return output.astype(reference.dtype)
 
 
-def _fed(model: ir.Model, samples: Samples) -> Samples:
+def fed(model: ir.Model, samples: Samples) -> Samples:
     """Return the samples in the types of the model's inputs."""
     low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype and v.dtype in LOW_TYPES}
 
@@ -158,7 +158,7 @@ def flips(
     return differing(
         decisions,
         ModelRunner(emulation, samples, runtime=runtime),
-        ModelRunner(model, _fed(model, samples), runtime=runtime),
+        ModelRunner(model, fed(model, samples), runtime=runtime),
     )
 
 

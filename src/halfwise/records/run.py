@@ -8,7 +8,7 @@ from pydantic import model_validator
 from halfwise.records.built import EngineRung, LadderRung, Profile
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines, GivenEngine
-from halfwise.records.judged import Criterion, Recognised, TaskScore, Verdict
+from halfwise.records.judged import Criterion, Held, Recognised, TaskScore, Verdict
 from halfwise.records.planned import Followed, KeptNode, LowFormat, Plan, Remade, Search, Worth
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record, Step
 from halfwise.records.tensors import Growth, Guard
@@ -300,6 +300,7 @@ class Run(Record):
         given_engine: The user's own engine that was judged; None otherwise.
         profiles: The optimization profile that covers all samples; empty if no shape varies, and
             for `fix` with engines, which record their own.
+        held: For `verify`, what became of the candidate on each target.
         worth: What the plan, or the mixed candidate, is worth; None if unknown.
         remade: Result of repeating the repairs that a judged candidate names; None if it names
             none.
@@ -333,6 +334,7 @@ class Run(Record):
     diagnosis: tuple[Rung, ...] = ()
     given_engine: GivenEngine | None = None
     profiles: tuple[Profile, ...] = ()
+    held: tuple[Held, ...] = ()
     worth: Worth | None = None
     remade: Remade | None = None
     curve: Curve | None = None

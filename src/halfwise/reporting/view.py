@@ -114,6 +114,15 @@ def baseline_line(run: Run) -> str:
     return say("baseline", "line", facts | {"run": shorten(compared.run, 40)})
 
 
+def held_lines(run: Run) -> Iterator[str]:
+    """Yield what became of a verified file on each target."""
+    for held in run.held:
+        before = "" if held.before == held.version else held.before
+        outcome, first = say("held", held.outcome), list(map(shorten, held.first))
+        facts = {"outcome": outcome, "first": first, "before": before}
+        yield say("held", "line", {**dict(held), **facts})
+
+
 def baseline_parts(run: Run) -> tuple[Table | Lines | None, ...]:
     """Return the comparison with a baseline: its figures, and what is lacking."""
     compared = run.compared
@@ -168,6 +177,7 @@ def report(run: Run) -> Report:
         lines_of("Remarks", _remarks(run)),
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
+        lines_of("Targets", held_lines(run)),
         *baseline_parts(run),
         lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
@@ -442,6 +452,7 @@ def _result(run: Run) -> Iterator[str]:
         yield times
     elif run.worth is not None and not run.rungs:
         yield cost_line(run.worth, low_name(run), int8=has_int8(run))
+    yield from held_lines(run)
     if line := baseline_line(run):
         yield line
 

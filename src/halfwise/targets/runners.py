@@ -36,6 +36,7 @@ class OnnxRuntime:
 
     runtime: Runtime = CPU
     runs: bool = True
+    fuses: bool = False
 
     @property
     def name(self) -> str:
@@ -88,7 +89,7 @@ class OnWebGpu(_Asking):
     """ONNX Runtime's WebGPU provider, with its fusions or without; fields of `FileRunner`."""
 
     worker: WebGpu
-    fusions: bool
+    fuses: bool
     runs: bool = True
     target = "webgpu"
     needs = "It needs Node.js, onnxruntime-node and a Vulkan driver; how to name them"
@@ -96,13 +97,13 @@ class OnWebGpu(_Asking):
     @property
     def name(self) -> str:
         """Its name."""
-        return "WebGPU" if self.fusions else "WebGPU (not optimised)"
+        return "WebGPU" if self.fuses else "WebGPU (not optimised)"
 
     def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
         """Return the outputs."""
         with _saved(model) as path:
             ran = self.worker.run(
-                path, [*samples], fusions=self.fusions, seconds=RUN_SECONDS * len(samples)
+                path, [*samples], fusions=self.fuses, seconds=RUN_SECONDS * len(samples)
             )
         if ran.error is not None:
             raise RunFailed(excerpt(ran.error))
@@ -116,6 +117,7 @@ class InRtx(_Asking):
     worker: RtxBuilder
     sm: str
     runs: bool = False
+    fuses: bool = True
     target = "rtx"
     needs = "Install it (`pip install 'halfwise[rtx]'`), or name a Python that has it"
 
@@ -157,7 +159,7 @@ def runners_of(
     for name in dict.fromkeys(names):
         if name == "webgpu":
             worker = WebGpu(target_command("webgpu"))
-            runners += [OnWebGpu(worker, fusions=False), OnWebGpu(worker, fusions=True)]
+            runners += [OnWebGpu(worker, fuses=False), OnWebGpu(worker, fuses=True)]
         elif name == "rtx":
             runners.append(InRtx(RtxBuilder(target_command("rtx")), sm))
         elif name == "ort-cuda":

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Settings
-from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
+from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions, spelt
 from halfwise.emulation.budget import sized
 from halfwise.emulation.ort import Session
 from halfwise.errors import (
@@ -59,6 +59,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     Fact,
     Failure,
+    Held,
     Note,
     Observations,
     Proof,
@@ -68,11 +69,12 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.remarks import with_failures
-from halfwise.store import free_folder, new_folder, refuse_run
+from halfwise.store import free_folder, new_folder, refuse_run, users_model
 from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.engine import verify_built, verify_engine
+from halfwise.tools.verify.gate import GATE, Again, Gate, again_of
 from halfwise.wording import FEW, listed, quoted
 
 
@@ -133,11 +135,6 @@ def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
         elements = {"elements": proof.broken, "mended": proof.mended}
         counts = {name: number for name, number in elements.items() if number}
         yield Failure(kind="unproven", numbers={**numbers, **counts})
-
-
-def with_remade(verdict: Verdict, redone: Remade | None) -> Verdict:
-    """Return the verdict; it fails if the candidate's repairs are not what they claim."""
-    return with_failures(verdict, redone.failures) if redone and redone.failures else verdict
 
 
 def shared_outputs(case: Case, shared: Collection[str], watcher: Watcher) -> Case:
@@ -311,8 +308,8 @@ def observed_worst(
 @bounded
 def verify(
     model: Model,
-    candidate: Model,
-    inputs: Inputs,
+    candidate: Model | None = None,
+    inputs: Inputs | None = None,
     *,
     out: str | Path | None = None,
     watcher: Watcher | None = None,
@@ -326,13 +323,14 @@ def verify(
     Takes and raises what `fix` does. Every sample is judged, since there was no search.
 
     Args:
-        model: FP32 model: path or proto.
+        model: FP32 model: path or proto. Without a candidate, the folder of a run: its file is
+            judged again, on what it was judged on, and against it as the baseline.
         candidate: Any typed model (mixed, plain FP16, quantised, another tool's), emulated, or with
             `target` built into an engine and run; the path of an engine, which is run; or the path
             of outputs that another program computed on the inputs, judged unchanged: Polygraphy's
             `.json`, a folder of these, or a `.npz` (see `load_recorded`). Models and records may
             hold inner tensors too, see `shared_outputs`.
-        inputs: Samples, as for `fix`.
+        inputs: Samples, as for `fix`; None for those of a run.
         out: Run folder to create; must not exist. None writes nothing.
         watcher: Receives progress.
         runner: Runner whose outputs to judge, if the file holds several.
@@ -340,28 +338,94 @@ def verify(
         may_worsen: Allowed worsening of its figures: see `earlier`.
         options: See `Options`.
     """
-    started = time.monotonic()
-    watcher = watcher or Silent()
-    request, target = understand_verify(inputs, options)
-    settings, folder = request.settings, free_folder(out)
-    before = earlier(baseline, may_worsen)
-    path = Path(candidate) if isinstance(candidate, str | Path) else None
-    if path is not None:
-        refuse_run(path)
-    builds = TENSORRT in (options.get("target") or ())
-    if builds or (path is not None and is_engine(path)):
-        _refuse("an engine", request, runner)
-        case, run = _in_engine(model, candidate, request, target, watcher, started, before)
-        return _written(case, beside(run, before), candidate, folder, watcher)
-    _refuse_worker(options)
-    original = case = _case_of(model, request, watcher, before)
+    started, watcher, folder = time.monotonic(), watcher or Silent(), free_folder(out)
+    asked: dict[str, Any] = dict(options)
+    again = None
+    if candidate is None:
+        again = again_of(model, inputs)
+        model, candidate = users_model(again.run), again.candidate
+        inputs, asked = again.options(asked)
+        baseline = again.folder if baseline is None and again.inputs is None else baseline
+    if inputs is None:
+        raise UsageError("There are no inputs.", "Give them: --inputs DATA.")
+    before = earlier(baseline, may_worsen, again)
+    request, target = understand_verify(inputs, asked)
+    if again is not None and again.split:
+        request = replace(request, command=GATE)
+    if isinstance(candidate, str | Path):
+        refuse_run(Path(candidate))
+    given = frozenset((*asked, *([] if runner is None else ["runner"])))
+    question = _Question(model, candidate, request, given, again, before, watcher, started)
+    if question.is_engine or TENSORRT in asked.get("target", ()):
+        return _written(*_in_engine(question, target), None, question, folder)
+    _refuse_worker(asked)
+    case, run = _without_engine(question, runner)
+    seen = None if folder is None else observed_worst(case, run, request.settings, watcher)
+    return _written(case, run, seen, question, folder)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is judged, and how.
+
+    Attributes:
+        model: The FP32 model.
+        candidate: What is judged against it.
+        request: The options.
+        given: Names of those that the user gave.
+        again: The run that is verified again; None if model and candidate are named.
+        before: The baseline, if there is one.
+        watcher: Receives progress.
+        started: `time.monotonic()` when the command began.
+    """
+
+    model: Model
+    candidate: Model
+    request: Request
+    given: Collection[str]
+    again: Again | None
+    before: Earlier | None
+    watcher: Watcher
+    started: float
+
+    @property
+    def path(self) -> Path | None:
+        """The candidate's file; None in memory."""
+        return Path(self.candidate) if isinstance(self.candidate, str | Path) else None
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether the candidate is an engine."""
+        return self.path is not None and is_engine(self.path)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the candidate is recorded outputs."""
+        return self.path is not None and holds_outputs(self.path)
+
+    def case(self) -> Case:
+        """Return the case; its samples match the baseline's, if there is one."""
+        if self.again is None:
+            case = load_asked(self.model, self.request, self.watcher, split=False)
+        else:
+            case = self.again.case(self.request, self.watcher)
+        demand_comparable(case, self.before)
+        return replace(case, calibration=case.calibration.with_progress(self.watcher.step))
+
+
+def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]:
+    """Return the case and the record of a model's emulation and file, or of recorded outputs."""
+    request, watcher = question.request, question.watcher
+    settings = request.settings
+    original = case = question.case()
     # Loaded first, since running the reference may take minutes.
     mixed = None
-    if path is not None and holds_outputs(path):
-        case, judged = _judging_recorded(path, case, request, watcher, runner)
+    if question.path is not None and question.is_recorded:
+        _refuse("recorded outputs", question.given)
+        case, judged = _judging_recorded(question.path, case, request, watcher, runner)
     else:
-        _refuse("a model", request, runner)
-        loaded = load_model(candidate, watcher)
+        _refuse("a model", question.given)
+        loaded = load_model(question.candidate, watcher)
         mixed, case = _set_aside(loaded, case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
@@ -380,20 +444,19 @@ def verify(
         hints += () if original.stored.formats else type_hints(whole, loaded)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
+        broken = (*(redone.failures if redone else ()), *broken)
     with stages("judge"):
-        verdict = with_remade(judged(references, nonfinite), redone)
-    if broken:
-        verdict = with_failures(verdict, broken)
-    run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
-    if mixed is not None and path is not None and not run.next_step:
+        verdict, held = judged(references, nonfinite)
+    verdict = with_failures(verdict, broken) if broken else verdict
+    seconds = time.monotonic() - question.started
+    run = verify_run(case, request, verdict, seconds, hints, worth=worth)
+    run = run.model_copy(update={"remade": redone, "held": held})
+    if mixed is not None and question.path is not None and not run.next_step:
         kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}
         kinds["loads"] = not mistyped(mixed)
-        steps = after_verify(case, request, path, passed=verdict.passed, **kinds)
+        steps = after_verify(case, request, question.path, passed=verdict.passed, **kinds)
         run = run.model_copy(update={"next_step": steps})
-    run = beside(run, before)
-    seen = None if folder is None else observed_worst(case, run, settings, watcher)
-    run = run.model_copy(update={"remade": redone})
-    return _written(case, run, candidate, folder, watcher, observations=seen)
+    return case, beside(run, question.before)
 
 
 def _set_aside(candidate: Network, case: Case, runtime: Runtime) -> tuple[Network, Case]:
@@ -436,37 +499,25 @@ def _other_aside(case: Case, candidate: Network) -> Iterator[Failure]:
         yield Failure(kind="other-aside", names={"where": where})
 
 
-def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
-    """Return the case; its samples match the baseline's, if there is one."""
-    case = load_asked(model, request, watcher, split=False)
-    demand_comparable(case, before)
-    return replace(case, calibration=case.calibration.with_progress(watcher.step))
-
-
-def _in_engine(
-    model: Model,
-    candidate: Model,
-    request: Request,
-    target: Target,
-    watcher: Watcher,
-    started: float,
-    before: Earlier | None,
-) -> tuple[Case, Run]:
+def _in_engine(question: _Question, target: Target) -> tuple[Case, Run]:
     """Return the case and the record of an engine, given or built from a given model."""
-    path = Path(candidate) if isinstance(candidate, str | Path) else None
-    engine = demand_engine(path) if path is not None and is_engine(path) else None
-    case = _case_of(model, request, watcher, before)
+    path, request, watcher = question.path, question.request, question.watcher
+    engine = demand_engine(path) if path is not None and question.is_engine else None
+    _refuse("an engine" if engine else "a model built into an engine", question.given)
+    case = question.case()
     with frozen_named(case, request.settings):
         if engine is not None:
-            return case, verify_engine(engine, case, request, target, watcher, started)
-        if path is not None and holds_outputs(path):
+            run = verify_engine(engine, case, request, target, watcher, question.started)
+            return case, beside(run, question.before)
+        if question.is_recorded:
             raise UsageError(
                 f"{path} holds recorded outputs, so no engine can be built from it.",
                 "Give a model, or leave --target out.",
             )
-        other, case = _on_shared(load_model(candidate, watcher), case, watcher)
-        run = verify_built(other, case, request, target, watcher, started)
-        return case, run.model_copy(update={"verdict": with_mended(run.verdict, other)})
+        other, case = _on_shared(load_model(question.candidate, watcher), case, watcher)
+        run = verify_built(other, case, request, target, watcher, question.started)
+    run = run.model_copy(update={"verdict": with_mended(run.verdict, other)})
+    return case, beside(run, question.before)
 
 
 def _on_shared(candidate: Network, case: Case, watcher: Watcher) -> tuple[Network, Case]:
@@ -479,22 +530,16 @@ def _on_shared(candidate: Network, case: Case, watcher: Watcher) -> tuple[Networ
 
 
 def _written(
-    case: Case,
-    run: Run,
-    candidate: Model,
-    folder: Path | None,
-    watcher: Watcher,
-    *,
-    observations: Observations | None = None,
+    case: Case, run: Run, seen: Observations | None, question: _Question, folder: Path | None
 ) -> Result:
-    name = str(candidate) if isinstance(candidate, str | Path) else "in memory"
+    name = "in memory" if question.path is None else str(question.candidate)
     provenance = run.provenance.model_copy(update={"candidate": name})
     run = run.model_copy(update={"provenance": provenance})
     if folder is not None:
-        watcher.stage("store")
+        question.watcher.stage("store")
         with new_folder(folder) as partial:
-            finish(partial, run, case, watcher, observations=observations)
-    return Result(run, folder, observations=observations)
+            finish(partial, run, case, question.watcher, observations=seen)
+    return Result(run, folder, observations=seen)
 
 
 def _refuse_worker(options: Mapping[str, Any]) -> None:
@@ -507,27 +552,26 @@ def _refuse_worker(options: Mapping[str, Any]) -> None:
 
 
 _INAPPLICABLE = {
-    "an engine": ("--accumulate", "--runner", "--target"),
-    "a model": ("--runner",),
-    "recorded outputs": ("--accumulate", "--target"),
+    "an engine": ("accumulate", "runner", "target"),
+    "a model built into an engine": ("accumulate", "runner"),
+    "a model": ("runner",),
+    "recorded outputs": ("accumulate", "target"),
 }
 """Options by kind of candidate: only models are emulated, only records have runners."""
 
 
-def _refuse(kind: str, request: Request, runner: str | None) -> None:
+def _refuse(kind: str, given: Collection[str]) -> None:
     """Raise UsageError if an option does not apply to a kind of candidate."""
-    options = {
-        "--target": bool(request.settings.targets),
-        "--accumulate": "accumulate" in request.given,
-        "--runner": runner is not None,
-    }
     for name in _INAPPLICABLE[kind]:
-        if options[name]:
-            raise UsageError(f"{name} does not apply to {kind}.", "Leave it out.")
+        if name in given:
+            raise UsageError(f"{spelt(name)} does not apply to {kind}.", "Leave it out.")
 
 
-Judging = Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]
-"""Judges a candidate by the reference's outputs; takes its tensors that are not finite, too."""
+Judging = Callable[[Sequence[Outputs], frozenset[TensorName]], tuple[Verdict, tuple[Held, ...]]]
+"""Judges a candidate by the reference's outputs; takes its tensors that are not finite, too.
+
+Also returns what became of the candidate on targets.
+"""
 
 
 def _judging(
@@ -540,7 +584,10 @@ def _judging(
     demand_valid(other, runtime=settings.runtime)
     case = with_type_notes(case, other, watcher)
 
-    def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
+    def emulate(
+        references: Sequence[Outputs], nonfinite: frozenset[TensorName]
+    ) -> tuple[Verdict, tuple[Held, ...]]:
+        held: tuple[Held, ...] = ()
         judged = judge(
             other.model,
             samples,
@@ -552,11 +599,13 @@ def _judging(
             runtime=settings.runtime,
         )
         if not mistyped(other):  # the file itself runs nowhere
+            filed = other.model, case, settings, samples, references
             with running(settings.targets):
-                judged = judged_as_file(judged, other.model, case, settings, samples, references)
+                judged = judged_as_file(judged, *filed, always=bool(settings.targets))
+                held = Gate(case, other, references, settings, watcher).files(judged)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
         verdict = with_unjudged(verdict, case, request, other.model, samples, references)
-        return with_mended(verdict, other)
+        return with_mended(verdict, other), held
 
     return case, emulate
 
@@ -566,12 +615,13 @@ def _judging_recorded(
 ) -> tuple[Case, Judging]:
     """Do what `_judging` does, for recorded outputs."""
     settings, samples = request.settings, case.calibration
-    _refuse("recorded outputs", request, runner)
     names = {str(v.name) for v in case.network.graph.outputs}
     recorded = load_recorded(path, len(samples), runner, wanted=names)
     case = shared_outputs(case, recorded.names, watcher)
 
-    def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
+    def compare(
+        references: Sequence[Outputs], _: frozenset[TensorName]
+    ) -> tuple[Verdict, tuple[Held, ...]]:
         results = fit_recorded(recorded, references, samples.ids)
         verdict = judge_outputs(
             results,
@@ -583,7 +633,7 @@ def _judging_recorded(
             runner=recorded.runner,
         ).verdict
         verdict = judge_sizes(verdict, case, None, samples, references, settings)
-        return with_unjudged(verdict, case, request, None, samples, references)
+        return with_unjudged(verdict, case, request, None, samples, references), ()
 
     return case, compare
 
