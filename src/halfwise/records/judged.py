@@ -577,8 +577,8 @@ class Held(Record):
         target: Name of the runner; "TensorRT" for an engine.
         version: Its version, of an engine with the GPU.
         before: That of the baseline; "" without one, or if that did not ask the target.
-        outcome: "same": right, or built as asked; "fragile": wrong where FP32 is right; "fp32":
-            FP32 itself is wrong, or cannot be run or built.
+        outcome: "same": right; "built": built, typed as asked, and not run; "fragile": wrong where
+            FP32 is right; "fp32": FP32 itself is wrong, or cannot be run or built.
         first: The nodes among which the first error arises, in graph order, or that are built
             otherwise than asked; empty if the file is right, or if none was found.
     """
@@ -586,7 +586,7 @@ class Held(Record):
     target: str
     version: str
     before: str = ""
-    outcome: Literal["same", "fragile", "fp32"]
+    outcome: Literal["same", "built", "fragile", "fp32"]
     first: tuple[NodeName, ...] = ()
 
 

@@ -82,6 +82,7 @@ from halfwise.wording import (
     clean,
     count,
     fixed,
+    listed,
     number,
     percent,
     seconds,
@@ -117,9 +118,9 @@ def baseline_line(run: Run) -> str:
 def held_lines(run: Run) -> Iterator[str]:
     """Yield what became of a verified file on each target."""
     for held in run.held:
-        before = "" if held.before == held.version else held.before
-        outcome, first = say("held", held.outcome), list(map(shorten, held.first))
-        facts = {"outcome": outcome, "first": first, "before": before}
+        before = held.before if held.before != held.version else None
+        outcome, first = say("held", held.outcome), listed([*map(shorten, held.first)]) or None
+        facts = {"outcome": outcome, "first": first, "before": before or None}
         yield say("held", "line", {**dict(held), **facts})
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from halfwise.case import FEW_SAMPLES, Case, FileRunner, Settings
 from halfwise.declarations import Inputs
@@ -163,7 +163,8 @@ class Gate:
         return _at(held, right, self._first(self.case, wrong, side, maker.rounds))
 
     def _held(self, runner: FileRunner, ran: FileRun, failing: Sequence[int]) -> Held:
-        held = Held(target=ran.runner, version=ran.version, outcome="same")
+        outcome: Literal["same", "built"] = "same" if runner.runs else "built"
+        held = Held(target=ran.runner, version=ran.version, outcome=outcome)
         if ran.passed is not False:
             return held
         right, of_fp32 = self._fp32_on(runner)
