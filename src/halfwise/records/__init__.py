@@ -48,6 +48,7 @@ from halfwise.records.diagnosis import (
 )
 from halfwise.records.engine import (
     ALIKE,
+    AheadBuild,
     EngineBuild,
     EngineLayer,
     EngineResult,
@@ -78,7 +79,6 @@ from halfwise.records.judged import (
     FileRun,
     Flip,
     FrozenSize,
-    Held,
     IntermediateNonfinite,
     JudgedBatch,
     Kind,
@@ -154,6 +154,7 @@ from halfwise.records.run import (
     Cost,
     Curve,
     FigureKind,
+    Held,
     Point,
     Provenance,
     Run,
@@ -191,6 +192,7 @@ __all__ = [
     "UNDONE",
     "UNSHOWN",
     "AdjustedConstant",
+    "AheadBuild",
     "Allowed",
     "Baseline",
     "Because",

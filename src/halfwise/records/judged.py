@@ -570,26 +570,6 @@ class FileRun(Record):
     flips: tuple[Flip, ...] = ()
 
 
-class Held(Record):
-    """Whether a file is right on a target; if not, whether its FP32 model is.
-
-    Attributes:
-        target: Name of the runner; "TensorRT" for an engine.
-        version: Its version, of an engine with the GPU.
-        before: That of the baseline; "" without one, or if that did not ask the target.
-        outcome: "same": right; "built": built, typed as asked, and not run; "fragile": wrong where
-            FP32 is right; "fp32": FP32 itself is wrong, or cannot be run or built.
-        first: The nodes among which the first error arises, in graph order, or that are built
-            otherwise than asked; empty if the file is right, or if none was found.
-    """
-
-    target: str
-    version: str
-    before: str = ""
-    outcome: Literal["same", "built", "fragile", "fp32"]
-    first: tuple[NodeName, ...] = ()
-
-
 class Verdict(Record):
     """Pass or fail, on which samples and at which level. Only `level == "engine"` is proof.
 

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from halfwise.records.built import EngineRung, LadderRung, Profile
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines, GivenEngine
-from halfwise.records.judged import Criterion, Held, Recognised, TaskScore, Verdict
+from halfwise.records.judged import Criterion, Recognised, TaskScore, Verdict
 from halfwise.records.planned import Followed, KeptNode, LowFormat, Plan, Remade, Search, Worth
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record, Step
 from halfwise.records.tensors import Growth, Guard
@@ -213,6 +213,26 @@ class Baseline(Record):
     def passed(self) -> bool:
         """Whether nothing got worse than allowed."""
         return all(change.passed for change in self.changes)
+
+
+class Held(Record):
+    """Whether a file is right on a target; if not, whether its FP32 model is.
+
+    Attributes:
+        target: Name of the runner; "TensorRT" for an engine.
+        version: Its version, of an engine with the GPU.
+        before: That of the baseline; "" without one, or if that did not ask the target.
+        outcome: "same": right; "built": built, typed as asked, and not run; "fragile": wrong where
+            FP32 is right; "fp32": FP32 itself is wrong, or cannot be run or built.
+        first: The nodes among which the first error arises, in graph order, or that are built
+            otherwise than asked; empty if the file is right, or if none was found.
+    """
+
+    target: str
+    version: str
+    before: str = ""
+    outcome: Literal["same", "built", "fragile", "fp32"]
+    first: tuple[NodeName, ...] = ()
 
 
 RunKind = Literal["fix", "verify", "diagnose"]
