@@ -52,6 +52,7 @@ from halfwise.records import (
 from halfwise.targets.runners import OnnxRuntime
 
 IN_ORT = OnnxRuntime()
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, *LOW_TYPES}
 
 
 def run_as_file(
@@ -128,11 +129,17 @@ def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[
 
 
 def fed(model: ir.Model, samples: Samples) -> Samples:
-    """Return the samples in the types of the model's inputs."""
-    low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype and v.dtype in LOW_TYPES}
+    """Return the samples, floats in the types of the model's inputs."""
+    floats = {str(v.name): v.dtype.numpy() for v in model.graph.inputs if v.dtype in _FLOATS}
 
     def load(index: int) -> Sample:
-        return {n: a.astype(low.get(n, a.dtype)) for n, a in samples[index].items()}
+        with np.errstate(over="ignore"):
+            return {
+                name: array.astype(floats[name])
+                if name in floats and array.dtype.kind == "f"
+                else array
+                for name, array in samples[index].items()
+            }
 
     return Samples(samples.ids, load)
 

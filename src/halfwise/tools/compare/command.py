@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
 
-import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Case, Sample, Samples, Settings
+from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
@@ -23,6 +22,7 @@ from halfwise.formats import BF16
 from halfwise.graph.model import Names, Network, graphs_of
 from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import holds_outputs, load_recorded
+from halfwise.judging.judge import fed
 from halfwise.judging.reference import check, check_types, demand_same_inputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.loading import load_asked, load_model, nodes_of
@@ -82,8 +82,6 @@ _FORMS = {
 """What may stand behind the colon of a source; the first is the default."""
 _WANTED = {"SU": "text", "biuf": "numbers"}
 """NumPy's dtype kinds."""
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
-"""Types that ONNX Runtime takes from NumPy."""
 
 
 @dataclass(frozen=True)
@@ -253,26 +251,9 @@ def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: b
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)
     else:
-        samples = _as_declared(network, samples)
+        samples = fed(network.model, samples)
     label, runtime = f"{'emulation of' if emulate else 'ONNX Runtime,'} {path}", settings.runtime
     return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=runtime)
-
-
-def _as_declared(network: Network, samples: Samples) -> Samples:
-    """Return samples whose float inputs have the types that another file declares."""
-    floats = {str(v.name): v.dtype for v in network.graph.inputs if v.dtype in _FLOATS}
-
-    def load(index: int) -> Sample:
-        sample = samples[index]
-        with np.errstate(over="ignore"):
-            return {
-                name: array.astype(dtype.numpy())
-                if (dtype := floats.get(name)) is not None and array.dtype.kind == "f"
-                else array
-                for name, array in sample.items()
-            }
-
-    return replace(samples, load=load)
 
 
 def recorded_tensors(

@@ -1,7 +1,7 @@
 """`verify`: judge a candidate against the FP32 model."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -136,13 +136,13 @@ def verify(
     request, target = understand_verify(inputs, asked)
     if again is not None and again.split:
         request = replace(request, command=GATE)
-    if isinstance(candidate, str | Path):
-        refuse_run(Path(candidate))
-    given = frozenset((*asked, *([] if runner is None else ["runner"])))
-    question = _Question(model, candidate, request, given, again, before, watcher, started)
-    if question.is_engine or TENSORRT in asked.get("target", ()):
+    path = Path(candidate) if isinstance(candidate, str | Path) else None
+    if path is not None:
+        refuse_run(path)
+    kind = _kind(path, asked if runner is None else {**asked, "runner": runner})
+    question = _Question(model, candidate, path, kind, request, again, before, watcher, started)
+    if kind in ("an engine", "a model built into an engine"):
         return _written(*_in_engine(question, target), None, question, folder)
-    _refuse_worker(asked)
     case, run = _without_engine(question, runner)
     seen = None if folder is None else observed_worst(case, run, request.settings, watcher)
     return _written(case, run, seen, question, folder)
@@ -155,8 +155,9 @@ class _Question:
     Attributes:
         model: The FP32 model.
         candidate: What is judged against it.
+        path: The candidate's file; None in memory.
+        kind: Its kind: see `_kind`.
         request: The options.
-        given: Names of those that the user gave.
         again: The run that is verified again; None if model and candidate are named.
         before: The baseline, if there is one.
         watcher: Receives progress.
@@ -165,27 +166,13 @@ class _Question:
 
     model: Model
     candidate: Model
+    path: Path | None
+    kind: str
     request: Request
-    given: Collection[str]
     again: Again | None
     before: Earlier | None
     watcher: Watcher
     started: float
-
-    @property
-    def path(self) -> Path | None:
-        """The candidate's file; None in memory."""
-        return Path(self.candidate) if isinstance(self.candidate, str | Path) else None
-
-    @property
-    def is_engine(self) -> bool:
-        """Whether the candidate is an engine."""
-        return self.path is not None and is_engine(self.path)
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether the candidate is recorded outputs."""
-        return self.path is not None and holds_outputs(self.path)
 
     def case(self) -> Case:
         """Return the case; its samples match the baseline's, if there is one."""
@@ -204,11 +191,9 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
     original = case = question.case()
     # Loaded first, since running the reference may take minutes.
     mixed = None
-    if question.path is not None and question.is_recorded:
-        _refuse("recorded outputs", question.given)
+    if question.path is not None and question.kind == "recorded outputs":
         case, judged = _judging_recorded(question.path, case, request, watcher, runner)
     else:
-        _refuse("a model", question.given)
         loaded = load_model(question.candidate, watcher)
         mixed, case = without_aside(loaded, case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
@@ -247,18 +232,12 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
 def _in_engine(question: _Question, target: Target) -> tuple[Case, Run]:
     """Return the case and the record of an engine, given or built from a given model."""
     path, request, watcher = question.path, question.request, question.watcher
-    engine = demand_engine(path) if path is not None and question.is_engine else None
-    _refuse("an engine" if engine else "a model built into an engine", question.given)
+    engine = demand_engine(path) if path is not None and question.kind == "an engine" else None
     case = question.case()
     with frozen_named(case, request.settings):
         if engine is not None:
             run = verify_engine(engine, case, request, target, watcher, question.started)
             return case, beside(run, question.before)
-        if question.is_recorded:
-            raise UsageError(
-                f"{path} holds recorded outputs, so no engine can be built from it.",
-                "Give a model, or leave --target out.",
-            )
         other, case = on_shared_outputs(load_model(question.candidate, watcher), case, watcher)
         run = verify_built(other, case, request, target, watcher, question.started)
     run = run.model_copy(update={"verdict": with_mended(run.verdict, other)})
@@ -278,29 +257,33 @@ def _written(
     return Result(run, folder, observations=seen)
 
 
-def _refuse_worker(options: Mapping[str, Any]) -> None:
-    if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
-        raise UsageError(
-            "Worker options do not apply here: the candidate is not an engine.",
-            "Give an engine file (.engine, .plan or .trt), leave the TensorRT options out, or "
-            "build an engine from the candidate: --target tensorrt.",
-        )
-
-
+_WORKER = tuple(WorkerOptions.__annotations__.keys() - {"run_timeout"})
 _INAPPLICABLE = {
     "an engine": ("accumulate", "runner", "target"),
+    "recorded outputs": ("accumulate", "target", *_WORKER),
     "a model built into an engine": ("accumulate", "runner"),
-    "a model": ("runner",),
-    "recorded outputs": ("accumulate", "target"),
+    "a model that is not built into an engine": ("runner", *_WORKER),
 }
 """Options by kind of candidate: only models are emulated, only records have runners."""
 
 
-def _refuse(kind: str, given: Collection[str]) -> None:
-    """Raise UsageError if an option does not apply to a kind of candidate."""
+def _kind(path: Path | None, given: Mapping[str, Any]) -> str:
+    """Return the kind of a candidate.
+
+    Raises:
+        UsageError: an option does not apply to it.
+    """
+    builds = TENSORRT in given.get("target", ())
+    if path is not None and is_engine(path):
+        kind, given = "an engine", {n: v for n, v in given.items() if n != "target" or not builds}
+    elif path is not None and holds_outputs(path):
+        kind = "recorded outputs"
+    else:
+        kind = f"a model {'' if builds else 'that is not '}built into an engine"
     for name in _INAPPLICABLE[kind]:
         if name in given:
             raise UsageError(f"{spelt(name)} does not apply to {kind}.", "Leave it out.")
+    return kind
 
 
 Judging = Callable[[Sequence[Outputs], frozenset[TensorName]], tuple[Verdict, tuple[Held, ...]]]
