@@ -25,6 +25,25 @@ def far_off() -> models.Ill:
     return models.Ill(s.proto(y), {"x": models.signals(4, 64, seed=2) + f32(1e4)})
 
 
+def written_out(low: bool) -> onnx.ModelProto:
+    """A LayerNorm in FP32 between FP16 nodes; ONNX Runtime fuses it to what it refuses."""
+    s = Sketch(17)
+
+    def cast(value, to):
+        return s.op("Cast", value, to=to) if low else value
+
+    x = cast(s.op("Relu", cast(s.input("x", [4, 64]), 10), name="before"), 1)
+    apart = s.op("Sub", x, s.op("ReduceMean", x, axes=[-1], name="mean"), name="apart")
+    power = s.op("Pow", apart, f32(2.0), name="power")
+    variance = s.op("ReduceMean", power, axes=[-1], name="variance")
+    root = s.op("Sqrt", s.op("Add", variance, f32(1e-5), name="eps"), name="root")
+    gain = s.op("Mul", s.op("Div", apart, root, name="unit"), f32(np.ones(64)), name="gain")
+    norm = cast(s.op("Add", gain, f32(np.zeros(64)), name="norm"), 10)
+    if low:
+        return s.proto(s.op("Cast", s.op("Relu", norm, name="last"), to=1, name="after"))
+    return s.proto(s.op("Relu", norm, name="after"))
+
+
 def held(ended):
     """Return outcome and first nodes by target."""
     return {one["target"]: (one["outcome"], one["first"]) for one in ended.record["held"]}
@@ -114,6 +133,17 @@ def test_what_the_builder_refuses_in_fp32_too(again):
     ended = again(ill, "--target", "rtx")
     assert ended.code == 10
     assert held(ended) == {RTX: ("fp32", [])}
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_the_first_node_that_fails_where_a_file_does_not_run(call, tmp_path):
+    onnx.save(written_out(False), tmp_path / "model.onnx")
+    onnx.save(written_out(True), tmp_path / "mixed.onnx")
+    np.savez(tmp_path / "x.npz", x=models.signals(4, 64, seed=2))
+    words = ("verify", "model.onnx", "mixed.onnx", "--inputs", "x.npz", "--target", "webgpu")
+    ended = call(*words, "-o", "run")
+    assert ended.code == 10
+    assert held(ended) == dict(zip(WEBGPU, [("same", []), ("fragile", ["norm"])], strict=True))
 
 
 @pytest.mark.usefixtures("in_rtx")

@@ -1,5 +1,6 @@
 """On which targets a file is right; where it is not, whether FP32 is, and where errors begin."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools.compare.command import arithmetic_of, as_repaired, hiding_folded
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.walk import Side, TargetSide, Walk, reference
+from halfwise.tools.compare.walk import Side, TargetSide, Walk, comparable, reference
 
 ENGINE = "TensorRT"
 """The name of engines among targets."""
@@ -168,41 +169,56 @@ class Gate:
         if ran.passed is not False:
             return held
         right, of_fp32 = self._fp32_on(runner)
-        wrong, failing = (self.candidate, failing) if right else (self.case.network, of_fp32)
+        wrong, of_file = self.case.network, of_fp32
+        if right:
+            wrong, of_file = self.candidate, None if ran.not_run else failing
         if not runner.runs:
             return _at(held, right, ran.folded)
-        few = self.case.calibration.select(failing[:FEW_SAMPLES] or (0,))
+        few = self.case.calibration.select((of_file or ())[:FEW_SAMPLES] or (0,))
         model = hiding_folded(wrong, self.case.network)
         side = TargetSide(runner, model, few, runner.name, arithmetic_of(wrong))
+        if of_file is None:
+            return _at(held, right, self._failing(side))
         first = self._first(replace(self.case, calibration=few), wrong, side, ROUNDS)
         return _at(held, right, first)
 
-    def _fp32_on(self, runner: FileRunner) -> tuple[bool, tuple[int, ...]]:
-        """Return whether a target has the FP32 model right, and the samples where it has not."""
+    def _failing(self, side: TargetSide) -> tuple[NodeName, ...]:
+        """Return the first node whose result a target that does not run a file does not give.
+
+        Each is asked alone, as others would end fusions; halving takes it for granted that
+        everything behind the first fails.
+        """
+        nodes = comparable(self.case.network)
+        line = [name for name in nodes if side.lack(name) is None]
+        first = bisect_left(line, True, key=lambda name: not any(side.get([name])))
+        return tuple(node_name(nodes[name]) for name in line[first : first + 1])
+
+    def _fp32_on(self, runner: FileRunner) -> tuple[bool, Sequence[int] | None]:
+        """Return whether a target has the FP32 model right, and the samples where it has not.
+
+        None for the samples if it does not run.
+        """
         case = self.case
         question = case.calibration, self.references
         try:
             if not runner.runs:
                 runner.run(case.network.model, case.calibration)
-                return True, ()
+                return True, None
             results = run_as_file(case.network.model, *question, runner)
         except (CaseError, RunFailed):
-            return False, ()
+            return False, None
         judged = judge_outputs(results, *question, case.criterion, case.metric)
         return judged.verdict.passed, judged.failing
 
     def _first(self, case: Case, wrong: Network, side: Side, rounds: int) -> tuple[NodeName, ...]:
-        """Return the nodes among which the first error arises; else the first that fails."""
+        """Return the nodes among which the first error arises."""
         self.watcher.stage("compare")
         network, _ = as_repaired(case.network, wrong)
         trusted = reference(network, case.calibration, self.settings)
         runtime, progress = self.settings.runtime, self.watcher.step
         walk = Walk(network, case.calibration, trusted, side, runtime=runtime, progress=progress)
         found = find_divergence(walk, rounds)
-        if found.outputs:
-            return found.first or found.amplified[:1]
-        lost = (node_name(f.node) for n, f in walk.found.items() if side.lack(n) == "refused")
-        return tuple(lost)[:1]
+        return found.first or found.amplified[:1]
 
 
 def _at(held: Held, right: bool, first: Sequence[NodeName]) -> Held:
