@@ -257,7 +257,7 @@ def _written(
     return Result(run, folder, observations=seen)
 
 
-_WORKER = tuple(WorkerOptions.__annotations__.keys() - {"run_timeout"})
+_WORKER = sorted(WorkerOptions.__annotations__.keys() - {"run_timeout"})
 _INAPPLICABLE = {
     "an engine": ("accumulate", "runner", "target"),
     "recorded outputs": ("accumulate", "target", *_WORKER),
