@@ -22,7 +22,14 @@ def test_every_rule_says_why_and_where_it_is_from() -> None:
         assert rule.source.startswith("https://"), rule.id
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.rule}:{f.name}")
+@pytest.fixture(params=FAULTS, ids=lambda f: f"{f.rule}:{f.name}")
+def fault(request) -> Fault:
+    if request.param.tensorrt == "webgpu":
+        request.getfixturevalue("on_webgpu")
+    given: Fault = request.param
+    return given
+
+
 def test_the_fault_is_found(fault: Fault, tmp_path) -> None:
     found = linted(fault.make(True), tmp_path, fault.tensorrt).findings
     others = TWO_FINDINGS.get(fault.name, set()) | fault.besides
@@ -34,7 +41,6 @@ def test_the_fault_is_found(fault: Fault, tmp_path) -> None:
     assert first.fix.endswith((".", "?"))
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.rule}:{f.name}")
 def test_nothing_is_found_without_it(fault: Fault, tmp_path) -> None:
     report = linted(fault.make(False), tmp_path, fault.tensorrt)
     assert {f.rule for f in report.findings} == fault.besides

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from halfwise.linting import check_constraints, lint
     from halfwise.observing.reference import observe
     from halfwise.store import report
-    from halfwise.tools.build import build
+    from halfwise.tools.build import build, build_ahead
     from halfwise.tools.compare.command import compare
     from halfwise.tools.diagnose.command import diagnose
     from halfwise.tools.doctor import doctor
@@ -37,6 +37,7 @@ __all__ = [
     "Result",
     "Weights",
     "build",
+    "build_ahead",
     "check_constraints",
     "choose",
     "compare",
@@ -66,6 +67,7 @@ _MODULES = {
     "Result": "fixing.result",
     "Weights": "tools.weights",
     "build": "tools.build",
+    "build_ahead": "tools.build",
     "check_constraints": "linting",
     "choose": "fixing.choose",
     "compare": "tools.compare.command",

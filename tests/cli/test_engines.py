@@ -65,7 +65,7 @@ def test_a_build_without_an_engine(call, answer):
 
 
 @pytest.mark.parametrize(
-    "missing", [("build", "m.onnx"), ("build", "-o", "e"), (*BUILD, "--target", "tensorrt")]
+    "missing", [("build", "m.onnx"), ("build", "-o", "e"), (*BUILD, "--target", "webgpu")]
 )
 def test_build_usage(call, missing):
     assert call(*missing)[0] == 2

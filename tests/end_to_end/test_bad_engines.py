@@ -178,7 +178,7 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("m.onnx", "m.onnx", "--trt-command", "p"), 2, "the candidate is not an engine"),
+        (("m.onnx", "m.onnx", "--trt-command", "p"), 2, "--trt-command does not apply"),
         (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate does not apply"),
         (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner does not apply"),
     ],

@@ -1,5 +1,6 @@
 """`--target webgpu` and `--target rtx`: files before the runtimes that a user names."""
 
+import json
 import shlex
 import shutil
 import sys
@@ -214,3 +215,65 @@ def test_sums_softmaxes_and_choices_are_repaired_where_fp16_alone_is_asked_for(f
     assert ended.kept == set()
     assert {repair["rule"] for repair in ended.record["plan"]["repairs"]} == rules
     assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
+
+
+def kept_product(activation_too: bool) -> onnx.ModelProto:
+    """A product in FP32 between FP16 nodes, beyond FP16's range."""
+    s = Sketch(17)
+    x = s.op(
+        "Cast", s.op("Relu", s.op("Cast", s.input("x", [32, 64]), to=TensorProto.FLOAT16)), to=1
+    )
+    y = s.op("MatMul", x, models.weights(64, 48, seed=1, scale=0.1), name="kept")
+    y = s.op("Sigmoid", y) if activation_too else y
+    y = s.op("Relu", s.op("Cast", y, to=TensorProto.FLOAT16))
+    return s.proto(s.op("Cast", y, to=TensorProto.FLOAT, name="y"))
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_an_engine_is_built_ahead_of_time(call, tmp_path):
+    onnx.save(kept_product(True), tmp_path / "a.onnx")
+    made = call("build", "a.onnx", "-o", "a.engine", "--target", "rtx", "--sm", "SM89")
+    assert made.code == 0, made.err
+    assert made.out.startswith("Builds; typed as asked; not run")
+    assert "SM89" in made.out
+    assert (tmp_path / "a.engine").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_lint_names_what_a_build_ahead_of_time_folds(call, tmp_path):
+    onnx.save(kept_product(False), tmp_path / "b.onnx")
+    built = call("build", "b.onnx", "-o", "b.engine", "--target", "rtx", "--json")
+    assert built.code == 10
+    assert json.loads(built.out)["folded"] == ["kept"]
+    found = call("lint", "b.onnx", "--target", "rtx", "--json", "--fail-on", "warning")
+    assert found.code == 10
+    report = json.loads(found.out)
+    assert (report["target"], report["version"]) == ("TensorRT for RTX", "1.7")
+    assert [(f["rule"], f["node"]) for f in report["findings"]] == [("product-folded", "kept")]
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_what_does_not_build_ahead_of_time(call, tmp_path):
+    s = Sketch(17)
+    onnx.save(s.proto(s.op("Det", s.input("x", [4, 4]), name="determinant")), tmp_path / "c.onnx")
+    ended = call("build", "c.onnx", "-o", "c.engine", "--target", "rtx")
+    assert ended.code == 5
+    assert "determinant" in ended.err
+    assert not (tmp_path / "c.engine").exists()
+    assert call("lint", "c.onnx", "--target", "rtx").code == 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("build", "-o", "e", "--target", "rtx", "--to", "fp16"),
+        ("build", "-o", "e", "--target", "rtx", "--typing", "weak"),
+        ("build", "-o", "e", "--target", "rtx", "--sm", "8.6"),
+        ("build", "-o", "e", "--sm", "SM86"),
+        ("lint", "--target", "rtx", "--trt-version", "10.0"),
+        ("lint", "--target", "webgpu", "--trt-version", "1.7"),
+    ],
+)
+def test_options_that_a_target_does_not_have(refused, saved, words):
+    model, _ = saved(models.small())
+    assert refused(2, words[0], model, *words[1:])

@@ -18,7 +18,7 @@ class Fault:
         name: Name of the function that makes it.
         make: Makes the model, with the fault where its argument is true.
         besides: Rules that find something in both.
-        tensorrt: Version that is to parse it; None for none.
+        tensorrt: Version that is to parse it, "rtx" and its version, or "webgpu"; None for none.
         severity: How bad it is.
         node: The node that has to be named; None for the file as a whole.
     """

@@ -113,3 +113,25 @@ def contributed(ill: bool) -> onnx.ModelProto:
         proto.graph.node[0].op_type, proto.graph.node[0].domain = "FastGelu", "com.microsoft"
         proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     return proto
+
+
+@fault("operator-unparsed", "warning", "objects", tensorrt="rtx 1.7")
+def not_ahead_of_time(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    return s.proto(s.op("Size", s.op("NonZero" if ill else "Relu", x, name="objects")))
+
+
+@fault("product-folded", "warning", "kept", tensorrt="rtx 1.4")
+def kept_product(ill: bool) -> onnx.ModelProto:
+    s = Sketch(17)
+    x = s.op("Cast", s.op("Cast", s.input("x", [4, 16]), to=10), to=1)
+    y = s.op("MatMul", x, f32(np.full((16, 8), 0.5)), name="kept")
+    y = s.op("Cast", y if ill else s.op("Sigmoid", y), to=10)
+    return s.proto(s.op("Cast", s.op("Relu", y), to=1))
+
+
+@fault("kernel-missing", "info", "determinant", tensorrt="webgpu")
+def no_kernel(ill: bool) -> onnx.ModelProto:
+    s = Sketch(17)
+    return s.proto(s.op("Det" if ill else "Softmax", s.input("x", [2, 2]), name="determinant"))

@@ -22,7 +22,7 @@ from halfwise.cli.options import (
     show,
     watched,
 )
-from halfwise.declarations import given
+from halfwise.declarations import given, spelt
 from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
@@ -46,9 +46,16 @@ _Pipeline = "Output of {}: .npz, .npy or a folder of them; or its function, file
 @accepts()
 def lint(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)],
+    target: Annotated[
+        Literal["rtx", "webgpu"] | None,
+        typer.Option(help="rtx: what TensorRT for RTX builds. webgpu: what has kernels there."),
+    ] = None,
     trt_version: Annotated[
         str | None,
-        typer.Option(metavar="V", help="TensorRT version that will parse it, such as 8.6."),
+        typer.Option(
+            metavar="V",
+            help="Version of TensorRT (8.6) or TensorRT for RTX (1.7) that will parse it.",
+        ),
     ] = None,
     fail_on: Annotated[
         Literal["error", "warning", "info"],
@@ -64,9 +71,8 @@ def lint(
     from halfwise.linting import linted
     from halfwise.records import SEVERITIES
 
-    record = watched(
-        display, api.lint, model, trt_version=trt_version, ignore=ignore or (), name="lint"
-    )
+    options = {"target": target, "trt_version": trt_version, "ignore": ignore or ()}
+    record = watched(display, api.lint, model, **options, name="lint")
     show(record, linted, display)
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     end(passed=all(finding.severity not in counted for finding in record.findings))
@@ -209,6 +215,10 @@ def compare_inputs(
     end(passed=record.same)
 
 
+_AHEAD = {"sm", "preprocess", "min_shapes", "opt_shapes", "max_shapes"}
+"""Options of a build with TensorRT for RTX."""
+
+
 @accepts(Reading, Worker, Building, "build_timeout", Waiting)
 def build(
     model: ModelArgument,
@@ -232,15 +242,33 @@ def build(
             help="Constrain every node of this type to FP32, as fix does. Repeatable.",
         ),
     ] = None,
+    target: Annotated[
+        Literal["tensorrt", "rtx"],
+        typer.Option(help="rtx: TensorRT for RTX, ahead of time; nothing is run."),
+    ] = "tensorrt",
+    sm: Annotated[
+        str | None,
+        typer.Option(metavar="SM86", help="Compute capability for rtx. Default SM86."),
+    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Build a TensorRT engine and show the precision of its layers."""
-    from halfwise.reporting.engines import built
+    from halfwise.reporting.engines import ahead, built
 
-    fp32 = given(to=to, keep=keep, keep_op=keep_op)
-    record = watched(display, api.build, model, out, inputs=inputs, **fp32, **options)
-    show(record, built, display)
+    options |= given(to=to, keep=keep, keep_op=keep_op, sm=sm)
+    kinds = {"tensorrt": {"sm"}, "rtx": options.keys() - _AHEAD}
+    if others := sorted(kinds[target] & options.keys()):
+        raise UsageError(
+            f"{spelt(others[0])} does not apply to --target {target}.", "Leave it out."
+        )
+    if target == "tensorrt":
+        record = watched(display, api.build, model, out, inputs=inputs, **options)
+        show(record, built, display)
+        return
+    made = watched(display, api.build_ahead, model, out, inputs=inputs, **options)
+    show(made, ahead, display)
+    end(passed=not made.folded)
 
 
 @accepts(Reading, Worker, Waiting)

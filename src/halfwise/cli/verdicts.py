@@ -193,20 +193,20 @@ def verify(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="ONNX model in floating point.",
+            help="ONNX model in floating point; or a run folder, whose file is judged again.",
             show_default=False,
         ),
     ],
     candidate: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="CANDIDATE",
             help="Mixed, FP16, BF16 or quantised model, TensorRT engine, or saved outputs (.npz, "
             "Polygraphy .json).",
             show_default=False,
         ),
-    ],
-    inputs: InputsOption,
+    ] = None,
+    inputs: MaybeInputsOption = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="RUN", help="Run folder to create."),

@@ -7,9 +7,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, Unpack
 
-from halfwise.case import Case, Chosen, Settings
-from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, spelt
-from halfwise.declarations.option import check_value, shell_type
+from halfwise.case import Chosen, Settings
+from halfwise.declarations import ChooseOptions, Inputs, check, given, spelt
+from halfwise.declarations.option import check_value
 from halfwise.declarations.options import (
     Arithmetic,
     Choice,
@@ -23,6 +23,7 @@ from halfwise.declarations.options import (
 from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.fixing.again import case_of, from_folder, recorded, searched
 from halfwise.fixing.command import concluded
 from halfwise.fixing.curve import spread
 from halfwise.fixing.loop import fix as run_fix
@@ -30,16 +31,15 @@ from halfwise.fixing.result import Result
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes
-from halfwise.inputs import split_sources
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics import AUTO
-from halfwise.options.loading import load_asked, load_start
-from halfwise.options.metric import function_again, not_run
+from halfwise.options.loading import load_start
+from halfwise.options.metric import function_again
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Curve, Note, Point, Run
+from halfwise.records import Criterion, Curve, Point, Run
 from halfwise.reporting.plan import chosen_line
-from halfwise.store import free_folder, read_run, users_model
+from halfwise.store import free_folder, read_run
 from halfwise.wording import count, listed, number, ratio, typed
 
 
@@ -123,10 +123,6 @@ _OF_THE_RUN = frozenset[str]().union(
 ) - {"start_from", "no_repair"}
 """Options of `fix` with the same meaning here."""
 _TYPES = frozenset(("allow_bf16", "allow_tf32"))
-_CODE = ("preprocess", "ort_library")
-"""Options that run code: code that only a run folder names is not run."""
-_FILES = ("heldout", "labels", "heldout_labels")
-_OF_THE_DATA = ("heldout", "labels", "heldout_labels", "preprocess", "allow_random")
 
 
 @bounded
@@ -164,10 +160,10 @@ def choose(
     record, curve = _recorded(Path(run))
     point = pick(curve, wish)
     request = replace(_request(record, curve, inputs, updates), command="choose")
-    case = _case(record, model, request, watcher, other_inputs=inputs is not None)
+    case = case_of(record, model, request, watcher, other_inputs=inputs is not None)
     watcher.note(chosen_line(curve, point, case.criterion))
     same = case.data_sha256 == record.provenance.inputs_sha256
-    before, now = _searched(record), frozenset(case.calibration.marks or ())
+    before, now = searched(record), frozenset(case.calibration.marks or ())
     settings, start = _settings(request, record, curve, point, wish), _quantised(record)
     repairs = record.plan.repairs if record.plan else ()
     with frozen_named(case, settings):
@@ -207,7 +203,7 @@ def _quantised(run: Run) -> Network | None:
         RecordMismatch: the file is gone.
     """
     named = run.provenance.options.get("start_from", "")
-    path = _from_folder(run, Path(named))
+    path = from_folder(run, named)
     start = load_start(path) if path.is_file() and path.suffix != ".json" else None
     if isinstance(start, Network) and quantised_nodes(upcast(start)[0]):
         return start
@@ -250,46 +246,12 @@ def _recorded(folder: Path) -> tuple[Run, Curve]:
 def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:
     """Return the run's options, updated with the given ones and what the choice implies."""
     check(updates)
-    data = run.provenance.data if inputs is None else inputs
-    if data is None:
-        raise RecordMismatch(
-            "The run does not record where its inputs are: they were in memory, or the run is too "
-            "old.",
-            "Give them: --inputs DATA.",
-        )
-    if inputs is None:
-        data = _data(run, str(data))
-    ignored = {*updates, *(() if inputs is None else _OF_THE_DATA)}
     # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
-    ignored |= _TYPES if curve.rung == "int8" else set()
-    every = run.provenance.options.items()
-    recorded = {n: text for n, text in every if n in _OF_THE_RUN and n not in ignored}
-    _refuse_code(recorded, run.provenance.data if inputs is None else None)
+    names = _OF_THE_RUN - _TYPES if curve.rung == "int8" else _OF_THE_RUN
+    data, options = recorded(run, names, inputs, updates)
     accepted = _acceptance(run, curve, updates.get("metric"))
-    files = {name: _data(run, recorded[name]) for name in _FILES if name in recorded}
-    options = {name: _typed(name, text) for name, text in {**recorded, **files}.items()}
     options |= {name: value for name, value in updates.items() if name != "metric"}
     return understand(data, options | accepted)
-
-
-def _data(run: Run, source: str) -> str:
-    """Return where data are that the run recorded by paths from its working directory."""
-    if sources := split_sources(source):
-        return ",".join(f"{name}={_from_folder(run, path)}" for name, path in sources.items())
-    return str(_from_folder(run, Path(source)))
-
-
-def _from_folder(run: Run, path: Path) -> Path:
-    there = Path(run.provenance.folder, path)
-    return path if path.exists() and not there.exists() else there
-
-
-def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
-    """Raise UsageError if a recorded option names code: the folder may come from anybody."""
-    named = dict(recorded) if inputs is None else {**recorded, "inputs": inputs}
-    for name, option in named.items():
-        if name in _CODE or option.rpartition(":")[0].endswith(".py"):
-            raise not_run(name, option)
 
 
 def _acceptance(run: Run, curve: Curve, named: str | None) -> dict[str, Any]:
@@ -304,49 +266,3 @@ def _acceptance(run: Run, curve: Curve, named: str | None) -> dict[str, Any]:
             "Leave it out: the choice implies the tolerance.",
         )
     return accepted
-
-
-def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
-    """Return the value of a recorded option, which is stored as text."""
-    kind = shell_type(Options.__annotations__[name])
-    if kind in (int, float):
-        return kind(text)
-    if kind is bool:
-        return text == "True"
-    return text.split(", ") if name in ("keep", "keep_op", "lower") else text
-
-
-def _case(
-    run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, other_inputs: bool
-) -> Case:
-    """Return the run's case; held-out samples that its search saw count as searched."""
-    model = users_model(run) if named is None else Path(named)
-    if not model.exists():
-        raise RecordMismatch(
-            f"The model of the run, {model}, is missing.",
-            "Run it where that path exists, or name the model: --model FILE.",
-        )
-    case = load_asked(model, request, watcher)
-    if case.network.sha256 != run.provenance.model_sha256:
-        raise RecordMismatch(
-            f"{model} is not the model that the run was made from: its hash differs.",
-            "Give that model: --model FILE.",
-        )
-    if case.data_sha256 == run.provenance.inputs_sha256:
-        case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
-    elif not other_inputs:
-        raise RecordMismatch(
-            f"{run.provenance.data} no longer has the inputs of the run: its hash differs.",
-            "Restore them, or judge on others: --inputs DATA.",
-        )
-    searched, heldout = case.heldout.marked(_searched(run)), case.heldout
-    return replace(
-        case,
-        calibration=case.calibration + heldout.select(searched),
-        heldout=heldout.select([i for i in range(len(heldout)) if i not in searched]),
-    )
-
-
-def _searched(run: Run) -> frozenset[str]:
-    """Return marks of the samples seen by the search, of this run or one it derives from."""
-    return frozenset(run.search.seen if run.search else ())

@@ -135,11 +135,13 @@ def judged_as_file(
     seen: Sequence["LowSums"] = (),
     budget: Budget | None = None,
     shapes: Shapes | None = None,
+    *,
+    always: bool = False,
 ) -> Judged:
     """Add what ONNX Runtime and each target make of the candidate's file; the worst decides.
 
     And whether a file that passes also does with sums in FP16. A verdict that failed already is
-    returned without a run.
+    returned without a run, unless they are `always` asked.
 
     Args:
         judged: Verdict on the candidate's emulation.
@@ -151,8 +153,10 @@ def judged_as_file(
         seen: Other samples on which it has to hold with sums in FP16.
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
         shapes: Shapes of the network's tensors, likewise.
+        always: Whether files run even if the emulation is not acceptable.
     """
-    if not judged.verdict.passed:
+    passed = judged.verdict.passed
+    if not passed and not always:
         return judged
     files = [*run_files(candidate, samples, references, settings)]
     question = samples, references, case.criterion, case.metric
@@ -169,7 +173,7 @@ def judged_as_file(
     fields: dict[str, object] = {"as_file": tuple(runs)}
     if failed:
         fields["failure_bound"] = failed[0].verdict.failure_bound
-    if not failures:
+    if passed and not failures:
         results = cache(lambda: files[0].results or _emulated(candidate, samples, settings))
         passes = (LowSums(samples, references, results), *seen)
         budget = budget or Budget()

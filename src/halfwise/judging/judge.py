@@ -52,6 +52,7 @@ from halfwise.records import (
 from halfwise.targets.runners import OnnxRuntime
 
 IN_ORT = OnnxRuntime()
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, *LOW_TYPES}
 
 
 def run_as_file(
@@ -72,7 +73,7 @@ def run_as_file(
         CaseError: it cannot be loaded; a `KernelMissing` if ONNX Runtime lacks a kernel.
         RunFailed: it cannot be run.
     """
-    results = runner.run(model, _fed(model, samples))
+    results = runner.run(model, fed(model, samples))
     assert not isinstance(results, Built)
     return [
         {n: _as(result[n], wanted) for n, wanted in reference.items()}
@@ -115,7 +116,7 @@ def run_files(
             if runner.runs:
                 yield replace(file, results=run_as_file(model, samples, references, runner))
             else:
-                built = runner.run(model, _fed(model, samples))
+                built = runner.run(model, fed(model, samples))
                 assert isinstance(built, Built)
                 yield replace(file, built=built)
         except (CaseError, RunFailed) as error:
@@ -127,12 +128,18 @@ def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[
         return output.astype(reference.dtype)
 
 
-def _fed(model: ir.Model, samples: Samples) -> Samples:
-    """Return the samples in the types of the model's inputs."""
-    low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype and v.dtype in LOW_TYPES}
+def fed(model: ir.Model, samples: Samples) -> Samples:
+    """Return the samples, floats in the types of the model's inputs."""
+    floats = {str(v.name): v.dtype.numpy() for v in model.graph.inputs if v.dtype in _FLOATS}
 
     def load(index: int) -> Sample:
-        return {n: a.astype(low.get(n, a.dtype)) for n, a in samples[index].items()}
+        with np.errstate(over="ignore"):
+            return {
+                name: array.astype(floats[name])
+                if name in floats and array.dtype.kind == "f"
+                else array
+                for name, array in samples[index].items()
+            }
 
     return Samples(samples.ids, load)
 
@@ -158,7 +165,7 @@ def flips(
     return differing(
         decisions,
         ModelRunner(emulation, samples, runtime=runtime),
-        ModelRunner(model, _fed(model, samples), runtime=runtime),
+        ModelRunner(model, fed(model, samples), runtime=runtime),
     )
 
 

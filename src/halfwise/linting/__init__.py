@@ -17,8 +17,9 @@ from halfwise.linting.rule import Rule, Subject
 from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintReport, Note
 from halfwise.reporting.parts import Lines, Report
+from halfwise.targets.runners import on_webgpu, running
 from halfwise.tensorrt.trtexec import check, read
-from halfwise.tensorrt.versions import ASKED, Version, known_version
+from halfwise.tensorrt.versions import ASKED, RTX, Version, known_version, rtx_version
 from halfwise.wording import FEW, clean, command, count, listed, meant, sentence, shorten
 
 __all__ = [
@@ -50,12 +51,17 @@ def examine(
     tensorrt: Version | None = None,
     ignored: Collection[str] = (),
     watcher: Watcher | None = None,
+    *,
+    ahead: bool = False,
+    lacking: Collection[str] = (),
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the findings, and what could not be checked.
 
     Args:
         model: The model, as far as it can be read.
         tensorrt: Version whose parser will read the model.
+        ahead: As in `Subject`.
+        lacking: Likewise.
         ignored: Ids of rules to leave out.
         watcher: Receives the number of rules done.
 
@@ -64,7 +70,7 @@ def examine(
         everything that could not be checked, because the graph cannot be read, or because ONNX's
         checker refuses it and a rule fails on it.
     """
-    subject = Subject(model, tensorrt)
+    subject = Subject(model, tensorrt, ahead, lacking)
     findings: list[Finding] = []
     blind = []
     for done, rule in enumerate(RULES):
@@ -86,6 +92,13 @@ def examine(
     return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))), tuple(skipped)
 
 
+LintTarget = Literal["rtx", "webgpu"]
+_NAMES: dict[LintTarget | None, str] = {
+    None: "TensorRT",
+    "rtx": "TensorRT for RTX",
+    "webgpu": "WebGPU, ONNX Runtime",
+}
+
 _PRECISION = ("numbers", "quantisation")
 """Families of rules about precision; the others are about files and parsers."""
 
@@ -93,6 +106,7 @@ _PRECISION = ("numbers", "quantisation")
 def lint(
     model: str | Path,
     *,
+    target: LintTarget | None = None,
     trt_version: str | None = None,
     ignore: Iterable[str] = (),
     watcher: Watcher | None = None,
@@ -101,16 +115,27 @@ def lint(
 
     Args:
         model: The ONNX file.
-        trt_version: Version of TensorRT whose parser will read it, such as "8.6" or "10.13.0.35";
-            without it, parsers are not checked.
+        target: "rtx": what the parser and the builder of TensorRT for RTX take, which are like
+            those of a version of TensorRT; "webgpu": what ONNX Runtime's WebGPU provider has no
+            kernel for, as it says when it loads the model.
+        trt_version: Version of TensorRT whose parser will read it, such as "8.6" or "10.13.0.35",
+            or of TensorRT for RTX, by default the latest known; without it, parsers are not
+            checked.
         ignore: Ids of rules to leave out.
         watcher: Receives progress.
 
     Raises:
         CaseError: not a file, or not an ONNX model at all.
         UsageError: an unknown version or rule.
+        BackendMissing: WebGPU cannot be asked.
     """
-    version = None if trt_version is None else known_version(trt_version)
+    if target == "webgpu" and trt_version is not None:
+        raise UsageError("--trt-version does not apply to --target webgpu.", "Leave it out.")
+    if target == "rtx":
+        trt_version = trt_version or max(RTX)
+        version: Version | None = rtx_version(trt_version)
+    else:
+        version = None if trt_version is None else known_version(trt_version)
     ignored = tuple(dict.fromkeys(ignore))
     rules = [rule.id for rule in RULES]
     for name in ignored:
@@ -118,18 +143,37 @@ def lint(
             hint = meant(name, rules, f"Rules: {', '.join(rules)}.")
             raise UsageError(f"There is no rule called {name!r}.", hint)
     unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
-    findings, skipped = examine(unchecked, version, ignored, watcher)
+    lacking: Sequence[str] = ()
+    if target == "webgpu":
+        lacking, trt_version = _lacking(unchecked)
+    ahead = target == "rtx"
+    findings, skipped = examine(unchecked, version, ignored, watcher, ahead=ahead, lacking=lacking)
     proto = unchecked.proto
     return LintReport(
         source=str(model),
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         opset=unchecked.opset,
         nodes=len(unchecked.nodes),
-        tensorrt=trt_version,
+        target=_NAMES[target],
+        version=trt_version,
         findings=findings,
         ignored=ignored,
         skipped=skipped,
     )
+
+
+def _lacking(model: Unchecked) -> tuple[Sequence[str], str]:
+    """Return the nodes for which WebGPU has no kernel, and its version.
+
+    Raises:
+        BackendMissing: it cannot be asked.
+        CaseError: it refuses the model.
+    """
+    webgpu = on_webgpu()
+    with running([webgpu]):
+        if model.network is None:
+            return (), webgpu.version
+        return webgpu.lacking(model.network.model), webgpu.version
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:
@@ -218,7 +262,7 @@ def linted(report: LintReport) -> Report:
     about = [shorten(report.source), count(report.nodes, "node")]
     about += [f"opset {report.opset}"] if report.opset is not None else []
     about += [sentence(report.producer)] if report.producer else []
-    about += [f"for TensorRT {clean(report.tensorrt)}"] if report.tensorrt else []
+    about += [f"for {report.target} {clean(report.version)}"] if report.version else []
     about += [f"without {', '.join(report.ignored)}"] if report.ignored else []
     parts = list(
         _parts(

@@ -1,6 +1,6 @@
 """Rules: their definition and their input."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,10 +77,14 @@ class Subject:
     Attributes:
         model: The model, as far as it can be read.
         tensorrt: Version (major, minor) whose parser will read it; None if none is named.
+        ahead: Whether engines are built ahead of time, without a GPU.
+        lacking: Names of nodes for which WebGPU has no kernel.
     """
 
     model: Unchecked
     tensorrt: Version | None
+    ahead: bool = False
+    lacking: Collection[str] = ()
 
     @property
     def version(self) -> Version:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from halfwise.graph.model import is_standard
+from halfwise.graph.anchors import folded
+from halfwise.graph.model import graphs_of, is_standard
 from halfwise.graph.taken import features, taken, why_refused
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
@@ -14,6 +15,7 @@ from halfwise.tensorrt.versions import (
     AT_THE_LATEST,
     OPERATORS,
     SINCE,
+    has,
     highest_opset,
     next_published,
     opsets,
@@ -72,6 +74,9 @@ def operators(subject: Subject) -> Iterator[Found]:
         elif op in taken().never and op not in SINCE:
             message = f"no TensorRT up to {text_of(ASKED)} has {op}"
             yield Found(message, "Rewrite it in other operators, or add a plugin.", place)
+        elif subject.ahead and op in taken().unknown:
+            message = f"{op} cannot be built ahead of time, on a machine without a GPU"
+            yield Found(message, "Build it where the GPU is.", place, severity="warning")
         elif not onnx.defs.has(op):
             message = f"{op} is not an ONNX operator: TensorRT {version} looks for a plugin"
             yield Found(message, "Load the plugin in the builder.", place, severity="warning")
@@ -101,6 +106,38 @@ def forms(subject: Subject) -> Iterator[Found]:
         message = f"refuses {node.op_type} {refused.words(node.op_type)}"
         remedy = refused.remedy(node.op_type)
         yield _refusal(subject, message, remedy, node, refused.certain(used))
+
+
+@rule("product-folded", "warning", OPERATORS, parses=True)
+def products(subject: Subject) -> Iterator[Found]:
+    """With strong typing, a product in FP32 between FP16 nodes becomes a low kernel.
+
+    Its weights are rounded, without a word of the builder: TensorRT for RTX 1.4 to 1.7 do so, which
+    have no other typing. It stays FP32 where an activation behind it is FP32 too, as in the files
+    that halfwise writes. Checked with --trt-version from 10.0 on only.
+    """
+    if has("strong typing by default", subject.version):
+        for graph in graphs_of(subject.network.model):
+            for product in folded(graph):
+                message = f"{product.node.op_type} is in FP32 between {product.low.name} nodes"
+                yield Found(
+                    f"{message}, and is computed in that type",
+                    "Keep the activation behind it in FP32 too.",
+                    product.node,
+                )
+
+
+@rule("kernel-missing", "info", "https://onnxruntime.ai/docs/execution-providers/")
+def kernels(subject: Subject) -> Iterator[Found]:
+    """A node without a WebGPU kernel runs on the CPU, in FP32, and its tensors are copied.
+
+    Its FP16 values are rounded less often, and it costs time. Checked with --target webgpu only:
+    ONNX Runtime's WebGPU provider is asked, and loads the model.
+    """
+    for node in subject.nodes():
+        if node.name in subject.lacking:
+            message = f"WebGPU has no kernel for this {node.op_type}: it runs on the CPU"
+            yield Found(message, "Export it in other operators if that is slow.", node)
 
 
 def _unlike(node: ir.Node) -> tuple[str, str] | None:

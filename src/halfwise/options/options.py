@@ -135,7 +135,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     _check_means_something(values)
     _check_company(values)
     libraries = tuple(Path(path) for path in values.get("ort_library", ()))
-    sm = values.get("sm", default("sm"))
+    sm = capability(values.get("sm", default("sm")))
     targets = runners_of(values.get("target", ()), sm, libraries)
     # Runtimes that ignore FP32 nodes have no FP32 sums.
     if lowest_sums_of(targets) == "fp16" or "only" in values:
@@ -160,6 +160,16 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         target=understand_target(values),
         ladder=values.get("to") == INT8,
     )
+
+
+def capability(text: str) -> str:
+    """Return a compute capability as it is given, such as "SM86"; UsageError if it is none."""
+    if not re.fullmatch("SM[0-9]{2,3}", text):
+        raise UsageError(
+            f"--sm is {text!r}; expected a compute capability.",
+            "Give SM and its digits: SM86 for 8.6.",
+        )
+    return text
 
 
 def _failing(word: str | float) -> float:
@@ -275,11 +285,6 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "only" in named and options.get("to", "fp16") != "fp16",
             "--only fp16 does not work with --to " + str(options.get("to")) + ".",
             "Leave --to out.",
-        ),
-        (
-            "sm" in named and not re.fullmatch("SM[0-9]{2,3}", str(options.get("sm"))),
-            f"--sm is {options.get('sm')!r}; expected a compute capability.",
-            "Give SM and its digits: SM86 for 8.6.",
         ),
         (
             "sm" in named and "rtx" not in options.get("target", ()),

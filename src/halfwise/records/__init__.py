@@ -48,6 +48,7 @@ from halfwise.records.diagnosis import (
 )
 from halfwise.records.engine import (
     ALIKE,
+    AheadBuild,
     EngineBuild,
     EngineLayer,
     EngineResult,
@@ -153,6 +154,7 @@ from halfwise.records.run import (
     Cost,
     Curve,
     FigureKind,
+    Held,
     Point,
     Provenance,
     Run,
@@ -178,7 +180,7 @@ from halfwise.records.tensors import (
 __all__ = [
     "ALIKE", "CHANCE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED",
     "OF_METRIC", "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "UNSHOWN",
-    "AdjustedConstant",
+    "AdjustedConstant", "AheadBuild",
     "Allowed", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Cells", "Change",
     "Comparison", "Constraint", "ConstraintReport", "Cost", "Criterion",
@@ -187,7 +189,7 @@ __all__ = [
     "EngineRound", "EngineRung", "EngineTensor", "Engines", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flip", "Followed", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
-    "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
+    "GuardKind", "Held", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
     "InputTrials", "Inspection", "IntermediateNonfinite", "JudgedBatch", "KeptBy", "KeptNode",
     "Kind", "LadderRung", "Latency", "LeftAlone", "Level", "LintReport", "LogFinding", "LogNode",
     "LogReport", "MadeUp", "MetricResult", "Modernized",

@@ -396,6 +396,30 @@ class EngineBuild(Record):
     unmatched: tuple[str, ...]
 
 
+class AheadBuild(Record):
+    """Result of `halfwise build --target rtx`: an engine of TensorRT for RTX, which nobody ran.
+
+    Attributes:
+        model: Path of the model as given.
+        engine: Path of the engine.
+        bytes: Its size.
+        version: Of TensorRT for RTX.
+        sm: The compute capability that it is for.
+        kernels: Number of its kernels.
+        folded: Products that the model has in FP32 and the engine computes from low operands.
+        warnings: What parser and builder warned of.
+    """
+
+    model: str
+    engine: str
+    bytes: int
+    version: str
+    sm: str
+    kernels: int
+    folded: tuple[NodeName, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
 class GivenEngine(Record):
     """The user's own engine, judged.
 

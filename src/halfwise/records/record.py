@@ -400,7 +400,8 @@ class LintReport(Record):
         producer: The tool that wrote it, with its version; "" if the file does not say.
         opset: Version of ONNX's operator set; None if the file names none.
         nodes: Number of nodes, bodies included.
-        tensorrt: Version whose parser the model was checked against; None for none.
+        target: What the model was checked for.
+        version: Its version; None if only for TensorRT in general, without a parser.
         findings: Errors first, then warnings, then infos; within each by rule, in graph order.
         ignored: Ids of rules left out on request.
         skipped: What could not be checked because the graph cannot be read, one sentence each.
@@ -410,7 +411,8 @@ class LintReport(Record):
     producer: str
     opset: int | None
     nodes: int
-    tensorrt: str | None
+    target: str
+    version: str | None
     findings: tuple[Finding, ...]
     ignored: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()

@@ -195,6 +195,26 @@ class Baseline(Record):
         return all(change.passed for change in self.changes)
 
 
+class Held(Record):
+    """Whether a file is right on a target; if not, whether its FP32 model is.
+
+    Attributes:
+        target: Name of the runner; "TensorRT" for an engine.
+        version: Its version, of an engine with the GPU.
+        before: That of the baseline; "" without one, or if that did not ask the target.
+        outcome: "same": right; "built": built, typed as asked, and not run; "fragile": wrong where
+            FP32 is right; "fp32": FP32 itself is wrong, or cannot be run or built.
+        first: The nodes among which the first error arises, in graph order, or that are built
+            otherwise than asked; empty if the file is right, or if none was found.
+    """
+
+    target: str
+    version: str
+    before: str = ""
+    outcome: Literal["same", "built", "fragile", "fp32"]
+    first: tuple[NodeName, ...] = ()
+
+
 RunKind = Literal["fix", "verify", "diagnose"]
 
 
@@ -280,6 +300,7 @@ class Run(Record):
         given_engine: The user's own engine that was judged; None otherwise.
         profiles: The optimization profile that covers all samples; empty if no shape varies, and
             for `fix` with engines, which record their own.
+        held: For `verify`, what became of the candidate on each target.
         worth: What the plan, or the mixed candidate, is worth; None if unknown.
         remade: Result of repeating the repairs that a judged candidate names; None if it names
             none.
@@ -313,6 +334,7 @@ class Run(Record):
     diagnosis: tuple[Rung, ...] = ()
     given_engine: GivenEngine | None = None
     profiles: tuple[Profile, ...] = ()
+    held: tuple[Held, ...] = ()
     worth: Worth | None = None
     remade: Remade | None = None
     curve: Curve | None = None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 
 from halfwise.records import (
+    AheadBuild,
     BuildOutcome,
     EngineBuild,
     EngineLayer,
@@ -394,6 +395,19 @@ def built(made: EngineBuild) -> Report:
                 "What the builder said",
                 first_of([*_said(made.findings)], "more; --json has all", MOST_ROWS),
             ),
+        ),
+    )
+
+
+def ahead(made: AheadBuild) -> Report:
+    """Return the report on a build ahead of time."""
+    names = listed([*map(shorten, made.folded)])
+    return Report(
+        title=capital(say("engine", "ahead", {"folded": names or None})),
+        passed=not made.folded,
+        about=say("engine", "ahead of time", {**dict(made), "size": size_of(made.bytes)}),
+        parts=present(
+            lines_of("What the builder said", first_of(made.warnings, "more", MOST_ROWS))
         ),
     )
 

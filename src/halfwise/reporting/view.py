@@ -82,6 +82,7 @@ from halfwise.wording import (
     clean,
     count,
     fixed,
+    listed,
     number,
     percent,
     sentence,
@@ -115,6 +116,14 @@ def baseline_line(run: Run) -> str:
     )
 
 
+def held_lines(run: Run) -> Iterator[str]:
+    """Yield what became of a verified file on each target."""
+    for held in run.held:
+        before = held.before if held.before != held.version else None
+        outcome, first = say("held", held.outcome), listed([*map(shorten, held.first)]) or None
+        yield say("held", "line", held, outcome=outcome, first=first, before=before or None)
+
+
 def _what(change: Change) -> str:
     return say("figure", change.kind, of=shorten(change.of, 60))
 
@@ -142,6 +151,7 @@ def report(run: Run) -> Report:
         lines_of("Remarks", _remarks(run)),
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
+        lines_of("Targets", held_lines(run)),
         lines_of("The baseline", [baseline_line(run)]),
         lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)]),
         # A path cut in the middle would break the command.
@@ -406,6 +416,7 @@ def _result(run: Run) -> Iterator[str]:
             *(_largest(run) if metrics is None else metrics.lines),
             times,
             "" if cost is None else cost_line(cost, low_name(run), int8=has_int8(run)),
+            *held_lines(run),
             baseline_line(run),
         ),
     )

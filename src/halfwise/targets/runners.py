@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -17,9 +17,9 @@ from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
-from halfwise.records import NodeName
+from halfwise.records import NodeName, Profile
 from halfwise.scratch import scratch
-from halfwise.targets.rtx import RtxBuilder, folded
+from halfwise.targets.rtx import Build, RtxBuilder, folded
 from halfwise.targets.webgpu import WebGpu
 from halfwise.targets.worker import Crashed, Worker
 from halfwise.tensorrt.ports import profiles_from_data
@@ -36,6 +36,7 @@ class OnnxRuntime:
 
     runtime: Runtime = CPU
     runs: bool = True
+    fuses: bool = False
 
     @property
     def name(self) -> str:
@@ -88,7 +89,7 @@ class OnWebGpu(_Asking):
     """ONNX Runtime's WebGPU provider, with its fusions or without; fields of `FileRunner`."""
 
     worker: WebGpu
-    fusions: bool
+    fuses: bool
     runs: bool = True
     target = "webgpu"
     needs = "It needs Node.js, onnxruntime-node and a Vulkan driver; how to name them"
@@ -96,17 +97,29 @@ class OnWebGpu(_Asking):
     @property
     def name(self) -> str:
         """Its name."""
-        return "WebGPU" if self.fusions else "WebGPU (not optimised)"
+        return "WebGPU" if self.fuses else "WebGPU (not optimised)"
 
     def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
         """Return the outputs."""
         with _saved(model) as path:
             ran = self.worker.run(
-                path, [*samples], fusions=self.fusions, seconds=RUN_SECONDS * len(samples)
+                path, [*samples], fusions=self.fuses, seconds=RUN_SECONDS * len(samples)
             )
         if ran.error is not None:
             raise RunFailed(excerpt(ran.error))
         return ran.outputs
+
+    def lacking(self, model: ir.Model) -> Sequence[str]:
+        """Return the names of nodes for which there is no kernel, so that they run on the CPU.
+
+        Raises:
+            CaseError: the model is refused.
+        """
+        with _saved(model) as path:
+            try:
+                return self.worker.lacking(path, seconds=RUN_SECONDS)
+            except Crashed as crash:
+                raise CaseError(excerpt(str(crash))) from crash
 
 
 @dataclass(frozen=True)
@@ -116,6 +129,7 @@ class InRtx(_Asking):
     worker: RtxBuilder
     sm: str
     runs: bool = False
+    fuses: bool = True
     target = "rtx"
     needs = "Install it (`pip install 'halfwise[rtx]'`), or name a Python that has it"
 
@@ -127,6 +141,16 @@ class InRtx(_Asking):
     def run(self, model: ir.Model, samples: Samples) -> Built:
         """Build the model for the shapes of the samples."""
         profiles = profiles_from_data(Network(model, None, "", {}), samples)
+        return Built(self.build(model, profiles)[1])
+
+    def build(
+        self, model: ir.Model, profiles: Sequence[Profile]
+    ) -> tuple[Build, tuple[NodeName, ...]]:
+        """Return the build for the first of the profiles, and what it computes low unasked.
+
+        Raises:
+            CaseError: there is no engine.
+        """
         shapes = {
             str(name): (one.min, one.opt, one.max)
             for profile in profiles[:1]
@@ -137,7 +161,17 @@ class InRtx(_Asking):
             if not build.built:
                 raise CaseError(excerpt("; ".join(f"{e.node} {e.text}" for e in build.errors[:1])))
             names = folded(build.kernels, onnx.load(path, load_external_data=False))
-        return Built(tuple(map(NodeName, names)))
+        return build, tuple(map(NodeName, names))
+
+
+def on_webgpu() -> OnWebGpu:
+    """Return WebGPU, which runs files as they are written; UsageError: see `target_command`."""
+    return OnWebGpu(WebGpu(target_command("webgpu")), fuses=False)
+
+
+def in_rtx(sm: str) -> InRtx:
+    """Return the builder of TensorRT for RTX; UsageError: see `target_command`."""
+    return InRtx(RtxBuilder(target_command("rtx")), sm)
 
 
 def runners_of(
@@ -156,10 +190,10 @@ def runners_of(
     runners: list[FileRunner] = []
     for name in dict.fromkeys(names):
         if name == "webgpu":
-            worker = WebGpu(target_command("webgpu"))
-            runners += [OnWebGpu(worker, fusions=False), OnWebGpu(worker, fusions=True)]
+            written = on_webgpu()
+            runners += [written, replace(written, fuses=True)]
         elif name == "rtx":
-            runners.append(InRtx(RtxBuilder(target_command("rtx")), sm))
+            runners.append(in_rtx(sm))
         elif name == "ort-cuda":
             runners.append(OnnxRuntime(Runtime("cuda", libraries)))
     return tuple(runners)

@@ -18,6 +18,7 @@ from halfwise.formats import BF16, Format
 from halfwise.graph.taken import taken
 from halfwise.records import Typing, WorkerInfo
 from halfwise.tensorrt.worker import FIRST_UNKNOWN, OLDEST
+from halfwise.wording import either
 
 Version = tuple[int, int]
 """Major and minor."""
@@ -26,6 +27,8 @@ OLDEST_PARSER: Version = (8, 0)
 """The oldest with a known parser; only the parser is known."""
 ASKED: Version = (11, 0)
 """From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
+RTX: Mapping[str, Version] = {"1.4": (10, 16), "1.5": (11, 0), "1.6": (11, 1), "1.7": (11, 1)}
+"""By version of TensorRT for RTX, that of TensorRT with its API; all have strong typing only."""
 RUN_VERSIONS = ("8.6.0",)
 """Versions that built and ran engines on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
@@ -185,6 +188,21 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
             "known.",
         )
     return version
+
+
+def rtx_version(text: str) -> Version:
+    """Return the version of TensorRT that a version of TensorRT for RTX is like.
+
+    Raises:
+        UsageError: it is none that is known.
+    """
+    series = ".".join(text.removeprefix("v").split(".")[:2])
+    if series not in RTX:
+        raise UsageError(
+            f"{text!r} is not a known version of TensorRT for RTX; expected {either(tuple(RTX))}.",
+            "Give it with --trt-version, or leave that out for the latest.",
+        )
+    return RTX[series]
 
 
 def has(feature: Feature, version: Version | str | None) -> bool:

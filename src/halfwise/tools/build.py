@@ -9,8 +9,8 @@ from typing import Literal, Unpack
 import onnx_ir as ir
 
 from halfwise.case import EngineSettings, Rules, Samples
-from halfwise.declarations import BuildingOptions, Inputs
-from halfwise.errors import UsageError
+from halfwise.declarations import BuildingOptions, Inputs, default
+from halfwise.errors import BuildFailed, CaseError, UsageError
 from halfwise.fixing.engines.workbench import Builds
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
@@ -20,13 +20,14 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.graph.weights import save
 from halfwise.inputs import load_inputs
-from halfwise.options.engines import Target, engine_target
+from halfwise.options.engines import engine_target
 from halfwise.options.loading import input_specs, load_model, load_settled, rank_inputs, tell
-from halfwise.options.options import Model
+from halfwise.options.options import Model, capability
 from halfwise.progress import Silent, Watcher
-from halfwise.records import EngineBuild, NodeName, Precision, Profile, Typing
+from halfwise.records import AheadBuild, EngineBuild, NodeName, Precision, Profile, Typing
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
+from halfwise.targets.runners import in_rtx, running
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import (
     constraints,
@@ -85,17 +86,9 @@ def build(
     target = engine_target(options)
     constraint = "--keep" if keep else "--keep-op" if keep_op else None
     _check(to, constraint)
-    refuse_existing(path, "file")
-    watcher.stage("load")
-    network = load_model(model, watcher)
-    samples = None
-    if inputs is not None:
-        read = partial(load_inputs, inputs, preprocess=preprocess)
-        loaded, _ = load_settled(network, input_specs(network), read)
-        samples = loaded.samples
-        tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
+    network, samples, profiles = _loaded(path, model, inputs, preprocess, target.shapes, watcher)
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
-    how = replace(target.settings, profiles=_profiles(network, samples, target))
+    how = replace(target.settings, profiles=profiles)
     with usable(target.worker, watcher, how.wait_timeout, exact=not how.tf32) as worker:
         return _built(
             *(worker, how, network, samples, path, watcher),
@@ -161,6 +154,63 @@ def _built(
     )
 
 
+def build_ahead(
+    model: Model,
+    out: str | Path,
+    *,
+    sm: str = default("sm"),
+    inputs: Inputs | None = None,
+    preprocess: str | None = None,
+    min_shapes: Sequence[str] = (),
+    opt_shapes: Sequence[str] = (),
+    max_shapes: Sequence[str] = (),
+    watcher: Watcher | None = None,
+) -> AheadBuild:
+    """Build an engine of TensorRT for RTX, which needs no GPU and runs nothing.
+
+    Args:
+        model: ONNX model: path or proto; its types are those of the engine.
+        out: Engine file to write; must not exist.
+        sm: The compute capability that it is for.
+        inputs: Samples that set the shapes; without them and shapes, dynamic axes are 1 to 8.
+        preprocess: As in `Options`.
+        min_shapes: As in `BuildingOptions`; the first profile counts.
+        opt_shapes: Likewise.
+        max_shapes: Likewise.
+        watcher: Receives progress.
+
+    Raises:
+        BuildFailed: there is no engine.
+        HalfwiseError: the model, the inputs, an option or the builder cannot be used.
+    """
+    watcher, out = watcher or Silent(), Path(out)
+    rtx, shapes = in_rtx(capability(sm)), (min_shapes, opt_shapes, max_shapes)
+    network, _, profiles = _loaded(out, model, inputs, preprocess, shapes, watcher)
+    watcher.stage("build")
+    with running([rtx]):
+        try:
+            build, folded = rtx.build(network.model, profiles)
+        except CaseError as error:
+            raise BuildFailed(
+                f"TensorRT for RTX builds no engine of this model: {error.message}",
+                "halfwise lint --target rtx names what it does not take.",
+            ) from error
+        assert build.engine is not None
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(out) as partial:
+            partial.write_bytes(build.engine)
+        return AheadBuild(
+            model=str(network.path or "in memory"),
+            engine=str(out),
+            bytes=len(build.engine),
+            version=rtx.version,
+            sm=rtx.sm,
+            kernels=len(build.kernels),
+            folded=folded,
+            warnings=build.warnings,
+        )
+
+
 def _check_typing(typing: Typing, to: To | None, constraint: str | None) -> None:
     option = "--to" if to is not None else constraint
     if typing == "strong" and option:
@@ -184,13 +234,28 @@ def _check(to: To | None, constraint: str | None) -> None:
         )
 
 
-def _profiles(network: Network, samples: Samples | None, target: Target) -> tuple[Profile, ...]:
-    profiles = profiles_from_options(network, samples, *target.shapes)
-    if samples is None:
-        return profiles
+def _loaded(
+    out: Path,
+    model: Model,
+    inputs: Inputs | None,
+    preprocess: str | None,
+    shapes: tuple[Sequence[str], Sequence[str], Sequence[str]],
+    watcher: Watcher,
+) -> tuple[Network, Samples | None, tuple[Profile, ...]]:
+    """Return the model, the samples if there are inputs, and the profiles; `out` must not exist."""
+    refuse_existing(out, "file")
+    watcher.stage("load")
+    network = load_model(model, watcher)
+    if inputs is None:
+        return network, None, profiles_from_options(network, None, *shapes)
+    read = partial(load_inputs, inputs, preprocess=preprocess)
+    loaded, _ = load_settled(network, input_specs(network), read)
+    samples = loaded.samples
+    tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
+    profiles = profiles_from_options(network, samples, *shapes)
     profiles = profiles or profiles_from_data(network, samples)
     check_covered(profiles, samples)
-    return profiles
+    return network, samples, profiles
 
 
 def _types(network: Network, roles: Roles) -> Mapping[NodeName, Precision]:

@@ -23,7 +23,7 @@ def model(tmp_path):
 def test_a_model(model):
     report = lint(model)
     assert [f.rule for f in report.findings] == ["eps-vanishes"]
-    assert (report.source, report.opset, report.nodes, report.tensorrt) == (str(model), 17, 2, None)
+    assert (report.source, report.opset, report.nodes, report.version) == (str(model), 17, 2, None)
     assert lint(str(model), ignore=["eps-vanishes"]).findings == ()
     assert lint(model, ignore=["eps-vanishes", "eps-vanishes"]).ignored == ("eps-vanishes",)
 
@@ -111,7 +111,8 @@ def lint_report(*findings, **changed):
         "producer": "pytorch 2.9",
         "opset": 17,
         "nodes": 3,
-        "tensorrt": "8.6",
+        "target": "TensorRT",
+        "version": "8.6",
         "findings": findings,
     }
     return LintReport.model_validate(values | changed)

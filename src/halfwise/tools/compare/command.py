@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
 
-import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Case, Sample, Samples, Settings
+from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
@@ -23,6 +22,7 @@ from halfwise.formats import BF16
 from halfwise.graph.model import Names, Network, graphs_of
 from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import holds_outputs, load_recorded
+from halfwise.judging.judge import fed
 from halfwise.judging.reference import check, check_types, demand_same_inputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.loading import load_asked, load_model, nodes_of
@@ -82,8 +82,6 @@ _FORMS = {
 """What may stand behind the colon of a source; the first is the default."""
 _WANTED = {"SU": "text", "biuf": "numbers"}
 """NumPy's dtype kinds."""
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
-"""Types that ONNX Runtime takes from NumPy."""
 
 
 @dataclass(frozen=True)
@@ -248,33 +246,14 @@ def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: b
     network = load(path)
     demand_same_inputs(case.network, network.model, str(path))
     check_types(network, runtime=settings.runtime)
-    arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
     model, samples = hiding_folded(network, case.network), case.calibration
-    if quantising(network):
-        arithmetic = "int8"
+    arithmetic = arithmetic_of(network)
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)
     else:
-        samples = _as_declared(network, samples)
+        samples = fed(network.model, samples)
     label, runtime = f"{'emulation of' if emulate else 'ONNX Runtime,'} {path}", settings.runtime
     return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=runtime)
-
-
-def _as_declared(network: Network, samples: Samples) -> Samples:
-    """Return samples whose float inputs have the types that another file declares."""
-    floats = {str(v.name): v.dtype for v in network.graph.inputs if v.dtype in _FLOATS}
-
-    def load(index: int) -> Sample:
-        sample = samples[index]
-        with np.errstate(over="ignore"):
-            return {
-                name: array.astype(dtype.numpy())
-                if (dtype := floats.get(name)) is not None and array.dtype.kind == "f"
-                else array
-                for name, array in sample.items()
-            }
-
-    return replace(samples, load=load)
 
 
 def recorded_tensors(
@@ -350,6 +329,13 @@ def _demand_usable(
                 )
 
 
+def arithmetic_of(network: Network) -> Arithmetic:
+    """Return the coarsest arithmetic in a model's file."""
+    if quantising(network):
+        return "int8"
+    return _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
+
+
 def _arithmetic(dtypes: set[str]) -> Arithmetic:
     """Return the coarsest arithmetic among types."""
     if "BFLOAT16" in dtypes:
@@ -366,8 +352,7 @@ def _with_opset(case: Case, request: Request, sources: Sequence[Source]) -> Case
 def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Case, tuple[str, ...]]:
     """Return the case with the compared file's repairs applied, and a note.
 
-    Repairs store tensors at other scales, so against the original model each would look like a
-    fault. Another file and recorded outputs have no repairs: they leave the case unchanged.
+    Another file and recorded outputs have no repairs: they leave the case unchanged.
 
     Raises:
         CaseError: the file cannot be read, or its repairs do not apply to this model.
@@ -376,14 +361,27 @@ def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Cas
     if len(paths) != 1 or any(source.kind == "record" for source in sources):
         return case, ()
     (path,) = paths
-    candidate = load(path)
-    network, _ = with_readable(case.network)
-    repairs = further(candidate.model, network.model)
+    network, repairs = as_repaired(case.network, load(path))
     if not repairs:
         return case, ()
-    _, made = repaired_at(network, repairs, candidate.opset)
     note = (
-        f"{path} has {count(len(repairs), 'repair')}, so both sides are compared with the "
+        f"{path} has {count(repairs, 'repair')}, so both sides are compared with the "
         "repairs applied; `halfwise verify` proves the repairs"
     )
-    return replace(case, network=made), (note,)
+    return replace(case, network=network), (note,)
+
+
+def as_repaired(network: Network, candidate: Network) -> tuple[Network, int]:
+    """Return a model with the repairs that a file made from it has, and their number.
+
+    Repairs store tensors at other scales, so against the original model each would look like a
+    fault.
+
+    Raises:
+        CaseError: the repairs do not apply to this model.
+    """
+    readable, _ = with_readable(network)
+    repairs = further(candidate.model, readable.model)
+    return (repaired_at(readable, repairs, candidate.opset)[1] if repairs else network), len(
+        repairs
+    )

@@ -14,7 +14,7 @@ from halfwise.records import (
     TensorStatus,
 )
 from halfwise.tools.compare.engine_maker import EngineSide
-from halfwise.tools.compare.walk import Found, Walk, tolerance_of
+from halfwise.tools.compare.walk import Found, TargetSide, Walk, tolerance_of
 
 MARKED = 6
 """Tensors marked at once: each may end a fusion, so only a few leave the engine as it is."""
@@ -171,11 +171,11 @@ def find_divergence(walk: Walk, rounds: int = 1) -> Comparison:
 
     `rounds` bounds the requests for a few tensors, each with its own build.
 
-    Engines without marks show whether an output is wrong; engines with marks, where that begins. If
-    an output is wrong only without marks, nothing inside is to blame, and the output's region is
-    all that leads to it.
+    Engines and targets without marks show whether an output is wrong; with marks, where that
+    begins. If an output is wrong only without marks, nothing inside is to blame, and the output's
+    region is all that leads to it.
     """
-    engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide)]
+    engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide | TargetSide)]
     ends = {tensor_name(v) for v in walk.network.graph.outputs}
     plain: dict[TensorName, Found] = {}
     if engines:

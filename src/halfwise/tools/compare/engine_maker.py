@@ -17,7 +17,7 @@ from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.formats import LOW_FORMATS, ROUNDINGS
-from halfwise.graph.model import tensor_name
+from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import relative_rms
@@ -285,19 +285,29 @@ class EngineMaker(Workbench):
         return self.measure.judge(build.engine, self.case.calibration, references, by).verdict
 
     def side(
-        self, kind: str, *, settings: EngineSettings | None = None, what: str = ""
+        self,
+        kind: str,
+        *,
+        settings: EngineSettings | None = None,
+        what: str = "",
+        file: Network | None = None,
     ) -> EngineSide:
         """Return an engine: "fp32" (TF32 off), "tf32", or entirely "fp16" or "bf16".
 
-        `settings` override how it is built; `what` describes the build in progress messages.
+        `settings` override how it is built; `what` describes the build in progress messages. Of
+        another `file`, `kind` is the lowest type that weak typing may use.
         """
         network, source = self.case.network, self.fp32
         low = cast(Literal["fp16", "bf16"], kind) if kind in LOW_FORMATS else None
-        if low is not None and self.builds.typing == "strong":
+        tf32 = kind == "tf32"
+        if file is not None:
+            source = self.file(file.model, "candidate.onnx", lambda: file)
+            tf32 = self.engine_settings.tf32
+        elif low is not None and self.builds.typing == "strong":
             source = self.folder / f"all-{kind}.onnx"
             save(all_low(network, LOW_FORMATS[low], self.settings), source)
         builds = replace(self.builds, settings=settings) if settings else self.builds
-        label = _LABELS.get(kind, f"all {kind.upper()}")
+        label = _LABELS.get(kind, f"all {kind.upper()}") if file is None else "the candidate"
 
         def build(names: Sequence[TensorName], *, unfused: bool = False) -> BuildOutcome:
             step = f"{what} ({label})" if what else label
@@ -305,9 +315,7 @@ class EngineMaker(Workbench):
                 step = f"{label}, what fusion leaves marked"
             elif names and not what:
                 step = f"{label}, {count(len(names), 'tensor')} marked"
-            return builds.build(
-                source, step, low=low, tf32=kind == "tf32", outputs=names, unfused=unfused
-            )
+            return builds.build(source, step, low=low, tf32=tf32, outputs=names, unfused=unfused)
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None

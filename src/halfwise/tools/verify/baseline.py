@@ -12,6 +12,7 @@ from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.view import worsened
 from halfwise.store import MODEL_FILE, read_run
+from halfwise.tools.verify.gate import ENGINE, Again
 from halfwise.wording import command, count
 
 _MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))
@@ -27,18 +28,23 @@ class Earlier:
         folder: The run folder, as given.
         run: The run.
         allowed: A share of the baseline's figure.
+        again: Whether it is the run that is verified again, which may be on another level.
     """
 
     folder: Path
     run: Run
     allowed: float = CHANCE
+    again: bool = False
 
 
-def earlier(folder: str | Path | None, may_worsen: str | None) -> Earlier | None:
+def earlier(
+    folder: str | Path | None, may_worsen: str | None, again: Again | None = None
+) -> Earlier | None:
     """Return the baseline; None if none is given.
 
     Args:
         folder: A run folder.
+        again: The run that is verified again, if one is.
         may_worsen: How much worse each figure may be: a number ≥ 0, or a percentage; None for 5 %.
 
     Raises:
@@ -58,7 +64,8 @@ def earlier(folder: str | Path | None, may_worsen: str | None) -> Earlier | None
                 f"{folder} is not a baseline: its verdict has no figures to compare with.",
                 "Make one with: verify MODEL CANDIDATE --inputs DATA -o RUN.",
             )
-        return Earlier(Path(folder), run, allowed)
+        same = again is not None and again.folder == Path(folder)
+        return Earlier(Path(folder), run, allowed, same)
     if may_worsen is not None:
         raise UsageError("--may-worsen does not apply without --baseline.", "Give --baseline too.")
     return None
@@ -72,12 +79,18 @@ def beside(run: Run, before: Earlier | None) -> Run:
     """
     if before is None:
         return run
+    versions = _versions(before.run)
+    held = (h.model_copy(update={"before": versions.get(h.target, "")}) for h in run.held)
+    run = run.model_copy(update={"held": tuple(held)})
+    same_level = run.verdict.level == before.run.verdict.level
+    if before.again and not same_level:
+        return run
     figures, optional = _figures(run), _optional(run, before.run)
     changes = [
         _change(kind, of, value, figures.get((kind, of)), before.allowed, optional)
         for (kind, of), value in _figures(before.run).items()
     ]
-    if run.verdict.level != before.run.verdict.level:
+    if not same_level:
         raise RecordMismatch(
             f"{before.folder} is not a baseline for this: its verdict is "
             f"{before.run.verdict.level}, this one {run.verdict.level}.",
@@ -96,6 +109,14 @@ def beside(run: Run, before: Earlier | None) -> Run:
         worse = (Failure(kind="worse", text=worsened(c)) for c in changes if not c.passed)
         verdict = with_failures(verdict, worse)
     return run.model_copy(update={"compared": baseline, "verdict": verdict})
+
+
+def _versions(run: Run) -> dict[str, str]:
+    """Return the versions of what ran or built a run's file, by target."""
+    workers = [engines.worker for engines in run.devices]
+    workers += [run.given_engine.worker] if run.given_engine else []
+    engines = [(ENGINE, f"{worker.tensorrt} on {worker.gpu}") for worker in workers[:1]]
+    return dict([*((file.runner, file.version) for file in run.verdict.as_file), *engines])
 
 
 def _figures(run: Run) -> _Figures:

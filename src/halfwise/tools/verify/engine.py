@@ -1,6 +1,7 @@
 """Judge a given engine, or one built from a candidate, against the FP32 model."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,27 +9,28 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.workbench import Builds
+from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.outcome import verify_run, with_unjudged
-from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, graphs_of, values_of
 from halfwise.graph.roles import roles_of
-from halfwise.graph.weights import LOW_TYPES, save
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.judge import not_failing
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, GivenEngine, Run, Typing
+from halfwise.records import EngineFile, GivenEngine, Held, Run, Typing, Verdict
 from halfwise.scratch import scratch
+from halfwise.targets.runners import running
 from halfwise.tensorrt.answers import profiles_of
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable
-from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
+from halfwise.tensorrt.ports import check_covered, check_names
 from halfwise.tensorrt.refusals import build_failed
-from halfwise.tensorrt.versions import regime
+from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.verify.gate import Gate
 
 
 def verify_engine(
@@ -53,11 +55,15 @@ def verify_engine(
         RecordMismatch: TensorRT there cannot read the engine.
         CaseError: it has other inputs or outputs, or a sample is outside its profiles.
     """
+    settings = request.settings
     with usable(target.worker, watcher, target.settings.wait_timeout) as worker:
         file = worker.upload(path)
-        measure = measured(worker, file, case, request.settings, target.settings)
+        measure = measured(worker, file, case, settings, target.settings)
         here = file.model_copy(update={"side": "here", "path": str(path)})
-        return _verified(measure, file, request, watcher, started, engine=here)
+        references = _references(case, settings, watcher)
+        verdict = measure.judge(file, case.calibration, references).verdict
+        record = _given(measure, file, verdict).model_copy(update={"engine": here})
+        return _run(case, request, verdict, references, started, record)
 
 
 def verify_built(
@@ -85,31 +91,37 @@ def verify_built(
         BuildFailed: there is no engine.
         UsageError: the model has low types, which weak typing ignores.
     """
+    settings, samples = request.settings, case.calibration
     with (
         usable(target.worker, watcher, target.settings.wait_timeout, exact=True) as worker,
         scratch() as folder,
+        EngineMaker(
+            case, settings, target.profiled(case), worker, folder, watcher
+        ).lasting() as maker,
+        running(settings.targets),
     ):
         candidate = readable(candidate, worker.info.tensorrt)
-        samples = case.calibration
-        profiles = target.profiled(case).profiles or profiles_from_data(candidate, samples)
-        check_covered(profiles, samples)
-        how = replace(target.settings, profiles=profiles)
-        typing = regime(worker.info, how.typing, FP16)
-        demand_types(candidate, typing)
+        demand_types(candidate, maker.builds.typing)
         watcher.stage("build")
-        save(candidate.model, folder / "model.onnx")
-        builds = Builds(worker, how, typing, None, watcher)
-        build = builds.build(folder / "model.onnx", "the candidate", low="fp16", tf32=how.tf32)
+        build = maker.side("fp16", file=candidate).build(())
         if build.engine is None:
             raise build_failed(build, "no engine of this candidate")
-        measure = measured(worker, build.engine, case, request.settings, how)
+        measure = measured(worker, build.engine, case, settings, maker.engine_settings)
         types = quantised_types(candidate)
         # Of a file with low types, only its FP32 form tells which nodes compute.
         proof = measure.proof(build, candidate, roles_of(upcast(candidate)[0]), types)
+        references = _references(case, settings, watcher)
+        judged = measure.judge(build.engine, samples, references)
         evidence = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
-        run = _verified(measure, build.engine, request, watcher, started, **evidence)
-        builds.forget(None)
-        return run
+        record = _given(measure, build.engine, judged.verdict).model_copy(update=evidence)
+        gate = Gate(case, candidate, references, settings, watcher)
+        held: tuple[Held, ...] = (gate.engine(maker, judged.verdict),)
+        if settings.targets:
+            filed = candidate.model, case, settings, samples, references
+            judged = judged_as_file(judged, *filed, always=True)
+            held += gate.files(judged)
+        run = _run(case, request, judged.verdict, references, started, record)
+        return run.model_copy(update={"held": held})
 
 
 def demand_types(candidate: Network, typing: Typing) -> None:
@@ -126,38 +138,40 @@ def demand_types(candidate: Network, typing: Typing) -> None:
         )
 
 
-def _verified(
-    measure: Measure,
-    file: EngineFile,
-    request: Request,
-    watcher: Watcher,
-    started: float,
-    **evidence: object,
-) -> Run:
-    case, samples = measure.case, measure.case.calibration
+def _references(case: Case, settings: Settings, watcher: Watcher) -> list[Outputs]:
+    """Return the FP32 outputs of each sample; what follows judges by them."""
     watcher.stage("reference")
-    check(case.network, runtime=request.settings.runtime)
-    session = Session(case.network.model, runtime=request.settings.runtime)
-    references: list[Outputs] = [session.run(sample) for sample in samples]
+    check(case.network, runtime=settings.runtime)
+    session = Session(case.network.model, runtime=settings.runtime)
+    references: list[Outputs] = [session.run(sample) for sample in case.calibration]
     watcher.stage("judge")
-    verdict = measure.judge(file, samples, references).verdict
-    record = GivenEngine(
+    return references
+
+
+def _given(measure: Measure, file: EngineFile, verdict: Verdict) -> GivenEngine:
+    """Return the record of an engine, with its shapes on the samples that do not fail."""
+    case = measure.case
+    return GivenEngine(
         worker=measure.worker.info,
         engine=file,
         profiles=measure.engine_settings.profiles,
-        shapes=measure.at_shapes(file, not_failing(verdict, samples, case.criterion)),
+        shapes=measure.at_shapes(file, not_failing(verdict, case.calibration, case.criterion)),
         latency=measure.latency(file),
     )
+
+
+def _run(
+    case: Case,
+    request: Request,
+    verdict: Verdict,
+    references: Sequence[Outputs],
+    started: float,
+    record: GivenEngine,
+) -> Run:
     verdict = with_shapes(verdict, record.shapes)
-    verdict = with_unjudged(verdict, case, request, None, samples, references)
-    return verify_run(
-        case,
-        request,
-        verdict,
-        time.monotonic() - started,
-        criterion_hints(case.criterion, references),
-        record.model_copy(update=evidence),
-    )
+    verdict = with_unjudged(verdict, case, request, None, case.calibration, references)
+    hints = criterion_hints(case.criterion, references)
+    return verify_run(case, request, verdict, time.monotonic() - started, hints, record)
 
 
 def measured(

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from halfwise import api
 from halfwise.graph.loading import network_from_proto
 from halfwise.reporting.remarks import clause
-from halfwise.tools.verify.command import demand_valid
+from halfwise.tools.verify.candidate import demand_valid
 from tests.models import signals
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch

@@ -13,7 +13,8 @@ from halfwise.progress import Silent
 from halfwise.records import TensorName
 from halfwise.reporting.remarks import note_text, reasons
 from halfwise.store import read_observations
-from halfwise.tools.verify.command import shared_outputs, understand_verify
+from halfwise.tools.verify.candidate import shared_outputs
+from halfwise.tools.verify.command import understand_verify
 from tests import models
 from tests.engines import SQUARES
 from tests.models import signals

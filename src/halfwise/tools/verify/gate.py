@@ -1,0 +1,227 @@
+"""On which targets a file is right; where it is not, whether FP32 is, and where errors begin."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from halfwise.case import FEW_SAMPLES, Case, FileRunner, Settings
+from halfwise.declarations import Inputs
+from halfwise.declarations.options import Acceptance, Data, Heldout, Labels, Running, Unjudged
+from halfwise.errors import BuildFailed, CaseError, RecordMismatch, RunFailed, UsageError
+from halfwise.fixing.again import case_of, from_folder, recorded
+from halfwise.graph.model import Network, node_name
+from halfwise.judging.judge import Judged, judge_outputs, run_as_file
+from halfwise.metrics import Outputs
+from halfwise.options.engines import TENSORRT
+from halfwise.options.options import Model, Request
+from halfwise.progress import Watcher
+from halfwise.records import FileRun, Held, NodeName, Run, Verdict
+from halfwise.store import MODEL_FILE, folder_of, read_run
+from halfwise.tensorrt.failures import EngineFailed
+from halfwise.tools.compare.command import arithmetic_of, as_repaired, hiding_folded
+from halfwise.tools.compare.divergence import find_divergence
+from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.walk import Side, TargetSide, Walk, comparable, reference
+
+ENGINE = "TensorRT"
+"""The name of engines among targets."""
+GATE = "gate"
+"""The command of a run that verified what another had held out."""
+ROUNDS = 6
+"""Runs with marked tensors, where a target fuses: as many as builds of an engine by default."""
+
+
+_OF_THE_RUN = frozenset[str]().union(
+    *(k.__annotations__ for k in (Heldout, Labels, Data, Acceptance, Unjudged, Running))
+)
+"""Options of a run with the same meaning when it is verified again."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """A run that is verified again, where something else runs its file.
+
+    Attributes:
+        folder: Its folder.
+        run: The run.
+        inputs: Other inputs than those of the run; None for those.
+    """
+
+    folder: Path
+    run: Run
+    inputs: Inputs | None = None
+
+    @property
+    def split(self) -> bool:
+        """Whether the run judged what it held out."""
+        return self.run.kind == "fix" or self.run.provenance.command == GATE
+
+    @property
+    def candidate(self) -> Path:
+        """The file that the run judged.
+
+        Raises:
+            RecordMismatch: it judged none, or that is missing.
+        """
+        fixed, named = self.run.kind == "fix", self.run.provenance.candidate
+        path = folder_of(self.folder) / MODEL_FILE if fixed else from_folder(self.run, named)
+        if not (fixed or named) or not path.is_file():
+            raise RecordMismatch(
+                f"The file that the run {self.folder} judged is missing: {path}.",
+                "Give the model and the file: verify MODEL CANDIDATE --inputs DATA.",
+            )
+        return path
+
+    def options(self, given: Mapping[str, Any]) -> tuple[Inputs, dict[str, Any]]:
+        """Return the inputs, and the run's options with the given ones in place of its own.
+
+        Raises:
+            RecordMismatch, UsageError: see `recorded`.
+        """
+        inputs, own = recorded(self.run, _OF_THE_RUN, self.inputs, given)
+        # What a target does is no reason to emulate something else than the run did.
+        sums = {} if TENSORRT in given.get("target", ()) else {"accumulate": self.run.accumulate}
+        return inputs, {**sums, **own, **given}
+
+    def case(self, request: Request, watcher: Watcher) -> Case:
+        """Return the case with the samples that the run judged for calibration.
+
+        Raises:
+            RecordMismatch: model or inputs are gone, or not those of the run.
+        """
+        other = self.inputs is not None
+        split = self.split and not other
+        case = case_of(self.run, None, request, watcher, other_inputs=other, split=split)
+        judged = case.heldout if len(case.heldout) else case.calibration
+        return replace(case, calibration=judged, heldout=judged.select(()))
+
+
+def again_of(model: Model, inputs: Inputs | None) -> Again:
+    """Return the run that stands in the place of model and candidate.
+
+    Raises:
+        UsageError: it is a model.
+        RecordMismatch: it is no run folder.
+    """
+    if not isinstance(model, str | Path) or Path(model).suffix == ".onnx":
+        raise UsageError(
+            "There is no candidate to judge.",
+            "Give it: verify MODEL CANDIDATE --inputs DATA; or a run: verify RUN --target webgpu.",
+        )
+    return Again(Path(model), read_run(Path(model)), inputs)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A candidate before targets.
+
+    Attributes:
+        case: The FP32 model and the judged samples, its calibration samples.
+        candidate: The file, with the outputs of the case.
+        references: FP32 outputs of each sample.
+        settings: The targets, and where the reference runs.
+        watcher: Receives progress.
+    """
+
+    case: Case
+    candidate: Network
+    references: Sequence[Outputs]
+    settings: Settings
+    watcher: Watcher
+
+    def files(self, judged: Judged) -> tuple[Held, ...]:
+        """Return what became of the file on each target but TensorRT.
+
+        Args:
+            judged: The verdict with what each target made of the file.
+        """
+        pairs = zip(self.settings.targets, judged.verdict.as_file[1:], strict=True)
+        return tuple(self._held(runner, ran, judged.failing) for runner, ran in pairs)
+
+    def engine(self, maker: EngineMaker, verdict: Verdict) -> Held:
+        """Return what became of the file as an engine.
+
+        Args:
+            maker: Builds engines of the case.
+            verdict: On the engine of the candidate.
+        """
+        worker = maker.worker.info
+        held = Held(target=ENGINE, version=f"{worker.tensorrt} on {worker.gpu}", outcome="same")
+        if verdict.passed:
+            return held
+        plain = maker.side("fp32")
+        try:
+            build, _ = plain.plain()
+            assert build.engine is not None
+            samples = self.case.calibration
+            right = maker.measure.judge(build.engine, samples, self.references).verdict.passed
+        except (BuildFailed, EngineFailed):
+            return held.model_copy(update={"outcome": "fp32"})
+        side = maker.shown(maker.side("fp16", file=self.candidate) if right else plain)
+        wrong = self.candidate if right else self.case.network
+        return _at(held, right, self._first(self.case, wrong, side, maker.rounds))
+
+    def _held(self, runner: FileRunner, ran: FileRun, failing: Sequence[int]) -> Held:
+        outcome: Literal["same", "built"] = "same" if runner.runs else "built"
+        held = Held(target=ran.runner, version=ran.version, outcome=outcome)
+        if ran.passed is not False:
+            return held
+        right, of_fp32 = self._fp32_on(runner)
+        wrong, of_file = self.case.network, of_fp32
+        if right:
+            wrong, of_file = self.candidate, None if ran.not_run else failing
+        if not runner.runs:
+            return _at(held, right, ran.folded)
+        few = self.case.calibration.select((of_file or ())[:FEW_SAMPLES] or (0,))
+        model = hiding_folded(wrong, self.case.network)
+        side = TargetSide(runner, model, few, runner.name, arithmetic_of(wrong))
+        if of_file is None:
+            return _at(held, right, self._failing(side))
+        first = self._first(replace(self.case, calibration=few), wrong, side, ROUNDS)
+        return _at(held, right, first)
+
+    def _failing(self, side: TargetSide) -> tuple[NodeName, ...]:
+        """Return the first node whose result a target that does not run a file does not give.
+
+        Each is asked alone, as others would end fusions; halving takes it for granted that
+        everything behind the first fails.
+        """
+        nodes = comparable(self.case.network)
+        line = [name for name in nodes if side.lack(name) is None]
+        first = bisect_left(line, True, key=lambda name: not any(side.get([name])))
+        return tuple(node_name(nodes[name]) for name in line[first : first + 1])
+
+    def _fp32_on(self, runner: FileRunner) -> tuple[bool, Sequence[int] | None]:
+        """Return whether a target has the FP32 model right, and the samples where it has not.
+
+        None for the samples if it does not run.
+        """
+        case = self.case
+        question = case.calibration, self.references
+        try:
+            if not runner.runs:
+                runner.run(case.network.model, case.calibration)
+                return True, None
+            results = run_as_file(case.network.model, *question, runner)
+        except (CaseError, RunFailed):
+            return False, None
+        judged = judge_outputs(results, *question, case.criterion, case.metric)
+        return judged.verdict.passed, judged.failing
+
+    def _first(self, case: Case, wrong: Network, side: Side, rounds: int) -> tuple[NodeName, ...]:
+        """Return the nodes among which the first error arises."""
+        self.watcher.stage("compare")
+        network, _ = as_repaired(case.network, wrong)
+        trusted = reference(network, case.calibration, self.settings)
+        runtime, progress = self.settings.runtime, self.watcher.step
+        walk = Walk(network, case.calibration, trusted, side, runtime=runtime, progress=progress)
+        found = find_divergence(walk, rounds)
+        return found.first or found.amplified[:1]
+
+
+def _at(held: Held, right: bool, first: Sequence[NodeName]) -> Held:
+    """Return what is wrong: the file, if FP32 is right there, else FP32."""
+    outcome = "fragile" if right else "fp32"
+    return held.model_copy(update={"outcome": outcome, "first": tuple(first)})
