@@ -51,7 +51,8 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
 
     Args:
         pair: A pair with a source.
-        original: The model before quantisation; its tensor with the source's name decides.
+        original: The model before quantisation; its tensor with the source's name decides: what
+            makes it, or what alone reads it (a QOperator file names the result before its Relu).
             Without such a tensor, a range that begins at zero means a Relu.
 
     Returns:
@@ -60,9 +61,12 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
     maker = None if pair.source is None else pair.source.producer()
     if maker is None or is_standard(maker, *_CUTS):
         return None
-    before = None if original is None else _original_maker(original, pair.source)
+    before = None if original is None else _original_tensor(original, pair.source)
     if before is not None:
-        return _ends(before)
+        kept = any(is_standard(node, *_CUTS) for node, _ in pair.readers)
+        readers = () if kept or before.is_graph_output() else {node for node, _ in before.uses()}
+        nodes = (before.producer(), *(readers if len(readers) == 1 else ()))
+        return next(filter(None, (_ends(n) for n in nodes if n is not None)), None)
     least = ml_dtypes.iinfo(pair.dtype.numpy()).min if pair.dtype.is_integer() else None
     if least is None or (pair.zero_point != least).any() or is_standard(maker, *_NOT_NEGATIVE):
         return None
@@ -93,11 +97,10 @@ def remade(
     return source
 
 
-def _original_maker(original: Network, source: ir.Value | None) -> ir.Node | None:
-    """Return the node that computes the tensor of that name; None if there is none."""
+def _original_tensor(original: Network, source: ir.Value | None) -> ir.Value | None:
+    """Return the computed tensor of that name; None if there is none."""
     name = None if source is None else source.name
-    made = (node for node in original.nodes() if any(v.name == name for v in node.outputs))
-    return next(made, None)
+    return next((v for node in original.nodes() for v in node.outputs if v.name == name), None)
 
 
 def _ends(node: ir.Node) -> tuple[float | None, float | None] | None:
@@ -153,6 +156,35 @@ def excluding(
     return (
         excluding(changed, nodes, original) if pairs_read(changed).keys() & set(nodes) else changed
     )
+
+
+def without_pairs(
+    network: Network, pairs: Collection[NodeName], original: Network | None = None
+) -> Network:
+    """Return `network` without some of its pairs, for all their readers; see `excluding`.
+
+    Args:
+        network: The quantised model; not changed.
+        pairs: Names of their DequantizeLinears.
+        original: The model before quantisation.
+    """
+    copy = replace(network, model=network.copy())
+    graph, raw, names = copy.graph, RawInputs(copy, original), Names(copy.graphs())
+    instead: dict[ir.Value, ir.Value] = {}
+    for pair in pairs_of(copy):
+        if node_name(pair.dequantise) not in pairs:
+            continue
+        output, value = pair.dequantise.outputs[0], raw.before(pair)
+        instead[output] = value = instead.get(value, value)
+        if output.is_graph_output():
+            name, output.name = output.name, names.take(f"{output.name}::quantised")
+            given = ir.val(name, type=value.type, shape=output.shape)
+            graph.outputs[:] = [given if v is output else v for v in graph.outputs]
+            name = names.take(f"{name}::raw")
+            graph.append(ir.node("Identity", [value], outputs=[given], name=name))
+        output.replace_all_uses_with(value)
+    drop_unused_nodes(graph)
+    return copy
 
 
 @dataclass

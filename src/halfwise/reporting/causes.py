@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
+from halfwise.metrics.slices import runs
 from halfwise.records import (
     UNDONE,
+    Blame,
     Followed,
     Guard,
     GuardKind,
@@ -122,6 +124,29 @@ def _kept(run: Run, plan: Plan) -> Iterator[str]:
 def notes_beside(plan: Plan) -> tuple[str, ...]:
     """Return remarks on a plan, except undone repairs, which appear with the repairs."""
     return tuple(note(one) for one in plan.remarks if one.kind not in UNDONE)
+
+
+def blame_lines(blame: Blame | None) -> Lines | None:
+    """Return which parts of a quantised model its error comes from; None if not examined."""
+    return None if blame is None else lines_of("Where the error comes from", _blamed(blame))
+
+
+def _blamed(blame: Blame) -> Iterator[str]:
+    """Yield the parts, by the share of the error that they remove, and what is constant."""
+    limit = "the default tolerance" if blame.by_metric else "what is allowed"
+    whole = [*blame, ("before", blame.error), ("limit", limit), ("few", not blame.is_spread)]
+    for one in blame.left_out:
+        yield say("blame", "part", [*whole, *one])
+        if one.joined is not None:
+            levels = one.joined.largest / one.joined.scale
+            yield say("blame", "joined", [*one.joined, ("node", one.nodes[0]), ("levels", levels)])
+    if not blame.left_out:
+        yield say("blame", "spread" if blame.is_lossy else "elsewhere", whole)
+    elif len(blame.left_out) > 1 or blame.is_spread:
+        yield say("blame", "together", whole)
+    for flat in blame.flat:
+        facts = [("whole", flat.slices == flat.of), ("runs", runs(flat.ranges, FEW))]
+        yield say("blame", "flat", [*flat, *facts])
 
 
 def remade_line(remade: Remade) -> str:

@@ -16,6 +16,7 @@ from halfwise.records import (
     Rung,
     Sign,
 )
+from halfwise.reporting.causes import blame_lines
 from halfwise.reporting.parts import (
     Column,
     Columns,
@@ -237,6 +238,7 @@ def comparison(compared: Comparison) -> Report:
     compared.
     """
     parts = present(
+        blame_lines(compared.blame),
         lines_of("Where it is amplified", _amplified(compared)),
         _way(compared, compared.amplified, "Path of the error from there"),
         lines_of("Where it starts", _divergence(compared)),
@@ -271,7 +273,11 @@ def comparison(compared: Comparison) -> Report:
 
 
 def _title_comparison(walked: Comparison) -> str:
+    found = walked.blame
+    blamed = () if found is None or found.is_spread else found.left_out[:1]
     facts: Mapping[str, object] = {
+        "blamed": next((one.nodes for one in blamed), None),
+        "share": next((one.share for one in blamed), None),
         "first": walked.first or None,
         "amplified": (_amplifier(walked).region or walked.amplified[:1])
         if walked.amplified

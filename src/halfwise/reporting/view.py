@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import Change, EngineResult, Engines, Failure, Plan, Run, Verdict
 from halfwise.reporting.causes import (
+    blame_lines,
     followed_lines,
     low_name,
     mended,
@@ -165,6 +166,7 @@ def report(run: Run) -> Report:
         lines_of("In figures", _figures(run)),
         inside(verdict),
         bound_part(run),
+        blame_lines(run.blame),
         lines_of("Remarks", _remarks(run)),
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
@@ -186,6 +188,7 @@ def screen(run: Run) -> Report:
         run,
         brief_ladder(run),
         None if plain else lines_of("Result", _result(run), first=True),
+        blame_lines(run.blame),
         _why(run),
         commands("Next", steps_told(run.next_step)),
     )

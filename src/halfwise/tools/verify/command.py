@@ -21,6 +21,7 @@ from halfwise.errors import (
 )
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
+from halfwise.fixing.int8.blame import blame
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
@@ -36,10 +37,12 @@ from halfwise.graph.conversion import raise_opset
 from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import REFUSALS
 from halfwise.graph.model import Flaw, Network, graphs_of, node_name, values_of
+from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
+from halfwise.judging.deciding import worst_first
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import (
     check,
@@ -57,6 +60,7 @@ from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
+    Blame,
     Fact,
     Failure,
     Note,
@@ -64,6 +68,7 @@ from halfwise.records import (
     Proof,
     Remade,
     Run,
+    Step,
     TensorName,
     Verdict,
 )
@@ -384,16 +389,42 @@ def verify(
         verdict = with_remade(judged(references, nonfinite), redone)
     if broken:
         verdict = with_failures(verdict, broken)
+    found = None if mixed is None else _blamed(mixed, verdict, case, references, request, watcher)
     run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
     if mixed is not None and path is not None and not run.next_step:
-        kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}
-        kinds["loads"] = not mistyped(mixed)
-        steps = after_verify(case, request, path, passed=verdict.passed, **kinds)
+        steps = _next(case, request, path, mixed, passed=verdict.passed)
         run = run.model_copy(update={"next_step": steps})
     run = beside(run, before)
     seen = None if folder is None else observed_worst(case, run, settings, watcher)
-    run = run.model_copy(update={"remade": redone})
+    run = run.model_copy(update={"remade": redone, "blame": found})
     return _written(case, run, candidate, folder, watcher, observations=seen)
+
+
+def _blamed(
+    candidate: Network,
+    verdict: Verdict,
+    case: Case,
+    references: Sequence[Outputs],
+    request: Request,
+    watcher: Watcher,
+) -> Blame | None:
+    """Return where the error of a quantised candidate that fails comes from; None for others."""
+    if verdict.passed or not verdict.judged or not quantising(candidate):
+        return None
+    watcher.stage("blame")
+    worst = worst_first(verdict.excesses)
+    return blame(candidate, case, references, request.settings, watcher, worst)
+
+
+def _next(
+    case: Case, request: Request, path: Path, candidate: Network, *, passed: bool
+) -> tuple[Step, ...]:
+    kinds = {
+        "quantised": bool(quantised_nodes(as_pairs(candidate))),
+        "integers": bool(quantising(candidate)),
+        "loads": not mistyped(candidate),
+    }
+    return after_verify(case, request, path, passed=passed, **kinds)
 
 
 def _set_aside(candidate: Network, case: Case, runtime: Runtime) -> tuple[Network, Case]:
