@@ -128,7 +128,9 @@ def notes_beside(plan: Plan) -> tuple[str, ...]:
 
 def blame_lines(blame: Blame | None) -> Lines | None:
     """Return which parts of a quantised model its error comes from; None if not examined."""
-    return None if blame is None else lines_of("Where the error comes from", _blamed(blame))
+    if blame is None:
+        return None
+    return lines_of("Where the error comes from", _blamed(blame), first=True)
 
 
 def _blamed(blame: Blame) -> Iterator[str]:

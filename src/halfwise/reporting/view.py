@@ -265,7 +265,7 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
-_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "frozen"))
+_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "static", "frozen"))
 """Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
 
 
@@ -275,7 +275,7 @@ def _caution(run: Run) -> str:
     sums = say("headline", "sums") if sums_wide(run.verdict) else ""
     about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
     # The name of an output, which begins one of them, keeps its case.
-    notes = [(stopped if n.kind == "aside" else sentence)(clause(n)) for n in about]
+    notes = [stopped(clause(n) if n.kind == "aside" else sentence(clause(n))) for n in about]
     return " ".join(filter(None, (*notes, first, sums, overflowing(run))))
 
 

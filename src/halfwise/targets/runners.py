@@ -11,6 +11,7 @@ import onnx_ir as ir
 from halfwise.case import CPU, Built, FileRunner, Runtime, Samples
 from halfwise.declarations.options import TargetName
 from halfwise.emulation.budget import RUN_SECONDS
+from halfwise.emulation.folding import static
 from halfwise.emulation.ort import provider_of, runtime_version
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import BackendMissing, CaseError, RunFailed
@@ -125,7 +126,19 @@ class InRtx(_Asking):
         return f"TensorRT for RTX ({self.sm})"
 
     def run(self, model: ir.Model, samples: Samples) -> Built:
-        """Build the model for the shapes of the samples."""
+        """Build the model for the shapes of the samples; if it is refused, with these fixed."""
+        refused, names = self._built(model, samples)
+        fixed = static(Network(model, None, "", {}), samples) if refused else None
+        if fixed is not None:
+            again, names = self._built(fixed.model, samples)
+            if not again:
+                return Built(names, refused)
+        if refused:
+            raise CaseError(refused)
+        return Built(names)
+
+    def _built(self, model: ir.Model, samples: Samples) -> tuple[str, tuple[NodeName, ...]]:
+        """Return why no engine is built, "" if one is; and what it folds: see `Built`."""
         profiles = profiles_from_data(Network(model, None, "", {}), samples)
         shapes = {
             str(name): (one.min, one.opt, one.max)
@@ -135,9 +148,10 @@ class InRtx(_Asking):
         with _saved(model) as path:
             build = self.worker.build(path, self.sm, shapes, seconds=_BUILD_SECONDS)
             if not build.built:
-                raise CaseError(excerpt("; ".join(f"{e.node} {e.text}" for e in build.errors[:1])))
+                first = [f"{e.node} {e.text}" for e in build.errors[:1]]
+                return excerpt("".join(first)) or "No reason is given.", ()
             names = folded(build.kernels, onnx.load(path, load_external_data=False))
-        return Built(tuple(map(NodeName, names)))
+        return "", tuple(map(NodeName, names))
 
 
 def runners_of(

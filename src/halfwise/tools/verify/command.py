@@ -380,9 +380,8 @@ def verify(
     worth, redone = None, None
     broken: tuple[Failure, ...] = ()
     if mixed is not None:
-        whole = original.network if original.aside is None else original.aside.whole
-        broken = (*_other_aside(original, loaded), *broken_interface(whole, loaded))
-        hints += () if original.stored.formats else type_hints(whole, loaded)
+        broken = (*_other_aside(original, loaded), *broken_interface(original.whole, loaded))
+        hints += () if original.stored.formats else type_hints(original.whole, loaded)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
