@@ -40,6 +40,7 @@ from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting import is_parsed, precision_remarks
 from halfwise.metrics import Excess, Outputs, criterion_hints, totals
+from halfwise.options.engines import Target
 from halfwise.options.loading import load_asked, load_start, nodes_of, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -110,7 +111,8 @@ def fix_request(
             settings, options = replace(request.settings, int8=True), {"to": INT8, **request.given}
             request = replace(request, settings=settings, given=options, ladder=True)
     watcher = watcher or Silent()
-    case = _readable(_linted(load_asked(model, request, watcher), watcher), watcher)
+    loaded = load_asked(model, request, watcher)
+    case = _readable(_linted(loaded, request.target, watcher), watcher)
     with frozen_named(case, request.settings), running(request.settings.targets):
         if request.target is not None:
             # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
@@ -208,15 +210,23 @@ def _sized(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
     return replace(fixed, verdict=verdict)
 
 
-def _linted(case: Case, watcher: Watcher) -> Case:
-    """Add the linter's findings about the case's file to its notes."""
+def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
+    """Add the linter's findings about the case's file to its notes.
+
+    If TensorRT builds the model only with the samples' shapes fixed, engines are of that form,
+    unless the user gave shapes.
+    """
     remarks = precision_remarks(case.network)
-    for note in [note for note in remarks if note.kind == "unbuilt"]:
-        form = static(case.whole, case.calibration + case.heldout)
-        if form is not None and _is_parsed(form.model):
-            reasons = cast(tuple[str, ...], note.facts["reasons"])
-            built = _static_note(case, reasons, note.facts["more"])
-            remarks = tuple(built if one is note else one for one in remarks)
+    refused = next((note for note in remarks if note.kind == "unbuilt"), None)
+    given = target is not None and target.shapes != ((), (), ())
+    form = None if refused is None or given else static(case.whole, case.calibration + case.heldout)
+    if refused is not None and form is not None and _is_parsed(form.model):
+        reasons = cast(tuple[str, ...], refused.facts["reasons"])
+        file = STATIC_FILE if target is None else MODEL_FILE
+        note = _static_note(case, reasons, refused.facts["more"], file)
+        remarks = tuple(note if one is refused else one for one in remarks)
+        if target is not None:
+            case = replace(case, network=form, aside=None)
     tell(watcher, remarks)
     return replace(case, notes=(*case.notes, *remarks))
 
@@ -227,11 +237,13 @@ def _is_parsed(model: ir.Model) -> bool:
         return is_parsed(folder / MODEL_FILE)
 
 
-def _static_note(case: Case, reasons: Iterable[str], more: Fact = 0) -> Note:
+def _static_note(
+    case: Case, reasons: Iterable[str], more: Fact = 0, file: str = STATIC_FILE
+) -> Note:
     """Return that TensorRT builds the model only with fixed shapes, and which."""
     sizes = (f"{name}: {dimensions(shape)}" for name, shape in case.input_shapes.items())
-    facts = {"reasons": "; ".join(reasons), "shapes": tuple(sizes), "file": STATIC_FILE}
-    return Note(kind="static", severity="warning", facts={**facts, "more": more})
+    facts: dict[str, Fact] = {"reasons": "; ".join(reasons), "shapes": tuple(sizes)}
+    return Note(kind="static", severity="warning", facts={**facts, "more": more, "file": file})
 
 
 def _readable(case: Case, watcher: Watcher) -> Case:
