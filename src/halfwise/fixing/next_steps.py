@@ -110,7 +110,7 @@ def after_verify(
         candidate: The file.
         passed: Whether it passed.
         quantised: Whether it has pairs that can be left out.
-        integers: Whether it is quantised without such pairs: QOperator, or dynamic.
+        integers: Whether it is quantised without such pairs, dynamically.
         loads: Whether its element types agree.
     """
     if passed:

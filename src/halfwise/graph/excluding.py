@@ -159,7 +159,10 @@ def excluding(
 
 
 def without_pairs(
-    network: Network, pairs: Collection[NodeName], original: Network | None = None
+    network: Network,
+    pairs: Collection[NodeName],
+    original: Network | None,
+    known: dict[NodeName, NDArray[np.float32]],
 ) -> Network:
     """Return `network` without some of its pairs, for all their readers; see `excluding`.
 
@@ -167,9 +170,10 @@ def without_pairs(
         network: The quantised model; not changed.
         pairs: Names of their DequantizeLinears.
         original: The model before quantisation.
+        known: Of `RawInputs`, for other calls with the same models.
     """
     copy = replace(network, model=network.copy())
-    graph, raw, names = copy.graph, RawInputs(copy, original), Names(copy.graphs())
+    graph, raw, names = copy.graph, RawInputs(copy, original, known), Names(copy.graphs())
     instead: dict[ir.Value, ir.Value] = {}
     for pair in pairs_of(copy):
         if node_name(pair.dequantise) not in pairs:
@@ -194,11 +198,13 @@ class RawInputs:
     Attributes:
         network: The quantised model.
         original: The model before quantisation, for its weights.
+        known: Stored weights as floats, by DequantizeLinear; those that are found join.
         read: The pairs at the slots of the quantised model's nodes.
     """
 
     network: Network
     original: Network | None = None
+    known: dict[NodeName, NDArray[np.float32]] = field(default_factory=dict)
     read: Mapping[NodeName, Mapping[int, Pair]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -255,7 +261,10 @@ class RawInputs:
 
     def _weight(self, pair: Pair) -> ir.Value:
         if pair not in self._weights:
-            array = _original(pair, pair.dequantised(), self._floats or {})
+            place = node_name(pair.dequantise)
+            if place not in self.known:
+                self.known[place] = _original(pair, pair.dequantised(), self._floats or {})
+            array = self.known[place]
             name = self._names.take(f"{pair.dequantise.outputs[0].name}::raw")
             self._weights[pair] = add_constant(self.network.graph, name, array)
         return self._weights[pair]
@@ -318,7 +327,24 @@ def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32])
         dequantised = pair.levels() * steps
     if stored is None or not np.all(steps > 0):
         return float(np.inf)
-    if pair.dtype.is_floating_point():
+    whole = (np.atleast_1d(a) for a in np.broadcast_arrays(stored, array, dequantised, steps))
+    stored, array, dequantised, steps = whole
+    # Most candidates differ in the first row: there may be hundreds, of millions of elements.
+    for part in (slice(0, 1), slice(None)):
+        distance = _part_distance(stored[part], array[part], dequantised[part], steps[part])
+        if distance == np.inf:
+            break
+    return distance
+
+
+def _part_distance(
+    stored: NDArray[Any],
+    array: NDArray[Any],
+    dequantised: NDArray[np.float32],
+    steps: NDArray[np.float32],
+) -> float:
+    """Return `_distance` of some elements: stored numbers, floats, and the step of each."""
+    if ir.DataType.from_numpy(stored.dtype).is_floating_point():
         kind = ml_dtypes.finfo(stored.dtype)
         sizes = np.abs(stored.astype(np.float32))
         steps = steps * np.maximum(sizes * float(kind.eps), float(kind.smallest_subnormal))
