@@ -16,7 +16,7 @@ IMAGES = f32(RNG.normal(size=(6, 1, 3, 16, 16)))
 GIVEN = ("--inputs", "x.npz", "--allow", "random")
 
 
-class Images(CalibrationDataReader):
+class Images(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self):
         self.left = iter({"x": image} for image in IMAGES)
 
@@ -31,9 +31,9 @@ def detector() -> onnx.ModelProto:
     for i, (before, after) in enumerate(((3, 16), (16, 32))):
         kernel = f32(RNG.normal(size=(after, before, 3, 3)) * np.sqrt(2 / (9 * before)))
         x = s.op("Relu", s.op("Conv", x, kernel, f32(np.zeros(after)), name=f"conv{i}"))
-    sizes, scores = (f32(RNG.normal(size=(n, 32, 1, 1)) * 0.2) for n in (4, 3))
-    boxes = s.op("Conv", x, sizes, f32([320, 320, 60, 60]), name="boxes")
-    scores = s.op("Sigmoid", s.op("Conv", x, scores, f32([-4] * 3)), name="scores")
+    box, score = (f32(RNG.normal(size=(n, 32, 1, 1)) * 0.2) for n in (4, 3))
+    boxes = s.op("Conv", x, box, f32([320, 320, 60, 60]), name="boxes")
+    scores = s.op("Sigmoid", s.op("Conv", x, score, f32([-4] * 3)), name="scores")
     return s.proto(s.op("Reshape", s.op("Concat", boxes, scores, axis=1, name="join"), [1, 7, -1]))
 
 

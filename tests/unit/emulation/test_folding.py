@@ -117,8 +117,11 @@ def test_what_shapes_decide_is_constant_and_all_else_stays():
     network = network_from_proto(exported())
     data = samples((2, 3, 4))
     found = static(network, data)
+    assert found is not None
     assert [node.op_type for node in found.nodes()] == ["Reshape", "Add"]
-    assert list(found.graph.inputs[0].shape) == [2, 3, 4]
+    shape = found.graph.inputs[0].shape
+    assert shape is not None
+    assert shape == (2, 3, 4)
     same(network, found, data)
 
 
@@ -129,6 +132,7 @@ def test_low_types_stay():
     y = sketch.op("Cast", sketch.op("Mul", x, sizes), to=onnx.TensorProto.FLOAT)
     network = network_from_proto(sketch.proto(y))
     found = static(network, samples((3, 2)))
+    assert found is not None
     assert [node.op_type for node in found.nodes()] == ["Cast", "Mul", "Cast"]
     assert {v.dtype for v in found.graph.initializers.values()} == {ir.DataType.FLOAT16}
     same(network, found, samples((3, 2)))
@@ -146,10 +150,11 @@ def test_an_if_by_shape_is_its_branch():
     condition = sketch.op("Greater", rows, np.array(1))
     y = sketch.op("If", condition, then_branch=branch("Neg"), else_branch=branch("Abs"))
     network = network_from_proto(sketch.proto(sketch.op("Relu", y)))
-    for rows, op in ((1, "Abs"), (2, "Neg")):
-        found = static(network, samples((rows, 4)))
+    for length, op in ((1, "Abs"), (2, "Neg")):
+        found = static(network, samples((length, 4)))
+        assert found is not None
         assert next(node.op_type for node in found.nodes()) == op
-        same(network, found, samples((rows, 4)))
+        same(network, found, samples((length, 4)))
 
 
 def test_several_shapes_and_draws_have_no_static_form():
