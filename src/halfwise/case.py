@@ -222,6 +222,11 @@ class Case:
         return None if self.criterion.recognised else self.metric
 
     @property
+    def whole(self) -> Network:
+        """The network with what was set aside."""
+        return self.network if self.aside is None else self.aside.whole
+
+    @property
     def supplied(self) -> tuple[TensorName, ...]:
         """Inputs that the user's model lacks: numbers for what was set aside."""
         return () if self.aside is None else self.aside.supplied
@@ -271,9 +276,11 @@ class Built:
 
     Attributes:
         folded: Products that the file has in FP32 and the engine computes from low operands.
+        refused: Why it was built only with the samples' shapes fixed; "" if it was built as it is.
     """
 
     folded: tuple[NodeName, ...] = ()
+    refused: str = ""
 
 
 class FileRunner(Protocol):

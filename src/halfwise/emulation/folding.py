@@ -1,15 +1,30 @@
-"""A model for inputs of one shape: ONNX Runtime folds what then is constant."""
+"""A model for inputs of one shape, with what then is constant folded."""
+
+from dataclasses import replace
 
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
 from halfwise.case import Samples
-from halfwise.emulation.ort import OrtFailure
-from halfwise.errors import CaseError
+from halfwise.emulation.ort import OrtFailure, Session
+from halfwise.errors import CaseError, HalfwiseError
+from halfwise.graph.aside import draws, resolve
+from halfwise.graph.bodies import bodies_of
+from halfwise.graph.dataflow import drop_unused_nodes, giving_out
 from halfwise.graph.loading import normalise
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import (
+    Names,
+    Network,
+    add_constant,
+    constant_array,
+    is_standard,
+    node_name,
+    tensor_name,
+)
+from halfwise.graph.sizes import sizes_read
 from halfwise.graph.weights import is_large
+from halfwise.records import TensorName
 from halfwise.scratch import scratch
 
 
@@ -19,14 +34,10 @@ def settled(network: Network, samples: Samples) -> Network | None:
     It has operators of the same domains. None if nothing would change, if samples differ in shape,
     if weights are too large for one more copy (`is_large`), or if ONNX Runtime refuses the model.
     """
-    if is_large(network.model):
+    shaped = None if is_large(network.model) else _shaped(network, samples)
+    if shaped is None:
         return None
-    shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
-    if not shapes or any(other != shapes[0] for other in shapes):
-        return None
-    model = network.copy()
-    for value in model.graph.inputs:
-        value.shape = ir.Shape(shapes[0][tensor_name(value)])
+    model = shaped.model
     try:
         folded = ir.from_proto(_optimised(ir.to_proto(model)))
         domains = {node.domain for node in folded.graph.all_nodes()}
@@ -38,6 +49,61 @@ def settled(network: Network, samples: Samples) -> Network | None:
     if not domains <= {node.domain for node in model.graph.all_nodes()}:
         return None
     return normal if _form(normal.model) != _form(network.model) else None
+
+
+def static(network: Network, samples: Samples) -> Network | None:
+    """Return a network for inputs with the shapes of `samples` only, in the same types.
+
+    What follows from shapes alone is a constant, and an If that goes by it is its branch; all else
+    stays. None if samples differ in shape, if the network draws random numbers, or if ONNX Runtime
+    cannot run it.
+    """
+    shaped = _shaped(network, samples)
+    if shaped is None or any(map(draws, network.all_nodes())):
+        return None
+    try:
+        return _static(shaped, samples)
+    except HalfwiseError:
+        return None
+
+
+def _static(network: Network, samples: Samples) -> Network:
+    network = normalise(network.model, path=network.path, sha256=network.sha256)
+    graph, known = network.graph, dict[TensorName, ir.Value]()
+    for node in graph:
+        sizes = sizes_read(node)
+        sized = sizes is not None and all(isinstance(size, int) for size in sizes)
+        read = (v is None or v.const_value is not None or v.name in known for v in node.inputs)
+        if not bodies_of(node) and (sized or all(read)):
+            given = (v for v in node.outputs if v.name and v.uses() and not v.is_graph_output())
+            known |= {tensor_name(v): v for v in given if isinstance(v.type, ir.TensorType)}
+    if known:
+        names = Names(network.graphs())
+        session = Session(giving_out(network.model, list(known)))
+        for name, array in session.run(samples[0]).items():
+            constant = add_constant(graph, names.take(f"{name}::static"), array)
+            known[TensorName(name)].replace_all_uses_with(constant)
+        drop_unused_nodes(graph)
+        return _static(network, samples)
+    branches = {
+        node_name(node): "then_branch" if constant_array(condition) else "else_branch"
+        for node in graph
+        if is_standard(node, "If")
+        and (condition := node.inputs[0]) is not None
+        and condition.const_value is not None
+    }
+    return _static(resolve(network, branches)[0], samples) if branches else network
+
+
+def _shaped(network: Network, samples: Samples) -> Network | None:
+    """Return a copy whose inputs have the shapes of `samples`; None if these differ in shape."""
+    shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
+    if not shapes or any(other != shapes[0] for other in shapes):
+        return None
+    model = network.copy()
+    for value in model.graph.inputs:
+        value.shape = ir.Shape(shapes[0][tensor_name(value)])
+    return replace(network, model=model)
 
 
 def _form(model: ir.Model) -> tuple[list[object], ...]:

@@ -2,17 +2,18 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import onnx_ir as ir
 
 from halfwise.case import FEW_SAMPLES, Case, Samples, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import forgiving, sized
+from halfwise.emulation.folding import static
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
@@ -25,6 +26,7 @@ from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
+from halfwise.graph.weights import save
 from halfwise.judging.batching import (
     Apart,
     Batches,
@@ -36,14 +38,16 @@ from halfwise.judging.batching import (
 )
 from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
-from halfwise.linting import precision_remarks
+from halfwise.linting import is_parsed, precision_remarks
 from halfwise.metrics import Excess, Outputs, criterion_hints, totals
+from halfwise.options.engines import Target
 from halfwise.options.loading import load_asked, load_start, nodes_of, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     DynamicAxis,
+    Fact,
     Failure,
     JudgedBatch,
     NotBatched,
@@ -54,8 +58,10 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.remarks import under, with_failures
-from halfwise.store import MODEL_FILE, free_folder, new_folder
+from halfwise.scratch import scratch
+from halfwise.store import MODEL_FILE, STATIC_FILE, free_folder, new_folder
 from halfwise.targets.runners import running
+from halfwise.wording import dimensions
 
 
 @bounded
@@ -105,7 +111,8 @@ def fix_request(
             settings, options = replace(request.settings, int8=True), {"to": INT8, **request.given}
             request = replace(request, settings=settings, given=options, ladder=True)
     watcher = watcher or Silent()
-    case = _readable(_linted(load_asked(model, request, watcher), watcher), watcher)
+    loaded = load_asked(model, request, watcher)
+    case = _readable(_linted(loaded, request.target, watcher), watcher)
     with frozen_named(case, request.settings), running(request.settings.targets):
         if request.target is not None:
             # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
@@ -151,6 +158,7 @@ def _stored(
     fixed = _at_sizes(fixed, case, settings)
     mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)
     written = write_back(mixed, case.aside)
+    case, form = _with_static(case, written, fixed.verdict)
     hints = criterion_hints(case.criterion, fixed.references)
     ran = written is mixed and any(not file.not_run for file in fixed.verdict.as_file[:1])
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
@@ -158,8 +166,28 @@ def _stored(
         with new_folder(folder) as partial:
             path, runtime = partial / MODEL_FILE, settings.runtime
             save_checked(written, path, runtime=runtime, foreign=foreign, ran=ran)
+            if form is not None:
+                save_checked(form, partial / STATIC_FILE, runtime=runtime)
             finish(partial, run, case, watcher, mixed=mixed, observations=fixed.seen)
     return Result(run, folder, written, fixed.seen)
+
+
+def _with_static(case: Case, written: ir.Model, verdict: Verdict) -> tuple[Case, ir.Model | None]:
+    """Return the model to write for the samples' shapes alone, if only that is built; and the case.
+
+    The linter says that, or a builder that was asked.
+    """
+    told = next((note for note in case.notes if note.kind == "static"), None)
+    for file in verdict.as_file:
+        if file.static:
+            told = _static_note(case, [file.static])
+    if told is None:
+        return case, None
+    form = static(Network(written, None, "", {}), case.calibration + case.heldout)
+    others = (note for note in case.notes if note.kind not in ("static", "unbuilt"))
+    kind = "unbuilt" if form is None else "static"
+    case = replace(case, notes=(*others, told.model_copy(update={"kind": kind})))
+    return case, None if form is None else form.model
 
 
 def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
@@ -182,11 +210,40 @@ def _sized(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
     return replace(fixed, verdict=verdict)
 
 
-def _linted(case: Case, watcher: Watcher) -> Case:
-    """Add the linter's findings about the case's file to its notes."""
+def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
+    """Add the linter's findings about the case's file to its notes.
+
+    If TensorRT builds the model only with the samples' shapes fixed, engines are of that form,
+    unless the user gave shapes.
+    """
     remarks = precision_remarks(case.network)
+    refused = next((note for note in remarks if note.kind == "unbuilt"), None)
+    given = target is not None and target.shapes != ((), (), ())
+    form = None if refused is None or given else static(case.whole, case.calibration + case.heldout)
+    if refused is not None and form is not None and _is_parsed(form.model):
+        reasons = cast(tuple[str, ...], refused.facts["reasons"])
+        file = STATIC_FILE if target is None else MODEL_FILE
+        note = _static_note(case, reasons, refused.facts["more"], file)
+        remarks = tuple(note if one is refused else one for one in remarks)
+        if target is not None:
+            case = replace(case, network=form, aside=None)
     tell(watcher, remarks)
     return replace(case, notes=(*case.notes, *remarks))
+
+
+def _is_parsed(model: ir.Model) -> bool:
+    with scratch() as folder:
+        save(model, folder / MODEL_FILE)
+        return is_parsed(folder / MODEL_FILE)
+
+
+def _static_note(
+    case: Case, reasons: Iterable[str], more: Fact = 0, file: str = STATIC_FILE
+) -> Note:
+    """Return that TensorRT builds the model only with fixed shapes, and which."""
+    sizes = (f"{name}: {dimensions(shape)}" for name, shape in case.input_shapes.items())
+    facts: dict[str, Fact] = {"reasons": "; ".join(reasons), "shapes": tuple(sizes)}
+    return Note(kind="static", severity="warning", facts={**facts, "more": more, "file": file})
 
 
 def _readable(case: Case, watcher: Watcher) -> Case:

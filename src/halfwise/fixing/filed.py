@@ -194,7 +194,8 @@ def _file_run(file: AsFile, filed: Judged | None) -> FileRun:
         return run.model_copy(update=fields)
     if file.built is not None:
         names = file.built.folded
-        update = {"built": True, "folded": names, "passed": False if names else None}
+        update = {"built": True, "static": file.built.refused, "folded": names}
+        update["passed"] = False if names else None
     return run.model_copy(update=update)
 
 

@@ -30,7 +30,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import lacking
-from halfwise.store import MODEL_FILE, engine_file
+from halfwise.store import MODEL_FILE, STATIC_FILE, engine_file
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
@@ -113,7 +113,7 @@ def after_verify(
         passed: Whether it passed.
         held: What became of it on targets.
         quantised: Whether it has pairs that can be left out.
-        integers: Whether it is quantised without such pairs: QOperator, or dynamic.
+        integers: Whether it is quantised without such pairs, dynamically.
         loads: Whether its element types agree.
     """
     if passed:
@@ -280,7 +280,7 @@ def next_steps(
         first = _unfinished(fixed.search) if stopped else ()
         steps = (*first, *why, *built)
     if case.network.path is None or all(
-        note.kind not in ("linted", "unbuilt", "frozen") for note in case.notes
+        note.kind not in ("linted", "unbuilt", "static", "frozen") for note in case.notes
     ):
         return steps
     lint = ("halfwise", "lint", argument(case.network.path))
@@ -302,7 +302,8 @@ def _proving(case: Case, request: Request, out: Path | None) -> Step:
     else:
         names = {"unseen": "DATA"}
         options = {**options, "labels": "LABELS"} if "labels" in options else options
-    words = [_model(case), argument(out / MODEL_FILE), "--inputs", _data(request.data.heldout)]
+    file = out / (STATIC_FILE if is_static(case) else MODEL_FILE)
+    words = [_model(case), argument(file), "--inputs", _data(request.data.heldout)]
     words += _options(options, _JUDGED)
     return Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE))
 
@@ -433,10 +434,11 @@ def building(
         profiles: Of the samples; none for fixed shapes.
         out: The run folder; None if nothing was written.
     """
-    strong = _strong(case.network, case.aside, plan, profiles, out)
+    static = is_static(case)
+    strong = _strong(case.whole, case.aside, plan, () if static else profiles, out, static=static)
     names = planned_nodes(plan)
     inner = not names <= set(map(node_name, case.network.nodes()))
-    if plan.low == "bf16" or inner or out is None or case.network.path is None:
+    if plan.low == "bf16" or inner or out is None or case.network.path is None or static:
         return (strong,)
     # Into a folder: if nodes have no names of their own, a model with names is written there.
     folder = argument(out / f"tensorrt-{text_of(WEAK_ONLY)}")
@@ -445,16 +447,23 @@ def building(
     return strong, Step(kind="older", names={"older": f"{WEAK_ONLY[0]}.x"}, command=tuple(words))
 
 
+def is_static(case: Case) -> bool:
+    """Return whether TensorRT builds the model only with the samples' shapes fixed."""
+    return any(note.kind == "static" for note in case.notes)
+
+
 def _strong(
-    network: Network,
+    whole: Network,
     aside: Aside | None,
     plan: Plan,
     profiles: Sequence[Profile],
     out: Path | None,
+    *,
+    static: bool,
 ) -> Step:
     if out is None:
         return Step(kind="write")
-    model = out / MODEL_FILE
+    model = out / (STATIC_FILE if static else MODEL_FILE)
     if not _sayable(profiles):
         words = ["halfwise", "export", argument(out), "--as", "python"]
         words += ["-o", argument(out / "strong")]
@@ -462,7 +471,6 @@ def _strong(
         fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
         flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
         words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
-    whole = network if aside is None else aside.whole
     lacking_here = () if aside is None else aside.foreign
     foreign = dict.fromkeys(
         n.op_type for n in whole.nodes() if not is_standard(n) or node_name(n) in lacking_here

@@ -51,7 +51,8 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
 
     Args:
         pair: A pair with a source.
-        original: The model before quantisation; its tensor with the source's name decides.
+        original: The model before quantisation; its tensor with the source's name decides: what
+            makes it, or what alone reads it (a QOperator file names the result before its Relu).
             Without such a tensor, a range that begins at zero means a Relu.
 
     Returns:
@@ -60,9 +61,12 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
     maker = None if pair.source is None else pair.source.producer()
     if maker is None or is_standard(maker, *_CUTS):
         return None
-    before = None if original is None else _original_maker(original, pair.source)
+    before = None if original is None else _original_tensor(original, pair.source)
     if before is not None:
-        return _ends(before)
+        kept = any(is_standard(node, *_CUTS) for node, _ in pair.readers)
+        readers = () if kept or before.is_graph_output() else {node for node, _ in before.uses()}
+        nodes = (before.producer(), *(readers if len(readers) == 1 else ()))
+        return next(filter(None, (_ends(n) for n in nodes if n is not None)), None)
     least = ml_dtypes.iinfo(pair.dtype.numpy()).min if pair.dtype.is_integer() else None
     if least is None or (pair.zero_point != least).any() or is_standard(maker, *_NOT_NEGATIVE):
         return None
@@ -93,11 +97,10 @@ def remade(
     return source
 
 
-def _original_maker(original: Network, source: ir.Value | None) -> ir.Node | None:
-    """Return the node that computes the tensor of that name; None if there is none."""
+def _original_tensor(original: Network, source: ir.Value | None) -> ir.Value | None:
+    """Return the computed tensor of that name; None if there is none."""
     name = None if source is None else source.name
-    made = (node for node in original.nodes() if any(v.name == name for v in node.outputs))
-    return next(made, None)
+    return next((v for node in original.nodes() for v in node.outputs if v.name == name), None)
 
 
 def _ends(node: ir.Node) -> tuple[float | None, float | None] | None:
@@ -155,6 +158,39 @@ def excluding(
     )
 
 
+def without_pairs(
+    network: Network,
+    pairs: Collection[NodeName],
+    original: Network | None,
+    known: dict[NodeName, NDArray[np.float32]],
+) -> Network:
+    """Return `network` without some of its pairs, for all their readers; see `excluding`.
+
+    Args:
+        network: The quantised model; not changed.
+        pairs: Names of their DequantizeLinears.
+        original: The model before quantisation.
+        known: Of `RawInputs`, for other calls with the same models.
+    """
+    copy = replace(network, model=network.copy())
+    graph, raw, names = copy.graph, RawInputs(copy, original, known), Names(copy.graphs())
+    instead: dict[ir.Value, ir.Value] = {}
+    for pair in pairs_of(copy):
+        if node_name(pair.dequantise) not in pairs:
+            continue
+        output, value = pair.dequantise.outputs[0], raw.before(pair)
+        instead[output] = value = instead.get(value, value)
+        if output.is_graph_output():
+            name, output.name = output.name, names.take(f"{output.name}::quantised")
+            given = ir.val(name, type=value.type, shape=output.shape)
+            graph.outputs[:] = [given if v is output else v for v in graph.outputs]
+            name = names.take(f"{name}::raw")
+            graph.append(ir.node("Identity", [value], outputs=[given], name=name))
+        output.replace_all_uses_with(value)
+    drop_unused_nodes(graph)
+    return copy
+
+
 @dataclass
 class RawInputs:
     """Inputs of nodes without their pairs; adds the necessary nodes to the model, in place.
@@ -162,11 +198,13 @@ class RawInputs:
     Attributes:
         network: The quantised model.
         original: The model before quantisation, for its weights.
+        known: Stored weights as floats, by DequantizeLinear; those that are found join.
         read: The pairs at the slots of the quantised model's nodes.
     """
 
     network: Network
     original: Network | None = None
+    known: dict[NodeName, NDArray[np.float32]] = field(default_factory=dict)
     read: Mapping[NodeName, Mapping[int, Pair]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -223,7 +261,10 @@ class RawInputs:
 
     def _weight(self, pair: Pair) -> ir.Value:
         if pair not in self._weights:
-            array = _original(pair, pair.dequantised(), self._floats or {})
+            place = node_name(pair.dequantise)
+            if place not in self.known:
+                self.known[place] = _original(pair, pair.dequantised(), self._floats or {})
+            array = self.known[place]
             name = self._names.take(f"{pair.dequantise.outputs[0].name}::raw")
             self._weights[pair] = add_constant(self.network.graph, name, array)
         return self._weights[pair]
@@ -286,7 +327,24 @@ def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32])
         dequantised = pair.levels() * steps
     if stored is None or not np.all(steps > 0):
         return float(np.inf)
-    if pair.dtype.is_floating_point():
+    whole = (np.atleast_1d(a) for a in np.broadcast_arrays(stored, array, dequantised, steps))
+    stored, array, dequantised, steps = whole
+    # Most candidates differ in the first row: there may be hundreds, of millions of elements.
+    for part in (slice(0, 1), slice(None)):
+        distance = _part_distance(stored[part], array[part], dequantised[part], steps[part])
+        if distance == np.inf:
+            break
+    return distance
+
+
+def _part_distance(
+    stored: NDArray[Any],
+    array: NDArray[Any],
+    dequantised: NDArray[np.float32],
+    steps: NDArray[np.float32],
+) -> float:
+    """Return `_distance` of some elements: stored numbers, floats, and the step of each."""
+    if ir.DataType.from_numpy(stored.dtype).is_floating_point():
         kind = ml_dtypes.finfo(stored.dtype)
         sizes = np.abs(stored.astype(np.float32))
         steps = steps * np.maximum(sizes * float(kind.eps), float(kind.smallest_subnormal))

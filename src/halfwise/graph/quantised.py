@@ -401,8 +401,15 @@ def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
 FAR = 100.0
 """How many times smaller a channel's weights are than another's if a scale shared by both leaves
 them one level: 127 / 100."""
+LEVELS = 127
+"""Levels of INT8 on either side of zero."""
 _WEIGHTS = 1
 """The slot of the weights."""
+
+
+def keeps_nothing(largest: float, scale: float) -> bool:
+    """Return whether a scale leaves less than 1.27 of 127 levels to values up to `largest`."""
+    return 0 < largest * FAR < LEVELS * scale
 
 
 def output_axis(node: ir.Node, rank: int) -> int | None:

@@ -17,12 +17,10 @@ from halfwise.graph.sensitivity import decided, decisions, first_of, leading_to
 from halfwise.judging.judge import differing
 from halfwise.metrics import Computed
 from halfwise.metrics.difference import relative_rms
-from halfwise.records import Decided, Flip, NodeName, TensorName
+from halfwise.records import MOST, Decided, Flip, NodeName, TensorName
 
 MOST_TRIED = 8
 """Decisions or nodes tried one by one: one run of a sample rejects most of them."""
-MOST = 0.5
-"""Something causes an error if its true values leave no more than this share of it."""
 
 Candidate = Callable[[Samples], Runner]
 """Returns the candidate on some samples."""

@@ -191,8 +191,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
         failure: dict[str, Fact] = {"error": type(error).__name__}
         return (Note(kind="lint-failed", severity="warning", facts=failure),)
     family = {rule.id: rule.family for rule in RULES}
-    unbuilt = [f for f in findings if family[f.rule] == "tensorrt" and f.severity == "error"]
-    notes = [*_limits("unbuilt", unbuilt)]
+    notes = [*_limits("unbuilt", filter(_refuses, findings))]
     notes += _limits("frozen", [f for f in findings if f.rule == "frozen-batch"])
     grave = [
         f
@@ -204,7 +203,21 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
     return (*notes, *_counted(grave))
 
 
-def _limits(kind: Literal["unbuilt", "frozen"], findings: Sequence[Finding]) -> Iterator[Note]:
+def is_parsed(path: Path) -> bool:
+    """Return whether the linter knows no reason why the latest TensorRT that was asked refuses it.
+
+    Raises:
+        CaseError: see `read_unchecked`.
+    """
+    return not any(map(_refuses, examine(read_unchecked(path), ASKED)[0]))
+
+
+def _refuses(finding: Finding) -> bool:
+    family = {rule.id: rule.family for rule in RULES}
+    return family[finding.rule] == "tensorrt" and finding.severity == "error"
+
+
+def _limits(kind: Literal["unbuilt", "frozen"], findings: Iterable[Finding]) -> Iterator[Note]:
     """Yield what keeps a builder from a model, if anything."""
     messages = [f"{f.node}: {f.message}" if f.node else f.message for f in findings]
     if messages:

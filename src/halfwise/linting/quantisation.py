@@ -10,9 +10,11 @@ from halfwise.graph.loading import numbers
 from halfwise.graph.model import is_standard, node_name
 from halfwise.graph.quantised import (
     FAR,
+    LEVELS,
     NARROW,
     Pair,
     half_quantised,
+    keeps_nothing,
     pairs_of,
     small_channels,
 )
@@ -32,8 +34,6 @@ _PLACES = (
     "quantized-types-explicit-quantization.html"
 )
 
-LEVELS = 127
-"""Levels of INT8 on either side of zero."""
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
 """Types for weights only: their readers compute in floats, as intended."""
 
@@ -155,7 +155,7 @@ def joined(subject: Subject) -> Iterator[Found]:
             continue
         for value in join.inputs:
             most, step = _most(value, known), float(pair.scale.item())
-            if most is not None and 0 < most * FAR < LEVELS * step:
+            if most is not None and keeps_nothing(most, step):
                 yield Found(
                     f"its scale is {number(step)}, but {name_of(value)}, one of the tensors that "
                     f"{join.name} joins, is at most {number(most)}: it keeps no levels",

@@ -94,7 +94,8 @@ def forms(subject: Subject) -> Iterator[Found]:
     for node in subject.nodes():
         if is_standard(node, "If") and (shapes := _unlike(node)):
             message = f"its branches give {shapes[0]} and {shapes[1]}, which TensorRT refuses"
-            fix = "Export so that both branches give one shape, or that the exporter decides."
+            fix = "Export so that both branches give one shape, or that the exporter decides"
+            fix += _FIXED if _by_shape(node, subject, "input 0") else "."
             yield Found(
                 message, fix, node, severity="warning" if subject.version >= ASKED else None
             )
@@ -105,6 +106,7 @@ def forms(subject: Subject) -> Iterator[Found]:
         assert refused is not None
         message = f"refuses {node.op_type} {refused.words(node.op_type)}"
         remedy = refused.remedy(node.op_type)
+        remedy += _FIXED if _by_shape(node, subject, *refused.when) else "."
         yield _refusal(subject, message, remedy, node, refused.certain(used))
 
 
@@ -140,6 +142,15 @@ def kernels(subject: Subject) -> Iterator[Found]:
             yield Found(message, "Export it in other operators if that is slow.", node)
 
 
+_FIXED = "; fixed shapes of the inputs decide it: halfwise fix writes such a model."
+
+
+def _by_shape(node: ir.Node, subject: Subject, *inputs: str) -> bool:
+    """Return whether any of these features is an input that follows from shapes alone."""
+    used = features(node, subject.opset)
+    return any(used.get(name) == "shape" for name in inputs)
+
+
 def _unlike(node: ir.Node) -> tuple[str, str] | None:
     """Return two shapes that the branches of an If give for one output; None if all are alike."""
     names = ("then_branch", "else_branch")
@@ -169,7 +180,7 @@ def types(subject: Subject) -> Iterator[Found]:
             users = [value.producer(), *(use.node for use in value.uses())]
             node = next((user for user in users if user is not None), None)
             message = f"has no {kind}, which {name_of(value)} is"
-            yield _refusal(subject, message, "use another type", node, True, name_of(value))
+            yield _refusal(subject, message, "use another type.", node, True, name_of(value))
 
 
 def _kind(value: ir.Value) -> str:
@@ -190,7 +201,7 @@ def _refusal(
     tensor: str | None = None,
 ) -> Found:
     """Return a finding that the builder's answers gave."""
-    fix = fix[0].upper() + fix[1:] + "."
+    fix = fix[0].upper() + fix[1:]
     if subject.version >= ASKED:
         severity: Severity | None = None if certain else "warning"
         return Found(f"TensorRT {message}", fix, node, tensor, severity)

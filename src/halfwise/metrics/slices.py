@@ -427,6 +427,39 @@ def group_errors(
     return tuple(errors)
 
 
+def constant_slices(
+    references: Sequence[NDArray[Any]], candidates: Sequence[NDArray[Any]]
+) -> tuple[int, NDArray[np.intp], float] | None:
+    """Return the slices that are constant in the candidate but vary in the reference.
+
+    Args:
+        references: One output of each sample, [*shape].
+        candidates: The same, of the candidate.
+
+    Returns:
+        Their axis, the shortest that has some; their indices, ascending; and by how much they vary
+        at most. None if there are none of at least `FEWEST` values, for discrete outputs, and for
+        what varies less than `NOISE` of the largest value.
+    """
+    shapes = {array.shape for array in (*references, *candidates)}
+    if len(shapes) != 1 or is_discrete(references[0].dtype):
+        return None
+    (shape,) = shapes
+    for axis in sorted(range(len(shape)), key=lambda i: shape[i]):
+        if shape[axis] == 0 or len(references) * math.prod(shape) < FEWEST * shape[axis]:
+            continue
+        ours, theirs = _Extents(shape[axis]), _Extents(shape[axis])
+        for reference, candidate in zip(references, candidates, strict=True):
+            ours.add(_finite(reference), axis)
+            theirs.add(_finite(candidate), axis)
+        least = NOISE * max(ours.largest.max(), -ours.smallest.min())
+        varies = ours.largest - ours.smallest
+        flat = np.flatnonzero((theirs.largest == theirs.smallest) & (varies > least))
+        if flat.size:
+            return axis, flat, float(varies[flat].max())
+    return None
+
+
 def place(group: SliceGroup, samples: Sequence[str]) -> str:
     """Return a group's slices in words, such as `slices 4-83 of axis 1`.
 

@@ -552,6 +552,7 @@ class FileRun(Record):
         version: Its version.
         not_run: Why it was not run; empty if it was.
         built: Whether it was built, where it cannot be run.
+        static: Why it was built only with the samples' shapes fixed; "" if it was built as it is.
         folded: Products that the file has in FP32 and what was built computes from low operands.
         passed: Whether the outputs are acceptable; False too if a target cannot run or build the
             file or folds products; None if it was not run.
@@ -564,6 +565,7 @@ class FileRun(Record):
     version: str = ""
     not_run: str = ""
     built: bool = False
+    static: str = ""
     folded: tuple[NodeName, ...] = ()
     passed: bool | None = None
     outputs: dict[str, OutputError]

@@ -424,6 +424,107 @@ class Origin(Record):
     made: float | None = None
 
 
+MOST = 0.5
+"""Something causes an error if no more than this share of it is left without it. Our choice."""
+
+
+class Joined(Record):
+    """A Concat whose one scale leaves nothing of a tensor that it joins.
+
+    Attributes:
+        tensor: That tensor.
+        largest: Its largest magnitude.
+        beside: The largest tensor that it joins.
+        most: Its largest magnitude.
+        scale: The scale: the distance of two levels.
+    """
+
+    tensor: TensorName
+    largest: float
+    beside: TensorName
+    most: float
+    scale: float
+
+
+class Blamed(Record):
+    """Parts of a quantised model, and the error without their quantisation.
+
+    Attributes:
+        nodes: The nodes whose results and weights are left in floats, or the name of an input.
+        op: The operator of a single node; "" for several and for an input.
+        error: The largest error with these left out, relative to what is allowed.
+        share: The share of the error that this removes, 0 to 1.
+        joined: That a Concat's scale loses a tensor; None otherwise.
+    """
+
+    nodes: tuple[NodeName, ...]
+    op: str = ""
+    error: float
+    share: float
+    joined: Joined | None = None
+
+
+class Flat(Record):
+    """Slices of an output that are constant although the reference varies.
+
+    Attributes:
+        output: The output.
+        axis: Axis of the slices.
+        ranges: Runs of slices as first and last index.
+        slices: Number of slices.
+        of: Number of slices of the axis.
+        varies: By how much the reference varies there at most.
+    """
+
+    output: TensorName
+    axis: int
+    ranges: tuple[tuple[int, int], ...]
+    slices: int
+    of: int
+    varies: float
+
+
+class Blame(Record):
+    """Which parts of a quantised model its error comes from.
+
+    A part is a node with the quantisation of its result and weights, or an input with its own.
+    Errors are the largest on some of the worst samples, relative to what is allowed, or to the
+    default tolerance where a metric judges.
+
+    Attributes:
+        parts: Number of parts.
+        samples: Number of samples.
+        error: The error with all parts quantised.
+        bare: The error with none quantised.
+        left_out: The parts that remove most of it when left out, by share; few at most. Empty if
+            most of the error stays without any quantisation, or no few parts matter.
+        together: The error with all these left out.
+        share: The share of the error that this removes.
+        flat: What is constant in the outputs.
+        by_metric: Whether a metric judges.
+    """
+
+    parts: int
+    samples: int
+    error: float
+    bare: float
+    left_out: tuple[Blamed, ...] = ()
+    together: float
+    share: float
+    flat: tuple[Flat, ...] = ()
+    by_metric: bool = False
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether `left_out` removes less than half of the error."""
+        return self.share < MOST
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether quantisation causes half of the error or more."""
+        return self.bare <= MOST * self.error
+
+
 class Decided(Record):
     """Decisions that differ from the reference, and that cause most of an error.
 

@@ -106,6 +106,7 @@ NoteKind = Literal[
     "copies",
     "linted",
     "unbuilt",
+    "static",
     "frozen",
     "aside",
     "branch",

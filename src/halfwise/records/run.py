@@ -9,7 +9,16 @@ from halfwise.records.built import EngineRung, LadderRung, Profile
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines, GivenEngine
 from halfwise.records.judged import Criterion, Recognised, TaskScore, Verdict
-from halfwise.records.planned import Followed, KeptNode, LowFormat, Plan, Remade, Search, Worth
+from halfwise.records.planned import (
+    Blame,
+    Followed,
+    KeptNode,
+    LowFormat,
+    Plan,
+    Remade,
+    Search,
+    Worth,
+)
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record, Step
 from halfwise.records.tensors import Growth, Guard
 
@@ -302,6 +311,8 @@ class Run(Record):
             for `fix` with engines, which record their own.
         held: For `verify`, what became of the candidate on each target.
         worth: What the plan, or the mixed candidate, is worth; None if unknown.
+        blame: Which parts of a quantised candidate its error comes from; None if it passed, and for
+            others.
         remade: Result of repeating the repairs that a judged candidate names; None if it names
             none.
         curve: Evaluated plans to choose from; None without a search.
@@ -336,6 +347,7 @@ class Run(Record):
     profiles: tuple[Profile, ...] = ()
     held: tuple[Held, ...] = ()
     worth: Worth | None = None
+    blame: Blame | None = None
     remade: Remade | None = None
     curve: Curve | None = None
     rungs: tuple[LadderRung, ...] = ()

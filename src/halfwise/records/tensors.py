@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from halfwise.records.planned import AdjustedConstant
+from halfwise.records.planned import AdjustedConstant, Blame
 from halfwise.records.record import Facts, GuardKind, NodeName, Record, Step, TensorName
 
 
@@ -240,6 +240,8 @@ class Comparison(Record):
         excess: Largest error of the outputs divided by what `fix` allows by default; None if not
             measured: one is missing, or a side is an engine.
         beyond: Outputs with a larger error than that, also in a part that has a scale of its own.
+        blame: Which parts of a quantised model its error comes from; None for others, and if the
+            outputs are within what is allowed.
         next_step: What to do next.
     """
 
@@ -256,6 +258,7 @@ class Comparison(Record):
     amplified: tuple[NodeName, ...] = ()
     excess: float | None = None
     beyond: tuple[TensorName, ...] = ()
+    blame: Blame | None = None
     next_step: tuple[Step, ...] = ()
 
     @property

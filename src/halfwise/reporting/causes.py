@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from halfwise.metrics.slices import runs
 from halfwise.records import (
     UNDONE,
+    Blame,
     Guard,
     KeptNode,
     NodeName,
@@ -106,6 +108,31 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
 def notes_beside(plan: Plan) -> tuple[str, ...]:
     """Return remarks on a plan, except undone repairs, which appear with the repairs."""
     return tuple(note(one) for one in plan.remarks if one.kind not in UNDONE)
+
+
+def blame_lines(blame: Blame | None) -> Lines | None:
+    """Return which parts of a quantised model its error comes from; None if not examined."""
+    if blame is None:
+        return None
+    return lines_of("Where the error comes from", _blamed(blame), first=True)
+
+
+def _blamed(blame: Blame) -> Iterator[str]:
+    """Yield the parts, by the share of the error that they remove, and what is constant."""
+    limit = "the default tolerance" if blame.by_metric else "what is allowed"
+    whole = {"before": blame.error, "limit": limit, "few": not blame.is_spread}
+    for one in blame.left_out:
+        yield say("blame", "part", blame, one, **whole)
+        if one.joined is not None:
+            levels = one.joined.largest / one.joined.scale
+            yield say("blame", "joined", one.joined, node=one.nodes[0], levels=levels)
+    if not blame.left_out:
+        yield say("blame", "spread" if blame.is_lossy else "elsewhere", blame, **whole)
+    elif len(blame.left_out) > 1 or blame.is_spread:
+        yield say("blame", "together", blame, **whole)
+    for flat in blame.flat:
+        all_of_it, ranges = flat.slices == flat.of, runs(flat.ranges, FEW)
+        yield say("blame", "flat", flat, whole=all_of_it, runs=ranges)
 
 
 def remade_line(remade: Remade) -> str:

@@ -16,6 +16,7 @@ from halfwise.records import (
     Rung,
     Sign,
 )
+from halfwise.reporting.causes import blame_lines
 from halfwise.reporting.parts import (
     WORDS,
     Column,
@@ -239,6 +240,7 @@ def comparison(compared: Comparison) -> Report:
     compared.
     """
     parts = present(
+        blame_lines(compared.blame),
         lines_of("Where it is amplified", _amplified(compared)),
         _way(compared, compared.amplified, "Path of the error from there"),
         lines_of("Where it starts", _divergence(compared)),
@@ -275,7 +277,17 @@ def _title_comparison(compared: Comparison) -> str:
     amplified = compared.amplified[:1]
     amplified = amplified and (_of(compared, amplified[0]).region or amplified)
     nodes = sum(node.error is not None for node in compared.nodes)
-    return say("comparison", "title", compared, amplified=amplified, nodes=nodes)
+    found = compared.blame
+    blamed = () if found is None or found.is_spread else found.left_out[:1]
+    return say(
+        "comparison",
+        "title",
+        compared,
+        amplified=amplified,
+        nodes=nodes,
+        blamed=next((one.nodes for one in blamed), None),
+        share=next((one.share for one in blamed), None),
+    )
 
 
 def _of(compared: Comparison, name: NodeName) -> NodeComparison:

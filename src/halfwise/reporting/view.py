@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from halfwise.metrics import BUILT_IN
 from halfwise.records import Change, EngineResult, Engines, Failure, Run, Verdict
 from halfwise.reporting.causes import (
+    blame_lines,
     followed_lines,
     low_name,
     mended,
@@ -148,6 +149,7 @@ def report(run: Run) -> Report:
         lines_of("In figures", _figures(run)),
         inside(verdict),
         bound_part(run),
+        blame_lines(run.blame),
         lines_of("Remarks", _remarks(run)),
         *device_parts(run.devices),
         *(() if given is None else given_parts(given)),
@@ -169,6 +171,7 @@ def screen(run: Run) -> Report:
         run,
         brief_ladder(run),
         None if plain else lines_of("Result", _result(run), first=True),
+        blame_lines(run.blame),
         _why(run),
         commands("Next", steps_told(run.next_step)),
     )
@@ -245,7 +248,7 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
-_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "frozen"))
+_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "static", "frozen"))
 """Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
 
 

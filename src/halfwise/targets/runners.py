@@ -1,7 +1,7 @@
 """What judges ask of a written file: ONNX Runtime here, and the targets of `--target`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import onnx_ir as ir
 from halfwise.case import CPU, Built, FileRunner, Runtime, Samples
 from halfwise.declarations.options import TargetName
 from halfwise.emulation.budget import RUN_SECONDS
+from halfwise.emulation.folding import static
 from halfwise.emulation.ort import provider_of, runtime_version
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import BackendMissing, CaseError, RunFailed
@@ -139,9 +140,20 @@ class InRtx(_Asking):
         return f"TensorRT for RTX ({self.sm})"
 
     def run(self, model: ir.Model, samples: Samples) -> Built:
-        """Build the model for the shapes of the samples."""
-        profiles = profiles_from_data(Network(model, None, "", {}), samples)
-        return Built(self.build(model, profiles)[1])
+        """Build the model for the shapes of the samples; if it is refused, with these fixed."""
+
+        def built(network: Network) -> tuple[NodeName, ...]:
+            return self.build(network.model, profiles_from_data(network, samples))[1]
+
+        network = Network(model, None, "", {})
+        try:
+            return Built(built(network))
+        except CaseError as refused:
+            fixed = static(network, samples)
+            if fixed is not None:
+                with suppress(CaseError):
+                    return Built(built(fixed), refused.message)
+            raise
 
     def build(
         self, model: ir.Model, profiles: Sequence[Profile]
@@ -159,7 +171,8 @@ class InRtx(_Asking):
         with _saved(model) as path:
             build = self.worker.build(path, self.sm, shapes, seconds=_BUILD_SECONDS)
             if not build.built:
-                raise CaseError(excerpt("; ".join(f"{e.node} {e.text}" for e in build.errors[:1])))
+                first = [f"{e.node} {e.text}" for e in build.errors[:1]]
+                raise CaseError(excerpt("".join(first)) or "No reason is given.")
             names = folded(build.kernels, onnx.load(path, load_external_data=False))
         return build, tuple(map(NodeName, names))
 

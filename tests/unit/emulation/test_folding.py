@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from halfwise.case import Samples
-from halfwise.emulation.folding import settled
+from halfwise.emulation.folding import settled, static
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
@@ -111,3 +111,57 @@ def test_outputs_keep_their_names():
     assert found is not None
     assert [v.name for v in found.graph.outputs] == [v.name for v in network.graph.outputs]
     onnx.checker.check_model(ir.to_proto(found.model))
+
+
+def test_what_shapes_decide_is_constant_and_all_else_stays():
+    network = network_from_proto(exported())
+    data = samples((2, 3, 4))
+    found = static(network, data)
+    assert found is not None
+    assert [node.op_type for node in found.nodes()] == ["Reshape", "Add"]
+    shape = found.graph.inputs[0].shape
+    assert shape is not None
+    assert shape == (2, 3, 4)
+    same(network, found, data)
+
+
+def test_low_types_stay():
+    sketch = Sketch()
+    x = sketch.op("Cast", sketch.input("x", ["n", 2]), to=onnx.TensorProto.FLOAT16)
+    sizes = sketch.op("Cast", sketch.op("Shape", x), to=onnx.TensorProto.FLOAT16)
+    y = sketch.op("Cast", sketch.op("Mul", x, sizes), to=onnx.TensorProto.FLOAT)
+    network = network_from_proto(sketch.proto(y))
+    found = static(network, samples((3, 2)))
+    assert found is not None
+    assert [node.op_type for node in found.nodes()] == ["Cast", "Mul", "Cast"]
+    assert {v.dtype for v in found.graph.initializers.values()} == {ir.DataType.FLOAT16}
+    same(network, found, samples((3, 2)))
+
+
+def test_an_if_by_shape_is_its_branch():
+    def branch(op):
+        node = helper.make_node(op, ["x"], [f"{op}_out"], name=op)
+        end = helper.make_tensor_value_info(f"{op}_out", onnx.TensorProto.FLOAT, None)
+        return helper.make_graph([node], op, [], [end])
+
+    sketch = Sketch()
+    x = sketch.input("x", ["n", 4])
+    rows = sketch.op("Gather", sketch.op("Shape", x), np.array(0))
+    condition = sketch.op("Greater", rows, np.array(1))
+    y = sketch.op("If", condition, then_branch=branch("Neg"), else_branch=branch("Abs"))
+    network = network_from_proto(sketch.proto(sketch.op("Relu", y)))
+    for length, op in ((1, "Abs"), (2, "Neg")):
+        found = static(network, samples((length, 4)))
+        assert found is not None
+        assert next(node.op_type for node in found.nodes()) == op
+        same(network, found, samples((length, 4)))
+
+
+def test_several_shapes_and_draws_have_no_static_form():
+    network = network_from_proto(exported())
+    assert static(network, samples((2, 3, 4), (1, 3, 4))) is None
+    sketch = Sketch()
+    x = sketch.input("x", ["n"])
+    noise = sketch.op("RandomUniformLike", x)
+    drawing = network_from_proto(sketch.proto(sketch.op("Add", x, noise)))
+    assert static(drawing, samples((3,))) is None

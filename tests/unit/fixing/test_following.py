@@ -19,8 +19,7 @@ from halfwise.fixing.following import computed, follow, growth
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.movement import carried
-from halfwise.judging.deciding import MOST
-from halfwise.records import Followed, Growth, NodeName
+from halfwise.records import MOST, Followed, Growth, NodeName
 from tests import models
 from tests.control import BOOL, MATRIX, graph
 from tests.unit.casing import Kept, Prepared, names, prepare

@@ -365,7 +365,8 @@ def sizes() -> Iterator[str]:
     refused = FileRun(runner="r", not_run="no kernel.", outputs={})
     built = FileRun(runner="TensorRT for RTX (SM86)", built=True, outputs={})
     folded = built.model_copy(update={"folded": (NodeName("kept"),), "passed": False})
-    yield from verdicts.file_lines(runs.verdict(as_file=(file, refused, built, folded)))
+    fixed = built.model_copy(update={"static": "R"})
+    yield from verdicts.file_lines(runs.verdict(as_file=(file, refused, built, folded, fixed)))
 
 
 def not_finite() -> Iterator[str]:
@@ -454,6 +455,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "branch": ({"branch": "then_branch", "node": "a"},),
     "draws": ({"nodes": ("a",)},),
     "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),
+    "static": ({"reasons": "R", "more": 1, "shapes": ("x: 1×2",), "file": "F"},),
     "frozen": ({"reasons": ("R",), "more": 0},),
 }
 MADE_UP = (

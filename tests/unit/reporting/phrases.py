@@ -81,6 +81,7 @@ SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "cautions": planned.cautions,
     "plans to choose from": planned.chosen,
     "repairs": planned.repairs,
+    "where a quantised model's error comes from": templates(WORDS["blame"]),
     "rungs that were tried": judged.tried_rungs,
     "what is delivered": judged.delivered,
     "what engines show": judged.blamed,

@@ -466,6 +466,7 @@ def rankings(
     groups: Sequence[Sequence[NodeName]],
     contribution: Callable[[Nodes], float],
     enough: float | None,
+    most: float = inf,
 ) -> Iterator[list[tuple[Nodes, float]]]:
     """Yield finer and finer groups down to single nodes, least contribution first.
 
@@ -480,6 +481,7 @@ def rankings(
         contribution: Output error with only the given nodes low; ≥ 0, may be inf or NaN.
         enough: What the groups left whole may contribute together; None means a tenth of the total
             contribution.
+        most: How many groups there may be.
     """
     heap: list[tuple[float, int, tuple[NodeName, ...]]] = []
     singles: list[tuple[Nodes, float]] = []
@@ -504,6 +506,8 @@ def rankings(
     yielded = len(heap) + len(singles)
     yield ranking()
     while heap and _together([-negative for negative, _, _ in heap]) > enough:
+        if len(heap) + len(singles) >= most:
+            break
         if len(heap) + len(singles) >= 2 * yielded:
             yielded = len(heap) + len(singles)
             yield ranking()

@@ -16,11 +16,14 @@ from halfwise.emulation.budget import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.int8.blame import blame
 from halfwise.fixing.next_steps import diagnose_step, fix_step, int8_step
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.formats import BF16
+from halfwise.graph.excluding import dropped
 from halfwise.graph.model import Names, Network, graphs_of
-from halfwise.graph.quantised import quantised_nodes, quantising
+from halfwise.graph.qoperators import as_pairs
+from halfwise.graph.quantised import pairs_of, quantised_nodes, quantising
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.judge import fed
 from halfwise.judging.reference import check, check_types, demand_same_inputs
@@ -50,8 +53,9 @@ _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
 def hiding_folded(other: Network, original: Network) -> ir.Model:
     """Return a copy of another file in which no tensor has the name of one that it does not hold.
 
-    A product that absorbed the node behind it may keep its own name for the result; this tensor
-    gets another name, so that it is not compared.
+    A product that absorbed the node behind it may keep its own name for the result, and a quantised
+    one has its Relu's name without the Relu (`dropped`); this tensor gets another name, so that it
+    is not compared.
 
     Args:
         other: Made from the original; not changed.
@@ -66,6 +70,10 @@ def hiding_folded(other: Network, original: Network) -> ir.Model:
             value = made.get(data[0])
             if value is not None and not value.is_graph_output():
                 value.name = names.take(f"{value.name}::folded")
+    for pair in pairs_of(replace(other, model=model)):
+        source = pair.source
+        if source is not None and not source.is_graph_output() and dropped(pair, original):
+            source.name = names.take(f"{source.name}::folded")
     return model
 
 
@@ -177,7 +185,12 @@ def compare(
         )
         fixable = comparison.differs and not comparison.nothing_to_fix
         steps = _next(case, request, sources[1], second, load) if fixable else ()
-        return comparison.model_copy(update={"next_step": steps})
+        found = None
+        if fixable and sources[1].kind == "model" and second.arithmetic == "int8":
+            references = list(first.get(names))
+            candidate = load(sources[1].path)
+            found = blame(candidate, case, references, request.settings, watcher)
+        return comparison.model_copy(update={"blame": found, "next_step": steps})
 
 
 def _next(
@@ -190,7 +203,7 @@ def _next(
     if other.kind == "model" and side.arithmetic == "fp32":
         return ()
     if other.kind == "model" and side.arithmetic == "int8":
-        if quantised_nodes(load(other.path)):
+        if quantised_nodes(as_pairs(load(other.path))):
             return (fix_step(case, request, None, other.path),)
         return (int8_step(case, request, None),)
     if other.kind == "model" or (other.kind == "emulation" and other.form != "tf32"):

@@ -14,6 +14,7 @@ from halfwise.errors import (
 )
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
+from halfwise.fixing.int8.blame import blame
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.result import Result
@@ -21,9 +22,11 @@ from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
+from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
+from halfwise.judging.deciding import worst_first
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import (
     check,
@@ -208,9 +211,8 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
     worth, redone = None, None
     broken: tuple[Failure, ...] = ()
     if mixed is not None:
-        whole = original.network if original.aside is None else original.aside.whole
-        broken = (*other_aside(original, loaded), *broken_interface(whole, loaded))
-        hints += () if original.stored.formats else type_hints(whole, loaded)
+        broken = (*other_aside(original, loaded), *broken_interface(original.whole, loaded))
+        hints += () if original.stored.formats else type_hints(original.whole, loaded)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
         broken = (*(redone.failures if redone else ()), *broken)
@@ -220,8 +222,14 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
     seconds = time.monotonic() - question.started
     run = verify_run(case, request, verdict, seconds, hints, worth=worth)
     run = run.model_copy(update={"remade": redone, "held": held})
+    if mixed is not None and not verdict.passed and verdict.judged and quantising(mixed):
+        with stages("blame"):
+            worst = worst_first(verdict.excesses)
+            found = blame(mixed, case, references, settings, watcher, worst)
+        run = run.model_copy(update={"blame": found})
     if mixed is not None and question.path is not None and not run.next_step:
-        kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}
+        paired = quantised_nodes(as_pairs(mixed))
+        kinds = {"quantised": bool(paired), "integers": bool(quantising(mixed))}
         kinds["loads"] = not mistyped(mixed)
         passed = verdict.passed
         steps = after_verify(case, request, question.path, passed=passed, held=held, **kinds)

@@ -1,0 +1,112 @@
+"""Where a quantised file's error comes from, on files that onnxruntime.quantization writes."""
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+from tests.models import signals
+from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.tools.quantised_layers import GOOD, SAMPLES, model
+
+RNG = np.random.default_rng(0)
+IMAGES = f32(RNG.normal(size=(6, 1, 3, 16, 16)))
+GIVEN = ("--inputs", "x.npz", "--allow", "random")
+
+
+class Images(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self):
+        self.left = iter({"x": image} for image in IMAGES)
+
+    def get_next(self):
+        return next(self.left, None)
+
+
+def detector() -> onnx.ModelProto:
+    """Boxes up to some 320 and scores up to 1, joined at the end."""
+    s = Sketch(17)
+    x = s.input("x", [1, 3, 16, 16])
+    for i, (before, after) in enumerate(((3, 16), (16, 32))):
+        kernel = f32(RNG.normal(size=(after, before, 3, 3)) * np.sqrt(2 / (9 * before)))
+        x = s.op("Relu", s.op("Conv", x, kernel, f32(np.zeros(after)), name=f"conv{i}"))
+    box, score = (f32(RNG.normal(size=(n, 32, 1, 1)) * 0.2) for n in (4, 3))
+    boxes = s.op("Conv", x, box, f32([320, 320, 60, 60]), name="boxes")
+    scores = s.op("Sigmoid", s.op("Conv", x, score, f32([-4] * 3)), name="scores")
+    return s.proto(s.op("Reshape", s.op("Concat", boxes, scores, axis=1, name="join"), [1, 7, -1]))
+
+
+@pytest.fixture(params=["QDQ", "QOperator"])
+def files(request, tmp_path):
+    onnx.save(detector(), tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx",
+        tmp_path / "low.onnx",
+        Images(),
+        quant_format=QuantFormat[request.param],
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+    )
+    np.savez(tmp_path / "x.npz", x=IMAGES)
+
+
+@pytest.mark.usefixtures("files")
+def test_boxes_and_scores_with_one_scale_are_named(call):
+    judged = call("verify", "float.onnx", "low.onnx", *GIVEN, "--rel-max", "0.05", "-o", "run")
+    assert judged.code == 10
+    found = judged.record["blame"]
+    first = found["left_out"][0]
+    assert (first["nodes"], first["op"]) == (["join"], "Concat")
+    assert first["share"] > 0.9
+    assert first["error"] < 0.1 * found["error"]
+    joined = first["joined"]
+    assert joined["largest"] <= 1
+    assert joined["most"] > 250
+    assert joined["largest"] < 1.27 * joined["scale"]
+    (flat,) = found["flat"]
+    assert flat["axis"] == 1
+    assert {i for run in flat["ranges"] for i in range(run[0], run[1] + 1)} == {4, 5, 6}
+    assert "join" in judged.out[judged.out.index("Where the error comes from") :]
+    compared = call("compare", "float.onnx", *GIVEN, "--b", "low.onnx", screen=True)
+    assert compared.code == 10
+    assert "join" in compared.out.splitlines()[0]
+    (step,) = (s for s in judged.record["next_step"] if s["kind"] == "fix-quantised")
+    fixed = call(*step["command"][1:-1], "fixed", folder="fixed")
+    assert fixed.code == 0, fixed.err
+    assert call("verify", "float.onnx", "fixed/model.onnx", *GIVEN, "--rel-max", "0.05").code == 0
+
+
+def blamed(call, tmp_path, original, low, inputs, *options):
+    onnx.save(original, tmp_path / "float.onnx")
+    onnx.save(low, tmp_path / "low.onnx")
+    np.savez(tmp_path / "x.npz", **inputs)
+    judged = call("verify", "float.onnx", "low.onnx", *GIVEN, "-o", "run", *options)
+    assert judged.code == 10
+    return judged.record["blame"]
+
+
+def test_a_range_that_clips_is_blamed_on_what_gives_the_values(call, tmp_path):
+    low = model(GOOD | {"second": 0.004})
+    found = blamed(call, tmp_path, model(), low, {"x": SAMPLES}, "--rel-max", "0.05")
+    (first, *_) = found["left_out"]
+    assert first["nodes"] == ["first/relu"]
+    assert first["share"] > 0.8
+
+
+def test_weights_of_four_bits_are_blamed(call, tmp_path):
+    coarse = chain(LAYERS[:1], dtype=ml_dtypes.int4, per="tensor")
+    float_ = chain([])
+    inputs = {"x": signals(2, SIZE, seed=1, peak=25)}
+    found = blamed(call, tmp_path, float_.proto(last(float_)), coarse.proto(last(coarse)), inputs)
+    assert found["left_out"][0]["nodes"] == ["first"]
+    assert found["bare"] < 0.1 * found["error"]
+
+
+def test_what_is_wrong_without_quantisation_is_told(call, tmp_path):
+    low = model(GOOD)
+    wrong = next(node for node in low.graph.node if node.name == "third/relu")
+    wrong.op_type = "Abs"
+    found = blamed(call, tmp_path, model(), low, {"x": SAMPLES}, "--rel-max", "0.05")
+    assert found["left_out"] == []
+    assert found["bare"] > 0.5 * found["error"]
