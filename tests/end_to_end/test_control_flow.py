@@ -321,3 +321,17 @@ def test_an_infinity_that_only_a_body_reads_is_not_harmless(fix, call):
     again = call("verify", "model.onnx", ended.model, "--inputs", "model.npz")
     assert again.code in (0, 10)
     assert "not the original" not in again.out
+
+
+def test_a_body_that_is_not_observed_is_named(fix):
+    s = Sketch(opset=8)
+    nodes = [node("Identity", "go", "on"), node("Mul", "state half", "next")]
+    formals = [("step", STEP), ("go", GO), ("state", MATRIX)]
+    body = graph("body", nodes, formals, [("on", GO), ("next", MATRIX)], {"half": 0.5})
+    loop = [s.constant(np.array(3)), "", s.input("x", [4, 8])]
+    s.nodes.append(helper.make_node("Loop", loop, ["y"], "loop", body=body))
+    ended = fix(Ill(s.proto("y"), {"x": signals(4, 8, seed=2)}), "--allow", "unjudged")
+    notes = ended.record["provenance"]["notes"]
+    (told,) = [n for n in notes if n["kind"] == "unobserved"]
+    assert told["facts"] == {"nodes": ["loop"], "opset": 8}
+    assert "no guard and no repair sees inside loop" in ended.err

@@ -12,9 +12,9 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.probe import SELECTING_OPSET, ExtremaProbe, observable, shapes_of
+from halfwise.emulation.probe import ExtremaProbe, observable, shapes_of
 from halfwise.errors import RunFailed
-from halfwise.graph.bodies import Key, count_nonfinite, seen_in_body, tell_shapes
+from halfwise.graph.bodies import OBSERVABLE_OPSET, Key, count_nonfinite, seen_in_body, tell_shapes
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, opset_of, tensor_name, values_of
 from halfwise.graph.roles import bodies
@@ -303,7 +303,7 @@ def inspect_samples(
         return outputs, nonfinite
     own = {v.name for v in values_of(model.graph)}
     reports: Mapping[str, Sequence[TensorName]] = {}
-    if (inner := {*tensors} - own) and opset_of(model) >= SELECTING_OPSET:
+    if (inner := {*tensors} - own) and opset_of(model) >= OBSERVABLE_OPSET:
         model = model.clone()
         reports = count_nonfinite(model, inner)
     chosen = [name for name in tensors if name in own]

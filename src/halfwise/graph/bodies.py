@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
-from halfwise.graph.dataflow import reached
+from halfwise.graph.dataflow import operands, reached
 from halfwise.graph.model import (
     Network,
     is_standard,
@@ -88,6 +88,21 @@ def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
         return []
     graphs = (a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH)
     return [(attribute.name, attribute.as_graph()) for attribute in graphs]
+
+
+def is_observable(node: ir.Node, opset: int) -> bool:
+    """Return whether the bodies of a node can be networks of their own.
+
+    All they read and give out has to be tensors. Before opset 9, a Scan has an axis for the batch,
+    and few models have bodies.
+    """
+    inner = (v for _, body in bodies_of(node) for v in (*body.inputs, *body.outputs))
+    values = (*operands(node), *node.outputs, *inner)
+    tensors = all(isinstance(value.type, ir.TensorType) for value in values if value.name)
+    return tensors and opset >= OBSERVABLE_OPSET
+
+
+OBSERVABLE_OPSET = 9
 
 
 def carried(node: ir.Node) -> Sequence[ir.Value]:

@@ -19,6 +19,7 @@ from halfwise.emulation.ort import Session, has_operator
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.graph.aside import Aside, outermost, resolve, seeded, set_aside
+from halfwise.graph.bodies import OBSERVABLE_OPSET, bodies_in, is_observable
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
@@ -204,6 +205,7 @@ def load_case(
     ):
         network, aside = resolve(network, branches)
         notes += _aside_notes(aside)
+    notes += _unobserved_notes(network)
     chosen = unseen(searched, judged)
     if len(chosen) < len(heldout):
         copies: dict[str, Fact] = {
@@ -329,6 +331,18 @@ def _aside_notes(aside: Aside | None) -> Iterator[Note]:
         }
         facts = {name: fact for name, fact in facts.items() if fact != ()}
         yield Note(kind="aside", severity="warning", facts=facts)
+
+
+def _unobserved_notes(network: Network) -> Iterator[Note]:
+    """Yield which nodes with bodies that compute are a closed box, and why."""
+    closed = [
+        body.node
+        for body in bodies_in(network.graph).values()
+        if not is_observable(body.node, network.opset) and body.computes(low=False)
+    ]
+    if names := tuple(dict.fromkeys(map(node_name, closed))):
+        old = {"opset": network.opset} if network.opset < OBSERVABLE_OPSET else {}
+        yield Note(kind="unobserved", facts={"nodes": names, **old})
 
 
 def load_asked(

@@ -109,6 +109,7 @@ NoteKind = Literal[
     "frozen",
     "aside",
     "branch",
+    "unobserved",
     "draws",
     "lint-failed",
     "left-out",
