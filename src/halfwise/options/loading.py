@@ -296,20 +296,28 @@ def runnable(runtime: Runtime) -> Callable[[ir.Node], bool]:
 
 
 def _stand_ins(source: str | None) -> Callable[[Sample, int], Sample] | None:
-    """Return what gives the numbers for a sample: of a file, its first axis counts samples."""
+    """Return what gives the numbers for a sample: of a file, its first axis counts samples.
+
+    FP64 is rounded to FP32: TensorRT has none.
+    """
     if source is None:
         return None
     if ":" in source:
         function = load_function(source)
-        return lambda sample, _: {n: np.asarray(a) for n, a in function(dict(sample)).items()}
+        return lambda sample, _: {n: _single(a) for n, a in function(dict(sample)).items()}
     try:
-        arrays = dict(np.load(source, allow_pickle=False))
+        arrays = {n: _single(a) for n, a in np.load(source, allow_pickle=False).items()}
     except (OSError, ValueError) as error:
         raise CaseError(
             f"--plugin-outputs {source} cannot be read: {error}.",
             "Give an NPZ file: for each output, an array whose first axis counts samples.",
         ) from error
     return lambda _, index: {n: a[index % len(a)] for n, a in arrays.items()}
+
+
+def _single(value: object) -> NDArray[Any]:
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def _aside_notes(aside: Aside | None) -> Iterator[Note]:
