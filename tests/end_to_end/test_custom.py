@@ -75,7 +75,7 @@ def test_some_low_some_kept(fix):
 
 def test_what_the_cpu_of_onnx_runtime_lacks_is_judged(call, tmp_path):
     """T5 after its transformer optimiser: positions, and attention without a bias."""
-    rng, shape = np.random.default_rng(0), ["n", 3, 8]
+    rng, shape = np.random.default_rng(0), ("n", 3, 8)
     own, made = {"domain": "com.microsoft"}, "RelativePositionBias"
     nodes = [
         helper.make_node("Shape", ["x"], ["length"], "shape", start=1, end=2),

@@ -48,7 +48,7 @@ def test_texts_and_images_are_of_different_numbers(call, tmp_path):
             "text": models.signals(1 + i % 3, 8, seed=i)[0],
             "image": models.signals(1, 8, seed=9)[i],
         }
-        np.savez(tmp_path / "data" / f"{i}.npz", **at)  # type: ignore[arg-type]
+        np.savez(tmp_path / "data" / f"{i}.npz", **at)
     ended = call("fix", "model.onnx", "--inputs", "data", "-o", "run", "--allow", "unjudged")
     assert ended.code == 0, ended.err
     assert ended.record["verdict"]["samples"] == ["3.npz", "7.npz"]
