@@ -2,11 +2,12 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.control import GO, MATRIX, ROW, STEP, graph
-from tests.end_to_end.soundness import assert_sound
+from tests.end_to_end.soundness import assert_minimal, assert_sound
 from tests.models import COUNT, Ill, signals
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -132,38 +133,48 @@ def norm(x: str, y: str) -> list[onnx.NodeProto]:
     ]
 
 
-def placed(calculation, scope: str) -> Ill:
-    """Put a calculation into the main graph, a branch, or the body of a Loop or Scan."""
-    s = Sketch()
-    s.input("x", [4, 8])
-    own = {"eps": np.array(1.0)}
+SCOPES = pytest.mark.parametrize("scope", ["main", "If", "Loop", "Scan"])
+
+
+def placed(calculation, scope: str, own=None, *, width=8, peak=1e3, masks=None) -> Ill:
+    """Put a calculation into the main graph, a branch, or the body of a Loop or Scan.
+
+    It may read `own` constants and, if there are `masks` ([samples, 1, width]), "mask".
+    """
+    s = Sketch(opset=13 if masks is not None or width > 8 else 12)
+    s.input("x", [4, width])
+    data = {"x": signals(4, width, seed=2, peak=peak)}
+    if masks is not None:
+        s.input("mask", [1, width])
+        data["mask"] = masks
+    own = own or {"eps": np.array(1.0)}
     if scope == "main":
         s.nodes += calculation("x", "y")
-        s.constants.append(numpy_helper.from_array(np.array(1, np.float32), "eps"))
+        s.constants += graph("own", (), (), (), own).initializer
     elif scope == "If":
         flag = s.input("flag", [], TensorProto.BOOL)
         then = graph("then", calculation("x", "inside"), (), [("inside", MATRIX)], own)
         other = graph("other", [node("Sigmoid", "x", "outside")], (), [("outside", MATRIX)])
         branches = {"then_branch": then, "else_branch": other}
         s.nodes.append(helper.make_node("If", [flag], ["y"], "choose", **branches))
+        data["flag"] = np.resize((True, True, False), COUNT)
     elif scope == "Loop":
         nodes = [node("Identity", "go", "on"), *calculation("x", "inside")]
         states = [("step", STEP), ("go", GO), ("state", MATRIX)]
         nodes.append(node("Add", "state inside", "next"))
         body = graph("body", nodes, states, [("on", GO), ("next", MATRIX)], own)
-        start = s.constant(np.zeros((4, 8), np.float32))
+        start = s.constant(np.zeros((4, width), np.float32))
         loop = [s.constant(np.array(3)), "", start]
         s.nodes.append(helper.make_node("Loop", loop, ["y"], "loop", body=body))
     else:
-        body = graph("body", calculation("row", "inside"), [("row", ROW)], [("inside", ROW)], own)
+        nodes = calculation("row", "inside")
+        row = [("row", (TensorProto.FLOAT, (width,)))]
+        body = graph("body", nodes, row, [("inside", MATRIX if masks is not None else ROW)], own)
         s.nodes.append(helper.make_node("Scan", ["x"], ["y"], "scan", body=body, num_scan_inputs=1))
-    data = {"x": signals(4, 8, seed=2, peak=1e3)}
-    if scope == "If":
-        data["flag"] = np.resize((True, False), COUNT)
     return Ill(s.proto(s.op("Relu", "y", name="relu")), data)
 
 
-@pytest.mark.parametrize("scope", ["main", "If", "Loop", "Scan"])
+@SCOPES
 @pytest.mark.parametrize("calculation", [squares, norm])
 def test_a_body_is_repaired_like_the_main_graph(fix, call, calculation, scope):
     ill = placed(calculation, scope)
@@ -173,6 +184,105 @@ def test_a_body_is_repaired_like_the_main_graph(fix, call, calculation, scope):
     assert len(ended.record["plan"]["repairs"]) == 1
     again = call("verify", "model.onnx", ended.model, "--inputs", "model.npz")
     assert again.code == 0, again.err
+
+
+def hidden(x: str, y: str) -> list[onnx.NodeProto]:
+    """Squares beyond FP16's range: x / inf is 0, which a large addend hides."""
+    return [
+        node("Mul", f"{x} {x}", "square"),
+        node("ReduceMean", "square", "mean", axes=[-1]),
+        node("Sqrt", "mean", "root"),
+        node("Div", f"{x} root", "normal"),
+        node("Add", "normal big", y),
+    ]
+
+
+@SCOPES
+def test_an_infinity_that_no_output_shows_is_kept_out_of_a_body(fix, scope):
+    ill = placed(hidden, scope, {"big": 1e4})
+    ended = fix(ill, "--allow", "unjudged", "--no-repair")
+    assert ended.code == 0, ended.err
+    baseline = ended.record["baseline"]
+    assert baseline["passed"]
+    inside = {"square", "mean", "root"}
+    harmless = {i["producer"]: i["harmless"] for i in baseline["intermediate_nonfinite"]}
+    assert harmless == dict.fromkeys(inside, False)
+    assert ended.kept == inside
+    assert ended.record["verdict"]["intermediate_nonfinite"] == []
+    assert_minimal(ended, ill)
+
+
+@SCOPES
+def test_an_infinity_may_end_in_a_body(fix, scope):
+    def ended_by_tanh(x: str, y: str) -> list[onnx.NodeProto]:
+        return [node("Mul", f"{x} {x}", "square"), node("Tanh", "square", y)]
+
+    ended = fix(placed(ended_by_tanh, scope), "--allow", "unjudged", "--no-repair")
+    assert ended.code == 0, ended.err
+    assert ended.kept == set()
+    (inside,) = ended.record["verdict"]["intermediate_nonfinite"]
+    assert (inside["producer"], inside["harmless"], inside["ends"]) == ("square", True, "limit")
+
+
+def masked(x: str, y: str) -> list[onnx.NodeProto]:
+    """Attention's weights behind a mask that FP16 has as -inf."""
+    nodes = [node("Mul", "mask lowest", "far"), node("Add", f"{x} far", "scores")]
+    return [*nodes, node("Softmax", "scores", y, axis=-1)]
+
+
+def masks(*lengths: int) -> np.ndarray:
+    """Return [samples, 1, 8]: 1 from each length on."""
+    return np.resize(np.arange(8) >= np.array(lengths)[:, None], (COUNT, 1, 8)).astype(np.float32)
+
+
+@SCOPES
+def test_a_mask_that_leaves_something_of_each_row_does_no_harm_in_a_body(fix, scope):
+    ill = placed(masked, scope, {"lowest": np.array(-1e9)}, masks=masks(3, 5), peak=50.0)
+    ended = fix(ill, "--allow", "unjudged")
+    assert ended.code == 0, ended.err
+    assert ended.kept == set()
+    assert ended.record["plan"]["repairs"] == []
+    inside = ended.record["verdict"]["intermediate_nonfinite"]
+    assert {(i["producer"], i["harmless"]) for i in inside} == {("scores", True)}
+
+
+def computed(file, ill: Ill, webgpu) -> tuple[np.ndarray, np.ndarray]:
+    """Return the original's output on the CPU, and a file's on WebGPU."""
+    session = onnxruntime.InferenceSession(ill.proto.SerializeToString())
+    samples = [ill.sample(i) for i in range(COUNT)]
+    ran = webgpu.run(file, samples)
+    assert ran.error is None
+    right = [session.run(None, sample)[0] for sample in samples]
+    return np.stack(right), np.stack([next(iter(out.values())) for out in ran.outputs])
+
+
+@SCOPES
+def test_a_mask_is_repaired_in_a_body(fix, call, webgpu, scope):
+    lowest = {"lowest": np.array(-3.4028235e38)}
+    ill = placed(masked, scope, lowest, masks=masks(3, 0), peak=3.0)
+    ended = fix(ill, "--allow", "unjudged")
+    assert ended.code == 0, ended.err
+    assert ended.kept == set()
+    assert [one["rule"] for one in ended.record["plan"]["repairs"]] == ["mask"]
+    again = call("verify", "model.onnx", ended.model, "--inputs", "model.npz")
+    assert again.code == 0, again.err
+    right, actual = computed(ended.model, ill, webgpu)
+    assert np.abs(actual - right).max() <= 0.01 * np.abs(right).max()
+
+
+@SCOPES
+def test_a_sum_is_split_in_a_body(fix, webgpu, scope):
+    def shares(x: str, y: str) -> list[onnx.NodeProto]:
+        mean = node("ReduceMean", "size", "mean", axes=[-1])
+        return [node("Abs", x, "size"), mean, node("Div", f"{x} mean", y)]
+
+    ill = placed(shares, scope, width=4096, peak=3.0)
+    asked = ("--only", "fp16", "--accumulate", "fp16", "--rel-max", "0.0015")
+    ended = fix(ill, *asked, "--allow", "unjudged")
+    assert ended.code == 0, ended.err
+    assert [one["rule"] for one in ended.record["plan"]["repairs"]] == ["split"]
+    right, actual = computed(ended.model, ill, webgpu)
+    assert np.abs(actual - right).max() <= 0.0015 * np.abs(right).max()
 
 
 def captured_squares() -> Ill:
@@ -211,3 +321,17 @@ def test_an_infinity_that_only_a_body_reads_is_not_harmless(fix, call):
     again = call("verify", "model.onnx", ended.model, "--inputs", "model.npz")
     assert again.code in (0, 10)
     assert "not the original" not in again.out
+
+
+def test_a_body_that_is_not_observed_is_named(fix):
+    s = Sketch(opset=8)
+    nodes = [node("Identity", "go", "on"), node("Mul", "state half", "next")]
+    formals = [("step", STEP), ("go", GO), ("state", MATRIX)]
+    body = graph("body", nodes, formals, [("on", GO), ("next", MATRIX)], {"half": 0.5})
+    loop = [s.constant(np.array(3)), "", s.input("x", [4, 8])]
+    s.nodes.append(helper.make_node("Loop", loop, ["y"], "loop", body=body))
+    ended = fix(Ill(s.proto("y"), {"x": signals(4, 8, seed=2)}), "--allow", "unjudged")
+    notes = ended.record["provenance"]["notes"]
+    (told,) = [n for n in notes if n["kind"] == "unobserved"]
+    assert told["facts"] == {"nodes": ["loop"], "opset": 8}
+    assert "no guard and no repair sees inside loop" in ended.err

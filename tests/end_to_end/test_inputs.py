@@ -35,6 +35,27 @@ def test_images_go_through_the_users_function(call, tmp_path):
     assert ended.record["verdict"]["samples"] == ["3.png", "7.png"]
 
 
+def test_texts_and_images_are_of_different_numbers(call, tmp_path):
+    sketch = Sketch()
+    tables = [f32(np.random.default_rng(i).normal(size=(8, 4))) for i in (0, 1)]
+    text, image = (sketch.input(n, [f"{n}s", 8]) for n in ("text", "image"))
+    one, other = map(sketch.op, ("MatMul", "MatMul"), (text, image), tables)
+    turned = sketch.op("Transpose", other, perm=[1, 0])
+    onnx.save(sketch.proto(sketch.op("MatMul", one, turned)), tmp_path / "model.onnx")
+    (tmp_path / "data").mkdir()
+    for i in range(8):
+        at = {
+            "text": models.signals(1 + i % 3, 8, seed=i)[0],
+            "image": models.signals(1, 8, seed=9)[i],
+        }
+        np.savez(tmp_path / "data" / f"{i}.npz", **at)
+    ended = call("fix", "model.onnx", "--inputs", "data", "-o", "run", "--allow", "unjudged")
+    assert ended.code == 0, ended.err
+    assert ended.record["verdict"]["samples"] == ["3.npz", "7.npz"]
+    again = call("verify", "model.onnx", ended.model, "--inputs", "data", "--allow", "unjudged")
+    assert again.code == 0, again.err
+
+
 def test_pairs_of_images_from_two_folders(call, tmp_path):
     sketch = Sketch()
     left, right = (sketch.input(name, [1, 8, 8]) for name in ("left", "right"))

@@ -114,6 +114,20 @@ def test_a_batch_held_by_the_export_is_on_the_first_screen(fixed):
     assert "one batch size" in fixed(model, x=signals(8, 1, 2, 4)).out
 
 
+@pytest.mark.parametrize(("shapes", "told"), [((["n", 1], ["n", 16]), True), ((["n"], [3]), False)])
+def test_branches_of_shapes_that_are_known_in_part(call, shapes, told):
+    branches = {}
+    for name, shape in zip(("then_branch", "else_branch"), shapes, strict=True):
+        node = helper.make_node("Identity", [f"of_{name}"], [name])
+        branches[name] = helper.make_graph([node], name, [], [info(name, F32, shape)])
+    inputs = [info(f"of_{n}", F32, s) for n, s in zip(branches, shapes, strict=True)]
+    node = helper.make_node("If", ["c"], ["y"], "if", **branches)
+    inputs.append(info("c", TensorProto.BOOL, []))
+    onnx.save(proto([node], inputs, [info("y", F32, None)], {}), "m.onnx")
+    ended = call("lint", "m.onnx", "--trt-version", "10.3")
+    assert ("its branches give [n,1] and [n,16]" in " ".join(ended.out.split())) == told
+
+
 def test_branches_of_different_shapes(call):
     branches = {}
     for name, length in (("then_branch", 1), ("else_branch", 2)):
@@ -296,7 +310,7 @@ def test_what_is_not_run_is_compared(change, where, call):
 def test_numbers_stand_in_for_a_plugin_in_the_middle(kind, fixed, tmp_path):
     source = "kept.npz"
     if kind == "file":
-        np.savez("kept.npz", kept=signals(8, 1, 5, 4))
+        np.savez("kept.npz", kept=signals(8, 1, 5, 4).astype(np.float64))
     else:
         source = "kept.py:kept"
         (tmp_path / "kept.py").write_text(

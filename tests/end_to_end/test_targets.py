@@ -198,6 +198,15 @@ def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix, make):
     assert IMPOSSIBLE[make.__name__] in why
 
 
+def exponentials() -> models.Ill:
+    """z.exp() / z.exp().sum(-1, keepdim=True), where e^z is beyond FP16's range."""
+    s = Sketch(17)
+    z = s.op("MatMul", s.input("x", [4, 32]), f32(np.eye(32) * 20), name="scores")
+    total = s.op("ReduceSum", s.op("Exp", z, name="again"), s.constant(np.array([-1])), name="sum")
+    y = s.op("Div", s.op("Exp", z, name="exp"), total, name="share")
+    return models.Ill(s.proto(y), {"x": models.signals(4, 32, seed=6)})
+
+
 @pytest.mark.usefixtures("on_webgpu")
 @pytest.mark.parametrize(
     ("make", "rules"),
@@ -207,6 +216,7 @@ def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix, make):
         (long_sum, {"split"}),
         *((make, {"shift"}) for make in (arg_max, top_k, non_max_suppression)),
         *((make, {"shift"}) for make in (cancellation, patch_columns, rotary)),
+        (exponentials, {"one-node"}),
     ],
 )
 def test_sums_softmaxes_and_choices_are_repaired_where_fp16_alone_is_asked_for(fix, make, rules):

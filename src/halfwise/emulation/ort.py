@@ -22,6 +22,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from halfwise import memory
 from halfwise.case import CPU, Runtime
 from halfwise.emulation import budget as bounded
+from halfwise.emulation.kernels import WRITTEN_OUT, with_cpu_kernels
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
 from halfwise.graph.aside import NOT_JUDGED
@@ -247,6 +248,7 @@ class Session:
         else:
             give_back()
         proto, arrays = weightless(model)
+        proto = with_cpu_kernels(proto) if device == "cpu" else proto
         # Copying weights takes half the time of loading. ONNX Runtime reads those that are lent as
         # long as the session lives.
         self._lent = {} if optimise else _in_place(arrays, device)
@@ -330,7 +332,8 @@ def has_operator(node: ir.Node) -> bool:
     """Return whether ONNX Runtime runs a node's operator without a library of the user's."""
     if is_standard(node) and onnx.defs.has(node.op_type):
         return True
-    return ("" if is_standard(node) else node.domain, node.op_type) in _kernels()
+    operator = "" if is_standard(node) else node.domain, node.op_type
+    return operator in WRITTEN_OUT or operator in _kernels()
 
 
 @functools.cache

@@ -62,20 +62,22 @@ class Extremum:
     nonfinite: int
 
 
-def observable(model: ir.Model) -> tuple[TensorName, ...]:
+def observable(model: ir.Model, *, bodies: bool = False) -> tuple[TensorName, ...]:
     """Return the FP32 tensors that a probe can see, in graph order.
 
-    These are the graph's FP32 inputs and the FP32 outputs of the main graph's nodes. Initializers,
-    tensors inside subgraphs and unused outputs are left out: asking for an unused optional output
-    can make a kernel fail that would otherwise run. The state of a Loop or Scan is never optional.
+    These are the graph's FP32 inputs and the FP32 outputs of the main graph's nodes; with `bodies`,
+    also of those in bodies, which `inspect_samples` sees. Initializers and unused outputs are left
+    out: asking for an unused optional output can make a kernel fail that would otherwise run. The
+    state of a Loop or Scan is never optional.
     """
-    computed = [v for n in model.graph for v in _made(n, set(model.graph.outputs)) if v.name]
+    nodes = model.graph.all_nodes() if bodies else model.graph
+    computed = [v for n in nodes for v in _made(n) if v.name]
     return tuple(tensor_name(v) for v in (*model.graph.inputs, *computed) if is_float(v))
 
 
-def _made(node: ir.Node, wanted: Container[ir.Value]) -> Iterator[ir.Value]:
+def _made(node: ir.Node) -> Iterator[ir.Value]:
     states = carried(node)
-    return (v for v in node.outputs if v.uses() or v in wanted or v in states)
+    return (v for v in node.outputs if v.uses() or v.is_graph_output() or v in states)
 
 
 class ExtremaProbe:

@@ -14,9 +14,9 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable, shapes_of
 from halfwise.errors import RunFailed
-from halfwise.graph.bodies import Key, seen_in_body, tell_shapes
+from halfwise.graph.bodies import OBSERVABLE_OPSET, Key, count_nonfinite, seen_in_body, tell_shapes
 from halfwise.graph.dataflow import giving_out
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import Network, opset_of, tensor_name, values_of
 from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
@@ -288,7 +288,7 @@ def inspect_samples(
 
     Args:
         model: A model whose chosen tensors are FP32: a reference, or an emulation.
-        tensors: Tensors of the main graph.
+        tensors: Computed tensors, in bodies too (before opset 9, they are left out there).
         samples: The samples to run it on; if there are none, nothing is loaded.
         exact: Whether some are probably not finite; see `ExtremaProbe`.
         runtime: Where to run.
@@ -301,17 +301,25 @@ def inspect_samples(
     nonfinite: dict[TensorName, Nonfinite] = {}
     if not samples:
         return outputs, nonfinite
-    probe = ExtremaProbe(model, tensors, magnitudes=False, exact=exact, runtime=runtime)
+    own = {v.name for v in values_of(model.graph)}
+    reports: Mapping[str, Sequence[TensorName]] = {}
+    if (inner := {*tensors} - own) and opset_of(model) >= OBSERVABLE_OPSET:
+        model = model.clone()
+        reports = count_nonfinite(model, inner)
+    chosen = [name for name in tensors if name in own]
+    probe = ExtremaProbe(model, chosen, magnitudes=False, exact=exact, runtime=runtime)
     for index, sample in enumerate(samples):
         try:
             results, extrema = probe.run(sample)
         except RunFailed as failure:
             outputs.append(failure)
             continue
+        found = [(name, extremum.nonfinite) for name, extremum in extrema.items()]
+        for report, names in reports.items():
+            found += zip(names, map(int, results.pop(report)), strict=False)
         outputs.append(results)
-        for name, extremum in extrema.items():
-            if extremum.nonfinite:
+        for name, count in found:
+            if count:
                 before = nonfinite.get(name, Nonfinite((), ()))
-                counts = (*before.counts, extremum.nonfinite)
-                nonfinite[name] = Nonfinite(counts, (*before.samples, index))
+                nonfinite[name] = Nonfinite((*before.counts, count), (*before.samples, index))
     return outputs, nonfinite

@@ -157,7 +157,7 @@ class Depths:
     ) -> dict[TensorName, Infinity]:
         """Return harmful infinities by tensor of the network."""
         names = {node_name(n) for n in self.space.variant.case.network.all_nodes()}
-        values = {v.name: v for n in written.model.graph for v in n.outputs}
+        values = {v.name: v for n in written.model.graph.all_nodes() for v in n.outputs}
         harmful: dict[TensorName, Infinity] = {}
         for tensor, fate in fates.items():
             if not fate.is_harmless:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
-from halfwise.graph.dataflow import reached
+from halfwise.graph.dataflow import operands, reached
 from halfwise.graph.model import (
     Network,
     is_standard,
@@ -88,6 +88,21 @@ def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
         return []
     graphs = (a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH)
     return [(attribute.name, attribute.as_graph()) for attribute in graphs]
+
+
+def is_observable(node: ir.Node, opset: int) -> bool:
+    """Return whether the bodies of a node can be networks of their own.
+
+    All they read and give out has to be tensors. Before opset 9, a Scan has an axis for the batch,
+    and few models have bodies.
+    """
+    inner = (v for _, body in bodies_of(node) for v in (*body.inputs, *body.outputs))
+    values = (*operands(node), *node.outputs, *inner)
+    tensors = all(isinstance(value.type, ir.TensorType) for value in values if value.name)
+    return tensors and opset >= OBSERVABLE_OPSET
+
+
+OBSERVABLE_OPSET = 9
 
 
 def carried(node: ir.Node) -> Sequence[ir.Value]:
@@ -214,9 +229,53 @@ def _shapes(body: ir.Graph, key: Key) -> ir.Value:
     return shapes
 
 
-def _appended(body: ir.Graph, node: ir.Node, *names: str) -> ir.Value:
+def count_nonfinite(
+    model: ir.Model, tensors: Container[str | None]
+) -> dict[str, tuple[TensorName, ...]]:
+    """Add an output for each body to a model, in place, that counts NaN and infinities in it.
+
+    Args:
+        model: As for `tell_shapes`, but from opset 9 on.
+        tensors: FP32 tensors of bodies.
+
+    Returns:
+        For each output, int64[n], the n tensors of its body that it counts: all of their elements,
+        over all runs.
+    """
+    counted = {
+        key: [v for node in body.graph for v in node.outputs if v.name in tensors]
+        for key, body in bodies_in(model.graph).items()
+    }
+
+    def tell(body: ir.Graph, key: Key) -> ir.Value:
+        flat = _constant([-1], body, key, key, "flat")
+        parts = []
+        for index, value in enumerate(counted[key]):
+
+            def op(op: str, *read: ir.Value, to: str = "INT64", index: int = index) -> ir.Value:
+                attributes = {"to": int(ir.DataType[to])} if op == "Cast" else {}
+                node = ir.node(op, read, attributes)
+                return _appended(body, node, *key, f"{op} {to} {index}", dtype=ir.DataType[to])
+
+            # The difference is NaN where the value is not finite, and NaN is true.
+            lost = op("Cast", op("Sub", value, value, to="FLOAT"), to="BOOL")
+            parts.append(op("ReduceSum", op("Reshape", op("Cast", lost), flat)))
+        if not parts:
+            return _constant([0], body, key, key)
+        counts = _appended(body, ir.node("Concat", parts, {"axis": 0}), *key, *key)
+        counts.shape = ir.Shape([len(parts)])
+        return counts
+
+    totals = _Reporting(opset_of(model), tell).sums(model.graph)
+    model.graph.outputs.extend(totals.values())
+    return {v.name or "": tuple(map(tensor_name, counted[key])) for key, v in totals.items()}
+
+
+def _appended(
+    body: ir.Graph, node: ir.Node, *names: str, dtype: ir.DataType = ir.DataType.INT64
+) -> ir.Value:
     body.append(node)
-    return _called(node.outputs[0], *names)
+    return _called(node.outputs[0], *names, dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -287,9 +346,9 @@ def _constant(numbers: list[int], body: ir.Graph, where: Key, key: Key, *part: s
     return value
 
 
-def _called(value: ir.Value, *names: str) -> ir.Value:
+def _called(value: ir.Value, *names: str, dtype: ir.DataType = ir.DataType.INT64) -> ir.Value:
     value.name = "::".join((_RUNS, *names))
-    value.type = ir.TensorType(ir.DataType.INT64)
+    value.type = ir.TensorType(dtype)
     return value
 
 

@@ -98,7 +98,7 @@ def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
     """
     sources: dict[ir.Value, ir.Value] = {}
     names: dict[ir.Value, TensorName] = {}
-    for node in graph:
+    for node in graph.all_nodes():
         source = node.inputs[0] if is_standard(node, "Cast") or is_anchor(node) else None
         made = node.outputs[0] if node.outputs else None
         if source is None or made is None or not {source.dtype, made.dtype} <= FLOATS:

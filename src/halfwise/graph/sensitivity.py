@@ -3,7 +3,7 @@
 This considers only structure. Data must show that the reference saturates at the same elements.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,6 @@ from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import (
     FARTHEST,
     LONGEST_WAY,
-    Uses,
     ancestors,
     moves,
     operands,
@@ -22,7 +21,7 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.reading import activations, is_constant, scalar, square_of
-from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, is_float
+from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, bodies, is_float
 from halfwise.records import NodeName, Observation, TensorName
 
 SUMS = frozenset(
@@ -325,7 +324,7 @@ def masked_by_constants(
     makes.
 
     Args:
-        value: A tensor of the network's main graph.
+        value: A tensor of the network.
         roles: Roles of its nodes.
         seen: Observations of the reference, with details.
         limit: Magnitude from which a constant counts as a mask.
@@ -361,27 +360,49 @@ def fates(
 ) -> dict[TensorName, Fate]:
     """Return the fate of each infinite tensor of a mixed model.
 
-    Bodies of If, Loop and Scan are not searched: a node whose body reads such a tensor counts as
-    harmful, and so does one whose state it is: its next run reads that.
+    What a body of If, Loop or Scan gives out is read as the output of its node is; the state of a
+    Loop or Scan counts as harmful there: its next run reads that.
 
     Args:
         graph: Main graph of the mixed model.
-        infinite: Its tensors with NaN or infinities that the reference does not have.
+        infinite: Tensors with NaN or infinities that the reference does not have, in bodies too.
         own: Names of the nodes of the original; other nodes are inserted Casts.
         gates: Names of nodes of decomposed activations (`activations`).
         masked: Returns whether the infinities of a tensor come from mask constants.
     """
-    reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, uses_in(graph))
+    reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, _given_out(graph))
+    states = {v: node_name(node) for node in graph.all_nodes() for v in carried(node)}
     all_fates: dict[TensorName, Fate] = {}
-    for node in reversed(graph):
+    for node in _readers_first(graph):
         for value in node.outputs:
             if value.name in reader.infinite:
-                fate = all_fates[tensor_name(value)] = Fate(given_out=value.is_graph_output())
-                if value in carried(node):
-                    fate.harmful[node_name(node)] = None
-                for user, slot in reader.uses.get(value, ()):
-                    _add(fate, reader, all_fates, value, user, slot)
+                names = set(reader.names(value))
+                fate = Fate(given_out=not names.isdisjoint(graph.outputs))
+                fate.harmful |= {states[v]: None for v in names & states.keys()}
+                all_fates[tensor_name(value)] = fate
+                for one, user, slot in reader.uses(value):
+                    _add(fate, reader, all_fates, one, user, slot)
     return {name: all_fates[name] for name in infinite if name in all_fates}
+
+
+def _readers_first(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Yield all nodes, each behind those that read it; those in bodies behind their node."""
+    for node in reversed(graph):
+        yield node
+        for body in bodies(node):
+            yield from _readers_first(body)
+
+
+def _given_out(graph: ir.Graph) -> dict[ir.Value, list[ir.Value]]:
+    """Return the outputs of nodes that hold what a body gives out, by the body's value."""
+    given: dict[ir.Value, list[ir.Value]] = {}
+    for node in graph.all_nodes():
+        for body in bodies(node):
+            # A Loop's body gives out its condition first.
+            inner = body.outputs[node.op_type == "Loop" :]
+            for value, outer in zip(inner, node.outputs, strict=False):
+                given.setdefault(value, []).append(outer)
+    return given
 
 
 def _add(
@@ -422,7 +443,16 @@ class _Reader:
     own: Collection[NodeName]
     gates: frozenset[NodeName]
     masked: Callable[[ir.Value], bool]
-    uses: Uses
+    given_out: Mapping[ir.Value, Sequence[ir.Value]]
+
+    def names(self, value: ir.Value) -> list[ir.Value]:
+        """Return a value, and the outputs of nodes that hold it if bodies give it out."""
+        outer = self.given_out.get(value, ())
+        return [value, *(one for v in outer for one in self.names(v))]
+
+    def uses(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.Node, int]]:
+        """Yield who reads a value, under which of its `names`, and at which slot."""
+        yield from ((v, use.node, use.idx) for v in self.names(value) for use in v.uses())
 
     def computing(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
         """Yield `nodes`, with those that only move data replaced by their readers."""
@@ -433,8 +463,8 @@ class _Reader:
             if node_name(current) in self.own and not is_standard(current, *DATA_MOVEMENT):
                 yield current
                 continue
-            uses = (use for v in current.outputs for use in self.uses.get(v, ()))
-            readers = [node for node, _ in uses if node not in seen]
+            uses = (use for v in current.outputs for use in self.uses(v))
+            readers = [node for _, node, _ in uses if node not in seen]
             seen |= set(readers)
             waiting += readers
 
@@ -464,7 +494,7 @@ class _Reader:
             return self.masked(value)
         divides = node.op_type == "Div" and slot == 1
         if node.op_type == "Reciprocal" or (divides and _is_fixed(node.inputs[0])):
-            readers = dict.fromkeys(n for n, _ in self.uses.get(node.outputs[0], ()))
+            readers = dict.fromkeys(n for _, n, _ in self.uses(node.outputs[0]))
             return _grows_exponentially(value) or all(
                 is_standard(n, *_NO_FACTOR) for n in self.computing(readers)
             )

@@ -86,7 +86,7 @@ def _ends(
         return
     if is_standard(node, "ReduceSum") and (exp := maker(x, "Exp")) and exp.inputs[0]:
         x = exp.inputs[0]
-        yield from (("Softmax", x, output) for output in _quotients(result, exp))
+        yield from (("Softmax", x, output) for output in _quotients(result, x))
         logs = [log.outputs[0] for log, _, _ in readers(result) if is_standard(log, "Log")]
         yield from (("LogSoftmax", x, output) for log in logs for output in _differences(x, log))
     elif is_standard(node, "ReduceLogSumExp"):
@@ -98,20 +98,25 @@ def _ends(
             yield "LogSoftmax", source, result
 
 
-def _quotients(total: ir.Value, exp: ir.Node, *, eps: bool = True) -> Iterator[ir.Value]:
-    """Yield exp / total; if `eps`, one bound or addend may be between."""
+def _quotients(total: ir.Value, x: ir.Value, *, eps: bool = True) -> Iterator[ir.Value]:
+    """Yield exp(x) / total, whichever node computes exp(x); if `eps`, total may have an addend."""
+
+    def is_exp(value: ir.Value | None) -> bool:
+        exp = maker(value, "Exp")
+        return exp is not None and exp.inputs[0] is x
+
     for node, slot, _ in readers(total):
         other = other_operand(node, slot)
-        if is_standard(node, "Div") and slot == 1 and same(other, exp.outputs[0]):
+        if is_standard(node, "Div") and slot == 1 and is_exp(other):
             yield node.outputs[0]
         elif eps and is_standard(node, "Add", "Max") and scalar(other) is not None:
-            yield from _quotients(node.outputs[0], exp, eps=False)
+            yield from _quotients(node.outputs[0], x, eps=False)
         elif is_standard(node, "Reciprocal") or (
             is_standard(node, "Div") and slot == 1 and scalar(other) == 1.0
         ):
             for product, place, _ in readers(node.outputs[0]):
                 factor = other_operand(product, place)
-                if is_standard(product, "Mul") and same(factor, exp.outputs[0]):
+                if is_standard(product, "Mul") and is_exp(factor):
                     yield product.outputs[0]
 
 

@@ -234,16 +234,22 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     places: list[tuple[Block, Mapping[str, Layout], int]] = []
     notes: dict[tuple[str, str, str], Note] = {}
     rows: Rows | None = None
+    understood: list[tuple[Block, Mapping[str, NDArray[Any]], Mapping[str, Layout]]] = []
+    arrays: Mapping[str, NDArray[Any]]
     for block in blocks:
         content = (block.peek or block.read)()
         arrays = match_names(content, specs, block.where)
         for name in content.keys() - arrays.keys() - {UNNAMED}:
             taken: dict[str, Fact] = {"array": name, "where": block.where, "input": specs[0].name}
             notes.setdefault((name, "", ""), Note(kind="array", facts=taken))
-        layouts = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
-        if len(blocks) > 1 and {each.kind for each in layouts.values()} == {"batched", "single"}:
-            # Every array has its input's rank, so that each file can be one sample as it is.
-            layouts = dict.fromkeys(layouts, Layout("single", 1))
+        read_as = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
+        understood.append((block, arrays, read_as))
+    apart = any(_are_apart(layouts, specs) for *_, layouts in understood)
+    for block, arrays, each in understood:
+        kinds = {layout.kind for layout in each.values()}
+        # Every array has its input's rank, so that each file can be one sample as it is.
+        whole = kinds == {"batched", "single"} or (apart and kinds == {"batched"})
+        layouts = dict.fromkeys(each, Layout("single", 1)) if whole and len(blocks) > 1 else each
         count = agree(layouts, block.where)
         if rows is None and count > 1 and all(one.kind == "batched" for one in layouts.values()):
             rows = Rows(len(ids), count, len(blocks))
@@ -265,6 +271,21 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
 
     read = Note(kind="samples", facts={"samples": len(ids), "files": len(blocks)})
     return LoadedSamples(Samples(tuple(ids), load), (read, *notes.values()), rows=rows)
+
+
+def _are_apart(layouts: Mapping[str, Layout], specs: Sequence[InputSpec]) -> bool:
+    """Return whether first axes that may count samples have lengths of their own: texts, images.
+
+    Axes of one name have one length.
+    """
+    if any(each.kind != "batched" for each in layouts.values()):
+        return False
+    counts: dict[object, set[int]] = {}
+    for spec in specs:
+        axis = spec.shape[0] if spec.shape else None
+        counts.setdefault(axis or spec.name, set()).add(layouts[spec.name].count)
+    named = all(len(each) == 1 for each in counts.values())
+    return named and len(set().union(*counts.values())) > 1
 
 
 def numbered(where: str, count: int) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 import onnx_ir as ir
@@ -28,6 +29,7 @@ from halfwise.graph.sensitivity import (
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Computed
 from halfwise.metrics.kinds import LOOKED_AT
+from halfwise.observing.bodies import observed_bodies
 from halfwise.records import IntermediateNonfinite, NodeName, Observations, TensorName
 
 
@@ -72,7 +74,7 @@ def emulate(
     # A GPU widens weights in no time, and half as much goes there.
     late = runtime.device == "cuda"
     emulation = emulate_typed(candidate, accumulate=accumulate, late=late)
-    computed = (v for n in candidate.graph for v in n.outputs) if inside else ()
+    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs) if inside else ()
     tensors = [tensor_name(v) for v in computed if _is_observed(v)]
     return Emulated(*inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime))
 
@@ -104,7 +106,7 @@ def nonfinite_records(
     names, graph = converted(candidate.graph), candidate.graph
     start = (*graph.inputs, *graph.initializers.values())
     producers: dict[str | None, NodeName | None] = {v.name: None for v in start}
-    for node in graph:
+    for node in graph.all_nodes():
         for value in node.outputs:
             # Casts come behind the node whose output they convert.
             name = TensorName(value.name or "")
@@ -167,7 +169,7 @@ def judge_infinities(
     Returns:
         The fate of each tensor in `inside`; limits that the data refute count as harmful readers.
     """
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     masked = _masked(network, roles, observations, MASK_SHARE * fmt.max)
     by_tensor = fates(
         candidate.graph, inside, own=nodes, gates=saturating_activations(network), masked=masked
@@ -199,7 +201,7 @@ def _masked(
 ) -> Callable[[ir.Value], bool]:
     """Return whether a value of a mixed model is masked by constants of that size."""
     observed = {o.tensor: o for o in observations.tensors}
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     computed = (v for n in nodes.values() for v in n.outputs)
     values = {v.name: v for v in (*network.graph.inputs, *computed)}
 
@@ -218,8 +220,12 @@ def _infinite(
 ) -> set[ir.Value]:
     """Return the network's values that are infinite before the ends that the data refute."""
     ends = {tensor for tensor, fate in by_tensor.items() if fate.ends.keys() & {*refuted}}
-    computed = (v for n in candidate.graph for v in n.outputs)
+    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs)
     return {original(v, nodes) for v in computed if v.name in ends}
+
+
+_Found = tuple[dict[End, None], set[End]]
+"""The ends at which a reference is not at the limit, and those where it was seen to be."""
 
 
 def _compared(
@@ -231,20 +237,61 @@ def _compared(
     fmt: Format,
     samples: Samples,
     runtime: Runtime,
-) -> tuple[dict[End, None], set[End]]:
-    """Return the ends at which a reference is not at the limit, and those where it was seen to be.
+) -> _Found:
+    """Compare a candidate with a reference at some ends.
 
-    A few ends at a time: their tensors are held for a sample.
+    An end in a body is compared in the runs that `observed_bodies` gives; one that is in none of
+    them counts as refuted, and so does one in a body that the two do not run as often.
+    """
+    main = {node_name(n) for n in low.graph}
+    inner = not main.issuperset(e.reader for e in ends)
+    lows, rights = (_scopes(model, samples, runtime, bodies=inner) for model in (low, reference))
+    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends}
+    refuted, confirmed = dict.fromkeys(ends), set[End]()
+    for one, other in product(lows, rights):
+        there = {e: r for e, r in results.items() if e.result in one.names and r in other.names}
+        if len(one.samples) == len(other.samples):
+            wrong, right = _compared_in(one, other, there, nodes, fmt)
+            refuted = {e: None for e in refuted if e in wrong or e not in there}
+            confirmed |= right
+    return refuted, confirmed
+
+
+def _scopes(
+    model: ir.Model, samples: Samples, runtime: Runtime, *, bodies: bool
+) -> list[ModelRunner]:
+    """Return a model, and its bodies if asked, each with what it reads."""
+    inner = observed_bodies(Network(model, None, "", {}), samples, runtime) if bodies else ()
+    every = [(model, samples), *((body.network.model, body.runs) for body in inner)]
+    return [ModelRunner(one, reads, runtime=runtime) for one, reads in every]
+
+
+def _compared_in(
+    low: ModelRunner,
+    reference: ModelRunner,
+    results: Mapping[End, TensorName],
+    nodes: Mapping[NodeName, ir.Node],
+    fmt: Format,
+) -> _Found:
+    """Compare in one scope. A few ends at a time: their tensors are held for a sample.
+
+    Args:
+        low: The candidate.
+        reference: What it is compared with, on as many samples.
+        results: For each end, what the reference has for its result.
+        nodes: The network's.
+        fmt: The low format.
     """
     refuted, confirmed = dict[End, None](), set[End]()
-    for start in range(0, len(ends), AT_ONCE):
-        read = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends[start : start + AT_ONCE]}
-        tensors = [tensor for end in read for tensor in (end.tensor, end.result)]
-        lows = ModelRunner(low, samples, runtime=runtime).get(tensors)
-        rights = ModelRunner(reference, samples, runtime=runtime).get([*read.values()])
-        for actual, right in zip(lows, rights, strict=True):
-            for end, name in read.items():
-                infinite, limit, expected = actual[end.tensor], actual[end.result], right[name]
+    for start in range(0, len(results), AT_ONCE):
+        some = [*results.items()][start : start + AT_ONCE]
+        lows = low.get([tensor for end, _ in some for tensor in (end.tensor, end.result)])
+        rights = reference.get([result for _, result in some])
+        for sample, actual, right in zip(low.samples, lows, rights, strict=True):
+            for end, name in some:
+                # A body reads what it captures.
+                infinite = np.asarray({**sample, **actual}[end.tensor])
+                limit, expected = actual[end.result], right[name]
                 try:
                     there = np.broadcast_to(np.isinf(infinite), limit.shape)
                 except ValueError:  # a maximum along an axis has no element of its own

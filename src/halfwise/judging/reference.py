@@ -242,7 +242,8 @@ def inspected_reference(
     """
     model = network.model
     with forgiving(any_number=False):
-        results, nonfinite = inspect_samples(model, observable(model), samples, runtime=runtime)
+        tensors = observable(model, bodies=True)
+        results, nonfinite = inspect_samples(model, tensors, samples, runtime=runtime)
     references: list[Outputs] = []
     for result in results:
         if isinstance(result, RunFailed):

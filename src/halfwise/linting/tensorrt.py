@@ -157,8 +157,11 @@ def _unlike(node: ir.Node) -> tuple[str, str] | None:
     ends = [node.attributes[name].as_graph().outputs for name in names]
     for one, other in zip(*ends, strict=True):
         shapes = one.shape, other.shape
-        static = all(shape is not None and shape.is_static() for shape in shapes)
-        if static and shapes[0] != shapes[1]:
+        if shapes[0] is None or shapes[1] is None:
+            continue
+        sizes = zip(shapes[0], shapes[1], strict=False)
+        known = ((a, b) for a, b in sizes if isinstance(a, int) and isinstance(b, int))
+        if shapes[0].rank() != shapes[1].rank() or any(a != b for a, b in known):
             return f"{shapes[0]}", f"{shapes[1]}"
     return None
 

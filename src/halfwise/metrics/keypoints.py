@@ -1,4 +1,4 @@
-"""Keypoints with descriptors, as SuperPoint and XFeat find them: a set, whose number may vary.
+"""Keypoints, as SuperPoint and XFeat find them: a set, whose number may vary.
 
 A threshold or a ranking decides which places are keypoints, so their number and order change with
 the last digits of scores. Two sets agree if they have nearly the same points: what reads them
@@ -7,8 +7,8 @@ matches them by their descriptors, whatever their order.
 - A pair is nearest to each other, at most 2 pixels apart: a quarter of SuperPoint's cell, and less
   than the 3 pixels from which HPatches counts a match as wrong.
 - Its scores differ by at most 10 %, as heights in `peaks`.
-- Its descriptors have a cosine of at least 0.98: those of other points have about 0, and matchers
-  take one from 0.8 on (XFeat).
+- Its descriptors, if there are any, have a cosine of at least 0.98: those of other points have
+  about 0, and matchers take one from 0.8 on (XFeat).
 - Points count by their score, so that one at the threshold, that comes or goes, counts little.
 """
 
@@ -41,7 +41,7 @@ _COSINE = 0.98
 _FEWEST_DIMENSIONS = 16
 _REACH = 0.125
 """Least extent of points, as a share of the image's sides; coordinates in [0, 1] have less."""
-_WHY: tuple[Evidence, ...] = ("within-image", "beside-scores", "unit-length")
+_WHY: tuple[Evidence, ...] = ("within-image", "beside-scores")
 _PART = 512
 """Points that are compared with all others at a time: 16 MiB for 4,096 others."""
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ class Points(NamedTuple):
     Attributes:
         places: f64[n, 2], in pixels.
         scores: f64[n], ≥ 0.
-        vectors: f64[n, d], their descriptors.
+        vectors: f64[n, d], their descriptors; d is 0 without any.
     """
 
     places: Floats
@@ -65,6 +65,8 @@ def keypoints_in(
     floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
 ) -> Recognised | None:
     """Return the outputs with places, scores and descriptors of keypoints, if there are any.
+
+    Without descriptors, their number has to vary: otherwise they may be joints, in an order.
 
     Args:
         floats: Float outputs of several samples, f64.
@@ -79,8 +81,11 @@ def keypoints_in(
         vectors = (n for n, arrays in floats.items() if n != name and _are_units(arrays, shapes))
         first, second = next(scores, None), next(vectors, None)
         if first is not None and second is not None:
-            outputs = (name, first, second)
-            return of_kind("keypoints", outputs, places[0].shape, _WHY)
+            outputs, why = (name, first, second), (*_WHY, "unit-length")
+            return of_kind("keypoints", outputs, places[0].shape, why)
+        if first is not None and len({shape[-1] for shape in shapes}) > 1:
+            why = (*_WHY, "number-varies")
+            return of_kind("keypoints", (name, first), places[0].shape, why)
     return None
 
 
@@ -95,7 +100,7 @@ def similarity(
     Args:
         reference: Outputs of each sample.
         candidate: Likewise, with any number of points.
-        names: The outputs with places, scores and descriptors.
+        names: The outputs with places, scores and perhaps descriptors.
     """
     by_rows, shares = _by_rows(reference, names), []
     for expected, outputs in zip(reference, candidate, strict=True):
@@ -162,16 +167,18 @@ def _are_units(arrays: Arrays, shapes: Sequence[tuple[int, ...]]) -> bool:
 
 def _by_rows(reference: Sequence[Outputs], names: Sequence[str]) -> bool:
     """Return whether descriptors are rows: their number may equal their length by chance."""
-    places, _, vectors = names
+    places, _, *vectors = names
     return all(
-        outputs[vectors].ndim > 1 and outputs[vectors].shape[-2] == outputs[places].shape[-2]
+        outputs[name].ndim > 1 and outputs[name].shape[-2] == outputs[places].shape[-2]
         for outputs in reference
+        for name in vectors
     )
 
 
 def _images(outputs: Outputs, names: Sequence[str], *, by_rows: bool) -> Iterator[Points]:
     """Yield the points of each image; none if the shapes do not fit."""
-    places, scores, vectors = (outputs[name] for name in names)
+    places, scores, *some = (outputs[name] for name in names)
+    vectors = some[0] if some else np.zeros((*scores.shape, 0))
     if places.ndim not in (2, 3) or vectors.ndim != places.ndim or scores.ndim != places.ndim - 1:
         return
     vectors = vectors if by_rows else np.moveaxis(vectors, -1, -2)

@@ -598,6 +598,7 @@ SEEN: dict[Evidence, str] = {
     "few-objects": "few cells with an object",
     "few-peaks": "few peaks and almost nothing around them",
     "peak-each": "at most one peak in each map",
+    "number-varies": "their number varies",
 }
 """Words for each kind of evidence."""
 

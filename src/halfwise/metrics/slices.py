@@ -210,8 +210,9 @@ class Slices:
 
     def faint(self) -> tuple[Faint, ...]:
         """Return the faint slices of every axis that has some."""
-        shape = enumerate(self._common or ())
-        axes = ((axis, self._axes[axis]) for axis, _ in shape if axis in self._axes)
+        sizes = enumerate(self._common or ())
+        same = (axis for axis, size in sizes if size is not None and axis in self._axes)
+        axes = ((axis, self._axes[axis]) for axis in same)
         some = (extents.faint(axis) for axis, extents in axes if extents.values)
         return tuple(one for one in some if one is not None)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.bodies import bodies_of
+from halfwise.graph.bodies import bodies_of, is_observable
 from halfwise.graph.dataflow import (
     captured,
     captured_by,
@@ -26,8 +26,6 @@ from halfwise.records import Observations, TensorName
 RUNS = 16
 """Most runs of a body that are observed per sample, evenly spread over its iterations. Our choice:
 ranges of a state grow or settle over many more."""
-_FIRST_OPSET = 9
-"""Before, a Scan had an axis for the batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +65,14 @@ class BodyRuns:
 def observed_bodies(network: Network, samples: Samples, runtime: Runtime) -> Iterator[BodyRuns]:
     """Yield the bodies of the main graph's nodes that run on a sample.
 
-    Bodies that read or write anything but tensors are left out.
+    Those that are not observable (`is_observable`) are left out.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
-    for node in network.nodes() if network.opset >= _FIRST_OPSET else ():
-        if bodies_of(node) and _reads_tensors(node):
+    for node in network.nodes():
+        if bodies_of(node) and is_observable(node, network.opset):
             yield from _Holder(network, node, samples, runtime).observed()
-
-
-def _reads_tensors(node: ir.Node) -> bool:
-    inner = (v for _, body in bodies_of(node) for v in (*body.inputs, *body.outputs))
-    values = (*operands(node), *node.outputs, *inner)
-    return all(isinstance(value.type, ir.TensorType) for value in values if value.name)
 
 
 def _alone(network: Network, body: ir.Graph) -> Network:

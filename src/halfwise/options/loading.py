@@ -19,6 +19,7 @@ from halfwise.emulation.ort import Session, has_operator
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.graph.aside import Aside, outermost, resolve, seeded, set_aside
+from halfwise.graph.bodies import OBSERVABLE_OPSET, bodies_in, is_observable
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
@@ -205,6 +206,7 @@ def load_case(
     ):
         network, aside = resolve(network, branches)
         notes += _aside_notes(aside)
+    notes += _unobserved_notes(network)
     chosen = unseen(searched, judged)
     if len(chosen) < len(heldout):
         copies: dict[str, Fact] = {
@@ -295,20 +297,28 @@ def runnable(runtime: Runtime) -> Callable[[ir.Node], bool]:
 
 
 def _stand_ins(source: str | None) -> Callable[[Sample, int], Sample] | None:
-    """Return what gives the numbers for a sample: of a file, its first axis counts samples."""
+    """Return what gives the numbers for a sample: of a file, its first axis counts samples.
+
+    FP64 is rounded to FP32: TensorRT has none.
+    """
     if source is None:
         return None
     if ":" in source:
         function = load_function(source)
-        return lambda sample, _: {n: np.asarray(a) for n, a in function(dict(sample)).items()}
+        return lambda sample, _: {n: _single(a) for n, a in function(dict(sample)).items()}
     try:
-        arrays = dict(np.load(source, allow_pickle=False))
+        arrays = {n: _single(a) for n, a in np.load(source, allow_pickle=False).items()}
     except (OSError, ValueError) as error:
         raise CaseError(
             f"--plugin-outputs {source} cannot be read: {error}.",
             "Give an NPZ file: for each output, an array whose first axis counts samples.",
         ) from error
     return lambda _, index: {n: a[index % len(a)] for n, a in arrays.items()}
+
+
+def _single(value: object) -> NDArray[Any]:
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def _aside_notes(aside: Aside | None) -> Iterator[Note]:
@@ -330,6 +340,18 @@ def _aside_notes(aside: Aside | None) -> Iterator[Note]:
         }
         facts = {name: fact for name, fact in facts.items() if fact != ()}
         yield Note(kind="aside", severity="warning", facts=facts)
+
+
+def _unobserved_notes(network: Network) -> Iterator[Note]:
+    """Yield which nodes with bodies that compute are a closed box, and why."""
+    closed = [
+        body.node
+        for body in bodies_in(network.graph).values()
+        if not is_observable(body.node, network.opset) and body.computes(low=False)
+    ]
+    if names := tuple(dict.fromkeys(map(node_name, closed))):
+        old = {"opset": network.opset} if network.opset < OBSERVABLE_OPSET else {}
+        yield Note(kind="unobserved", facts={"nodes": names, **old})
 
 
 def load_asked(

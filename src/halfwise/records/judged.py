@@ -16,7 +16,7 @@ Evidence = Literal[
     "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
     "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
     "size-of-input", "times-input", "range-of-images", "smooth", "within-image",
-    "cells-of-image", "few-objects", "few-peaks", "peak-each",
+    "cells-of-image", "few-objects", "few-peaks", "peak-each", "number-varies",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -38,7 +38,8 @@ Evidence = Literal[
 - "cells-of-image": as many cells as an input image has at a detector's strides; "few-objects": an
   objectness that is low at nearly all cells;
 - "few-peaks": maps with peaks that fall off, and nearly no value elsewhere; "peak-each": four maps
-  or more, each with one peak or none.
+  or more, each with one peak or none;
+- "number-varies": rows whose number depends on the sample.
 """
 
 

@@ -110,6 +110,7 @@ NoteKind = Literal[
     "frozen",
     "aside",
     "branch",
+    "unobserved",
     "draws",
     "lint-failed",
     "left-out",

@@ -209,7 +209,7 @@ def fate_of(network, *infinite, masked=False, own=None):
     return fates(
         network.graph,
         names,
-        own=own or {node_name(n) for n in network.nodes()},
+        own=own or {node_name(n) for n in network.all_nodes()},
         gates=saturating_activations(network),
         masked=lambda _: masked,
     )
@@ -285,9 +285,8 @@ def test_an_inverse_that_something_multiplies_is_not_at_its_limit_wherever_it_is
         assert fate.is_harmless is harmless
 
 
-def test_what_a_body_does_with_an_infinity_is_unknown_and_so_harm() -> None:
-    """Its Tanh would end it; but a body may run at any time, and what it gives is not looked at."""
-    for last in ("Tanh", "Sqrt"):
+def test_a_reader_in_a_body_is_a_reader_like_others() -> None:
+    for last, ends, harmful in (("Tanh", ["inner"], []), ("Sqrt", [], ["inner"])):
         s = Sketch()
         large = s.op("Exp", s.input("x", [2, 2]), name="large")
         then = graph("then", [helper.make_node(last, [large], ["t"], "inner")], (), [("t", MATRIX)])
@@ -296,8 +295,24 @@ def test_what_a_body_does_with_an_infinity_is_unknown_and_so_harm() -> None:
         flag = s.input("flag", [], BOOL)
         s.nodes.append(helper.make_node("If", [flag], ["y"], "choose", **branches))
         (fate,) = fate_of(s.network("y"), "large").values()
-        assert list(fate.harmful) == ["choose"]
-        assert not fate.ends
+        assert [end.reader for end in fate.ends] == ends
+        assert list(fate.harmful) == harmful
+
+
+def test_what_a_branch_gives_out_is_read_by_what_reads_its_if() -> None:
+    for last, ends, harmful in (("Tanh", ["last"], []), ("Sqrt", [], ["last"])):
+        s = Sketch()
+        s.input("x", [2, 2])
+        large = [helper.make_node("Exp", ["x"], ["large_out"], "large")]
+        then = graph("then", large, (), [("large_out", MATRIX)])
+        other = graph("other", [helper.make_node("Neg", ["x"], ["e"])], (), [("e", MATRIX)])
+        branches = {"then_branch": then, "else_branch": other}
+        flag = s.input("flag", [], BOOL)
+        s.nodes.append(helper.make_node("If", [flag], ["choose_out"], "choose", **branches))
+        network = s.network(s.op(last, "choose_out", name="last"))
+        found = fate_of(network, "large", "choose", own={"large", "choose", "last"})
+        assert [[end.reader for end in fate.ends] for fate in found.values()] == [ends] * 2
+        assert [list(fate.harmful) for fate in found.values()] == [harmful] * 2
 
 
 def test_what_a_loop_carries_is_read_by_its_next_run() -> None:

@@ -131,12 +131,15 @@ def shifted(s: Sketch, x: str) -> str:
 
 
 @pytest.mark.parametrize("shift", [True, False])
-@pytest.mark.parametrize("end", ["div", "reciprocal", "one over", "eps"])
+@pytest.mark.parametrize("end", ["div", "reciprocal", "one over", "eps", "twice"])
 def test_softmax(shift, end) -> None:
     s = Sketch()
     x = s.input("x", [2, 5])
-    exp = s.op("Exp", shifted(s, x) if shift else x)
+    exponent = shifted(s, x) if shift else x
+    exp = s.op("Exp", exponent)
     total = s.op("ReduceSum", exp, [-1], keepdims=1)
+    if end == "twice":  # x.exp() / x.exp().sum(-1, keepdim=True)
+        exp = s.op("Exp", exponent)
     if end == "reciprocal":
         y = s.op("Mul", s.op("Reciprocal", total), exp)
     elif end == "one over":

@@ -140,6 +140,23 @@ def test_samples_of_several_blocks_follow_each_other():
     assert note_text(loaded.notes[0]) == "3 samples from 2 files"
 
 
+@pytest.mark.parametrize("axes", [("texts", "images"), (None, None)])
+def test_inputs_with_first_axes_of_their_own_are_one_sample_per_file(axes):
+    """A text encoder and an image encoder: two texts and one image, say."""
+    specs = [
+        InputSpec(name, np.dtype("f4"), (axis, 2)) for name, axis in zip("ab", axes, strict=True)
+    ]
+    blocks = [block(f"{i}.npz", a=np.ones((i, 2)), b=np.ones((1, 2))) for i in (1, 2, 3)]
+    samples = load_stacks(blocks, specs).samples
+    assert samples.ids == ("1.npz", "2.npz", "3.npz")
+    assert [sample["a"].shape for sample in samples] == [(1, 2), (2, 2), (3, 2)]
+    with pytest.raises(CaseError, match="'a' 3, 'b' 1"):  # one file may be a mistake
+        load_stacks(blocks[2:], specs)
+    same = [InputSpec(name, np.dtype("f4"), ("batch", 2)) for name in "ab"]
+    with pytest.raises(CaseError, match="'a' 2, 'b' 1"):
+        load_stacks(blocks, same)
+
+
 def test_blocks_read_alike_share_their_notes():
     blocks = [block(f"{i}.npz", x=np.ones((2, i)), scale=[1, 2]) for i in range(1, 5)]
     notes = [*map(note_text, load_stacks(blocks, SPECS).notes)]

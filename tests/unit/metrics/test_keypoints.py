@@ -86,7 +86,16 @@ def test_what_is_not_surely_a_set_of_keypoints_is_not_taken_for_it(changed: Samp
 def test_offsets_are_no_places_and_joints_have_no_descriptors() -> None:
     other = {"offsets" if n == "kpts" else n: array for n, array in SOME[0].items()}
     assert read([other]) == []
-    assert read([{n: array for n, array in SOME[0].items() if n != "desc"}]) == []
+    plain = [{n: array for n, array in one.items() if n != "desc"} for one in SOME]
+    assert read(plain[:1]) == []
+    assert read(plain) == [NAMES[:2]]  # joints are always of one number
+
+
+def test_without_descriptors_places_and_scores_count() -> None:
+    plain = {n: array for n, array in ONE.items() if n != "desc"}
+    for name, by, fits in (("kpts", 1.0, True), ("kpts", 3.0, False), ("conf", 0.2, False)):
+        other = {**plain, name: plain[name] + np.float32(by)}
+        assert (similarity([plain], [other], NAMES[:2]) == 1.0) is fits
 
 
 ONE = {**sample(20), "conf": np.full(20, 0.5, np.float32)}

@@ -552,3 +552,8 @@ def test_places_in_words() -> None:
     assert place(group(2, ((4, 4),), 1), ()) == "slice 4 of axis 2"
     assert place(group(0, ((0, 1), (5, 5)), 40), ()) == "slices 0-1, 5 and 37 more of axis 0"
     assert place(group(None, ((1, 1),), 1), ("a", "b")) == "sample b"
+
+
+def test_an_axis_of_another_length_in_each_sample_has_no_faint_slices() -> None:
+    arrays = [np.geomspace(1, 1e-4, size) for size in (72, 69)]
+    assert totals([{"y": array} for array in arrays])["y"].faint == ()

@@ -453,6 +453,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"nodes": ("a", "b"), "ops": ("A", "B"), "more": 0},
     ),
     "branch": ({"branch": "then_branch", "node": "a"},),
+    "unobserved": ({"nodes": ("a",)}, {"nodes": ("a", "b"), "opset": 8}),
     "draws": ({"nodes": ("a",)},),
     "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),
     "static": ({"reasons": "R", "more": 1, "shapes": ("x: 1×2",), "file": "F"},),
