@@ -9,7 +9,7 @@ from halfwise.emulation.ort import OrtFailure
 from halfwise.errors import CaseError
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, tensor_name
-from halfwise.graph.weights import is_large
+from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
 from halfwise.scratch import scratch
 
 
@@ -17,9 +17,9 @@ def settled(network: Network, samples: Samples) -> Network | None:
     """Return an equivalent network for inputs with the shapes of `samples` only.
 
     It has operators of the same domains. None if nothing would change, if samples differ in shape,
-    if weights are too large for one more copy (`is_large`), or if ONNX Runtime refuses the model.
+    if weights are too large for one more copy, or if ONNX Runtime refuses the model.
     """
-    if is_large(network.model):
+    if is_large(network.model, EXTERNAL_DATA_BYTES):
         return None
     shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
     if not shapes or any(other != shapes[0] for other in shapes):
