@@ -64,8 +64,13 @@ def test_what_auto_becomes_is_told_and_kept(two):
 
 def counted(monkeypatch) -> list[object]:
     """Return the samples that probes will have run on."""
-    runs, run = [], ExtremaProbe.run
-    monkeypatch.setattr(ExtremaProbe, "run", lambda s, x: runs.append(x) or run(s, x))
+    runs, run = list[object](), ExtremaProbe.run
+
+    def counting(probe, sample):
+        runs.append(sample)
+        return run(probe, sample)
+
+    monkeypatch.setattr(ExtremaProbe, "run", counting)
     return runs
 
 
