@@ -3,7 +3,7 @@
 It ends in a logarithm, so that the effect of rounding before it is measured too.
 
 python bench/large.py MEGABYTES measures another size, for development; only above
-1074 are weights kept in files.
+134 are weights kept in files.
 
 python bench/large.py KIND MEGABYTES [OPTIONS OF fix …] makes a decoder, a diffusion transformer or
 a vision tower with one overflow, times one inference and one `fix`: for 10 GB on a GPU,

@@ -120,8 +120,7 @@ def _plain(one: _Measured, *how: str) -> list[int]:
 def _floor() -> int:
     """Return the memory of a process that has imported `fix`, in bytes."""
     imports = "import halfwise.fixing.command; from bench.plain_memory import status"
-    first = "from halfwise.cli import defer_unused; defer_unused()"
-    code = f"{first}; {imports}; print(status('VmRSS'))"
+    code = f"{imports}; print(status('VmRSS'))"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
     )

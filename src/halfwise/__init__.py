@@ -1,5 +1,11 @@
 """halfwise: make low-precision inference right, and show it."""
 
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from halfwise import api
@@ -8,6 +14,28 @@ if TYPE_CHECKING:
     from halfwise.api import *  # noqa: F403
 
 __all__ = api.__all__
+
+_UNUSED = (
+    # The second is the only module of its package that uses the first while it is imported.
+    *("sympy", "onnx_ir._symbolic_shapes"),
+    # SciPy asks NumPy for all that it has, and its optimisers for all of its geometry.
+    *("numpy.f2py", "numpy.ma", "numpy.testing", "scipy.spatial"),
+)
+
+
+class _Later(MetaPathFinder):
+    """Makes the first import of `_UNUSED` load nothing yet; any access to their content does."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _UNUSED else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+sys.meta_path.insert(0, _Later())
 
 
 def __getattr__(name: str) -> object:

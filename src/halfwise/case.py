@@ -183,6 +183,28 @@ class Column(Sequence[NDArray[Any]]):
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What the FP32 model showed on the first samples, as its outputs decided the metric.
+
+    Attributes:
+        model: The model.
+        samples: Their identifiers.
+        results: Their outputs, and the extrema of tensors (`ExtremaProbe.run`).
+    """
+
+    model: ir.Model
+    samples: tuple[str, ...]
+    results: tuple[tuple[Outputs, Mapping[TensorName, Any]], ...]
+
+    def on(
+        self, model: ir.Model, samples: Samples, tensors: Collection[TensorName]
+    ) -> tuple[tuple[Outputs, Mapping[TensorName, Any]], ...]:
+        """Return the results if `samples` begin with these, and these tensors were observed."""
+        known = model is self.model and samples.ids[: len(self.samples)] == self.samples
+        return self.results if known and self.results[0][1].keys() == set(tensors) else ()
+
+
+@dataclass(frozen=True)
 class Case:
     """What a run works on.
 
@@ -200,6 +222,7 @@ class Case:
         repairs: Repairs made in `network`, in order.
         restored: Whether `network` is the original of a quantised model, not the user's own.
         aside: What was set aside of the user's model, and is written back.
+        seen: What is known of the first calibration samples, if anything.
     """
 
     network: Network
@@ -215,6 +238,7 @@ class Case:
     repairs: tuple[Repair, ...] = ()
     restored: bool = False
     aside: Aside | None = None
+    seen: Seen | None = field(default=None, compare=False)
 
     @property
     def users_metric(self) -> Metric | None:

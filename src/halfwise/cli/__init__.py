@@ -11,16 +11,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import version
-from importlib.util import LazyLoader
 from pathlib import Path
 from signal import SIGINT
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -218,29 +215,6 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
         signal.signal(signal.SIGINT, on_ctrl_c)
 
 
-# The second is the only module of its package that uses the first while it is imported.
-_UNUSED = ("sympy", "onnx_ir._symbolic_shapes")
-
-
-class _Later(MetaPathFinder):
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in _UNUSED else None
-        if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-        return spec
-
-
-def defer_unused() -> None:
-    """Make the first import of these modules in this process load nothing yet.
-
-    A later import loads them, and so does any access to their content.
-    """
-    if not any(isinstance(finder, _Later) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Later())
-
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
 
@@ -318,7 +292,6 @@ All commands: halfwise --help"""
 def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
     gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
-    defer_unused()
     memory.cap()
     with surroundings() as ended:
         _run(ended)

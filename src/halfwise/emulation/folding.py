@@ -23,7 +23,7 @@ from halfwise.graph.model import (
     tensor_name,
 )
 from halfwise.graph.sizes import sizes_read
-from halfwise.graph.weights import is_large
+from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
 from halfwise.records import TensorName
 from halfwise.scratch import scratch
 
@@ -32,9 +32,9 @@ def settled(network: Network, samples: Samples) -> Network | None:
     """Return an equivalent network for inputs with the shapes of `samples` only.
 
     It has operators of the same domains. None if nothing would change, if samples differ in shape,
-    if weights are too large for one more copy (`is_large`), or if ONNX Runtime refuses the model.
+    if weights are too large for one more copy, or if ONNX Runtime refuses the model.
     """
-    shaped = None if is_large(network.model) else _shaped(network, samples)
+    shaped = None if is_large(network.model, EXTERNAL_DATA_BYTES) else _shaped(network, samples)
     if shaped is None:
         return None
     model = shaped.model

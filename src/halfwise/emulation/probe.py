@@ -7,7 +7,7 @@
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -56,10 +56,12 @@ class Extremum:
         absmax: Largest finite magnitude; 0 for a tensor that is empty or has no finite element, and
             before opset 9, where no operator selects them, for one that has any other.
         nonfinite: Number of NaN and infinite elements, exact up to 2²⁴.
+        size: Number of elements.
     """
 
     absmax: float
     nonfinite: int
+    size: int = field(default=0, compare=False)
 
 
 def observable(model: ir.Model, *, bodies: bool = False) -> tuple[TensorName, ...]:
@@ -85,10 +87,6 @@ class ExtremaProbe:
 
     Its own outputs are bitwise equal to those of the plain model: the reductions only read. Each
     reduction runs as soon as its tensor exists, so it needs no more memory than plain inference.
-
-    Attributes:
-        sizes: The most elements of each chosen tensor in any run so far.
-        least: The fewest.
     """
 
     def __init__(
@@ -120,8 +118,6 @@ class ExtremaProbe:
         self._measured = tuple(dict.fromkeys(self._roots.values()))
         self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
         self._suspects = dict.fromkeys(self._measured if exact else ())
-        self.sizes = dict.fromkeys(self._roots, 0)
-        self.least: dict[TensorName, int] = {}
         self._session: Session | None
         self._load()
 
@@ -152,21 +148,16 @@ class ExtremaProbe:
             self._suspects |= dict.fromkeys(suspects)
             self._load()
             return self.run(sample)
-        counts = dict(zip(self._measured, elements.tolist(), strict=True))
-        for tensor, root in self._roots.items():
-            size = counts[root]
-            self.sizes[tensor] = max(self.sizes[tensor], size)
-            self.least[tensor] = min(self.least.get(tensor, size), size)
-        extrema = {t: self._extremum(t, row) for t, row in found.items()}
+        sized = zip(found.items(), elements.tolist(), strict=True)
+        extrema = {t: self._extremum(t, row, size) for (t, row), size in sized}
         return outputs, {t: extrema[root] for t, root in self._roots.items()}
 
-    def _extremum(self, tensor: TensorName, row: Sequence[float]) -> Extremum:
+    def _extremum(self, tensor: TensorName, row: Sequence[float], size: int) -> Extremum:
         *ends, last = row
         # Over no elements, the maximum is -inf and the minimum +inf.
         absmax = max(map(abs, ends)) if ends and ends[0] >= ends[1] else 0.0
-        return Extremum(
-            absmax if math.isfinite(absmax) else 0.0, int(last) if tensor in self._suspects else 0
-        )
+        nonfinite = int(last) if tensor in self._suspects else 0
+        return Extremum(absmax if math.isfinite(absmax) else 0.0, nonfinite, size)
 
 
 @dataclass(frozen=True)

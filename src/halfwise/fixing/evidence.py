@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from halfwise.case import FEW_SAMPLES, Samples, Settings
+from halfwise.case import FEW_SAMPLES, Samples, Seen, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.attribute import attribute
 from halfwise.fixing.plan.plan import Variant
@@ -84,6 +84,7 @@ def gather(
     budget: Budget | None = None,
     *,
     first: bool = False,
+    seen: Seen | None = None,
 ) -> Evidence:
     """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
 
@@ -100,6 +101,7 @@ def gather(
         budget=budget,
         # Guards read sums only then: see `sum_guards`.
         few_sums=settings.accumulate != "fp16",
+        seen=seen,
     )
 
     def gathered() -> Evidence:
@@ -169,6 +171,7 @@ class Observed:
             partial(self._watcher.step, of="ranges"),
             self._budget,
             first=first,
+            seen=variant.case.seen,
         )
         self._latest[variant] = evidence
         return evidence

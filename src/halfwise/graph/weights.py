@@ -23,12 +23,13 @@ from halfwise.formats import CHUNK, Format
 from halfwise.graph.model import graphs_of
 from halfwise.wording import size_of
 
-LARGE_MODEL_BYTES = 1 << 30
-"""A model is large if its float weights have more bytes than this in FP32."""
+LARGE_MODEL_BYTES = 1 << 27
+"""A model is large if its float weights have more bytes than this in FP32: with weights in files a
+model of 0.6 GB takes 1.0 GB instead of 2.7, and no more time (docs/decisions/0009)."""
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and passed as arrays."""
 EXTERNAL_DATA_BYTES = 1 << 30
-"""Above this size the weights go into a separate file: protobuf is limited to 2 GB.
+"""Above this size in FP32 the weights go into a separate file: protobuf is limited to 2 GB.
 
 Building a large protobuf also takes three times its size in memory.
 """
@@ -137,7 +138,7 @@ def weight_bytes(model: ir.Model) -> int:
 
 def save(model: ir.Model, path: Path) -> None:
     """Write a model; large weights go into a file next to it."""
-    beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
+    beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model, EXTERNAL_DATA_BYTES)
     ir.save(model, path, external_data=f"{path.name}.data" if beside else None)
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from halfwise.errors import UsageError
 from halfwise.graph.loading import Unchecked, read_unchecked
 from halfwise.graph.model import Network
-from halfwise.graph.weights import is_large
+from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
 from halfwise.linting import numbers, quantisation, structure, tensorrt
 from halfwise.linting.rule import Rule, Subject
 from halfwise.progress import Silent, Watcher
@@ -183,7 +183,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
     latest TensorRT that was asked builds no engine, or only one for a single batch size. Empty if
     there are none, if the model has no file, or if it is large: it would have to be read twice.
     """
-    if network.path is None or is_large(network.model):
+    if network.path is None or is_large(network.model, EXTERNAL_DATA_BYTES):
         return ()
     try:
         findings, _ = examine(read_unchecked(network.path), ASKED)

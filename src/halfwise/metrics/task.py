@@ -294,9 +294,9 @@ def confidence(
 
     Among many classes all may be improbable. Rows as for `top1`; those of which one does not sum to
     1 within [0, 1] are logits, of which both softmax and sigmoid count: classes may exclude each
-    other or not. FP32's own probabilities are the truth, also with labels; rows in which it has NaN
-    or +inf have none and are left out. A candidate row with a NaN changes by 1, and so does every
-    row of a candidate with another shape.
+    other or not. FP32's own probabilities are the truth, also with labels; rows in which it has
+    NaN, +inf or nothing but -inf have none and are left out. A candidate row with a NaN changes by
+    1, and so does every row of a candidate with another shape.
 
     Raises:
         CaseError: The class output is ambiguous, has fewer than two classes or no rows.
@@ -306,10 +306,12 @@ def confidence(
         name = class_output(expected)
         scores = class_rows(name, expected[name])
         rows += len(scores)
+        if actual[name] is expected[name]:  # for the reference's own value: nothing changes
+            continue
         if actual[name].shape != expected[name].shape:
             changes.append(1.0)
             continue
-        known = (scores < np.inf).all(axis=-1)
+        known = np.isfinite(scores.max(axis=-1))
         scores, guess = scores[known], class_rows(name, actual[name])[known]
         pairs = [(scores, guess)]
         if not sums_to_one(scores, -1):

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
+from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples, Seen
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import Budget, sized
 from halfwise.emulation.probe import (
@@ -19,6 +19,7 @@ from halfwise.emulation.probe import (
     SELECTING_OPSET,
     ElementProbe,
     ExtremaProbe,
+    Extremum,
     View,
     observable,
     roots,
@@ -33,6 +34,7 @@ from halfwise.graph.model import Network, add_constant, node_name, small_constan
 from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.judging.reference import check, frozen_named
+from halfwise.metrics import Outputs
 from halfwise.observing.bodies import observed_bodies
 from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
 from halfwise.observing.statistics import DetailCounter
@@ -219,7 +221,7 @@ def observe_network(
     detail_samples: int = DETAIL_SAMPLES,
     progress: Callable[[int, int], None] | None = None,
     budget: Budget | None = None,
-) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
+) -> tuple[Observations, list[Outputs]]:
     """Return statistics of the FP32 model on `samples`, and its outputs on each.
 
     Extrema and squares come from all samples, roundoff from at most `FEW_SAMPLES`. Element
@@ -290,6 +292,7 @@ class Observer:
         progress: Callable[[int, int], None] | None = None,
         budget: Budget | None = None,
         few_sums: bool = False,
+        seen: Seen | None = None,
     ) -> None:
         """Find extrema and squares.
 
@@ -304,6 +307,7 @@ class Observer:
                 the samples so far, and element statistics those of the previous look.
             few_sums: Measure sums on the sample with most extrema, instead of on all samples whose
                 elements are visited: only repairs read them then, to stay clear of the range.
+            seen: First samples that need not run again.
 
         Raises:
             CaseError: There are no samples, or ONNX Runtime cannot load the model.
@@ -328,7 +332,8 @@ class Observer:
         self._drawn: dict[TensorName, int] = {}
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
-        self.outputs = self._extrema()
+        known = () if seen is None else seen.on(network.model, samples, self._reach)
+        self.outputs = self._extrema(known)
         self._squares()
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
@@ -404,22 +409,27 @@ class Observer:
         ]
         return [samples[i] for i in choose_samples(held, len(samples), count)]
 
-    def _extrema(self) -> list[dict[str, NDArray[Any]]]:
+    def _extrema(
+        self, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
+    ) -> list[Outputs]:
         """Find the extrema over all samples; return the outputs per sample."""
         probe = ExtremaProbe(self._network.model, tuple(self._reach), runtime=self._runtime)
-        outputs = []
-        for index, sample in enumerate(self._samples):
-            results, extrema = probe.run(sample)
+        outputs: list[Outputs] = []
+        least: dict[TensorName, int] = {}
+        for index in range(len(self._samples)):
+            is_known = index < len(seen)
+            results, extrema = seen[index] if is_known else probe.run(self._samples[index])
             outputs.append(results)
             for name, extremum in extrema.items():
-                reach = self._reach[name]
+                reach, size = self._reach[name], extremum.size
+                self._sizes[name] = max(self._sizes.get(name, 0), size)
+                least[name] = min(least.get(name, size), size)
                 reach.nonfinite += extremum.nonfinite
                 if extremum.absmax > reach.absmax:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
             self._tick()
-        self._sizes = probe.sizes
         if self._network.opset >= SELECTING_OPSET:
-            sizes, least = probe.sizes, probe.least
+            sizes = self._sizes
             finite = (t for t, reach in self._reach.items() if not reach.nonfinite)
             large = (t for t in finite if least[t] == sizes[t] > 2 * DRAWN)
             self._drawn = {t: sizes[t] for t in large}

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from halfwise.case import Case, Runtime
+from halfwise.case import Case, Runtime, Seen
 from halfwise.declarations import spelt
-from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.inputs import load_function
 from halfwise.metrics import (
@@ -100,19 +100,23 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
     if case.criterion.metric == AUTO:
         unseen = replace(case, criterion=Criterion(failing=case.criterion.failing), metric=None)
     try:
-        session = Session(case.network.model, runtime=runtime)
-        first: Outputs = session.run(samples[0])
+        model = case.network.model
+        probe = ExtremaProbe(model, observable(model), runtime=runtime)
+        results = [probe.run(samples[0])]
+        first: Outputs = results[0][0]
         if not all(isinstance(array, np.ndarray) for array in first.values()):
             return unseen
-        others = range(1, looked_at(first, len(samples)))
-        references = [first, *(session.run(samples[i]) for i in others)]
+        results += [probe.run(samples[i]) for i in range(1, looked_at(first, len(samples)))]
     except (CaseError, RunFailed):
         return unseen
+    references: list[Outputs] = [outputs for outputs, _ in results]
+    seen = Seen(model, samples.ids[: len(results)], tuple(results))
     criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
     for one in criterion.recognised:
         check_labels(one.metric, (*(labels or ()), *(case.heldout.labels or ())))
     notes = (*case.notes, *_notes(criterion.recognised))
-    return replace(case, criterion=criterion, metric=named_metric(criterion), notes=notes)
+    metric = named_metric(criterion)
+    return replace(case, criterion=criterion, metric=metric, notes=notes, seen=seen)
 
 
 def without_outputs(case: Case, lacking: Collection[str]) -> Case:

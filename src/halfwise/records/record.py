@@ -48,7 +48,9 @@ _NOT_ASCII = re.compile(r"[^\n -~]+")
 class Record(BaseModel):
     """Base of every record: immutable, no unknown fields, non-finite numbers as strings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
+    )
 
     # Any: what pydantic takes.
     def model_dump_json(self, **options: Any) -> str:

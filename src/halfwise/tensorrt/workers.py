@@ -71,7 +71,7 @@ class WorkerDefaults(BaseModel):
         run_timeout: Seconds per inference; None for halfwise's default.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     workspace_bytes: _Workspace | None = Field(default=None, alias="workspace")
     optimization_level: Annotated[int | None, Field(strict=True, ge=0, le=5)] = None
@@ -110,7 +110,7 @@ class _Tables(_Table):
 class _File(BaseModel):
     """The content of `halfwise.toml`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     tensorrt: _Tables = _Tables()
     targets: dict[Literal["webgpu", "rtx"], _Text] = {}

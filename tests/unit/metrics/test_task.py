@@ -451,3 +451,10 @@ def test_the_order_of_samples_does_not_matter(order):
     for metric in (mean_iou, token_agreement):
         again = metric([truth[i] for i in order], [guess[i] for i in order], None)
         assert again == pytest.approx(metric(truth, guess, None))
+
+
+def test_confidence_leaves_out_rows_without_a_probability():
+    rows = [[-np.inf] * 3, [np.nan, 0, 1], [np.inf, 0, 1], [-np.inf, 0, 1]]
+    one = {"logits": np.array(rows, np.float32)}
+    for other in (one, {"logits": one["logits"].copy()}):
+        assert confidence([one], [other], None) == 1.0

@@ -7,10 +7,12 @@ import onnx
 import pytest
 
 from halfwise.case import CPU
-from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ExtremaProbe
 from halfwise.errors import CaseError, UsageError
+from halfwise.formats import FP16
+from halfwise.graph.roles import roles_of
 from halfwise.metrics import kinds, resolve
-from halfwise.options import metric as options_metric
+from halfwise.observing.reference import Observer
 from halfwise.options.loading import load_case
 from halfwise.options.metric import named_metric, with_settled_metric, without_outputs
 from halfwise.options.options import Data
@@ -60,16 +62,39 @@ def test_what_auto_becomes_is_told_and_kept(two):
     assert with_settled_metric(again, CPU) is again
 
 
-def test_fp32_runs_on_the_samples_that_are_looked_at_and_no_others(two, monkeypatch):
-    runs = []
+def counted(monkeypatch) -> list[object]:
+    """Return the samples that probes will have run on."""
+    runs, run = list[object](), ExtremaProbe.run
 
-    class Counted(Session):
-        def run(self, *arguments, **options):
-            runs.append(arguments)
-            return super().run(*arguments, **options)
+    def counting(probe, sample):
+        runs.append(sample)
+        return run(probe, sample)
 
+    monkeypatch.setattr(ExtremaProbe, "run", counting)
+    return runs
+
+
+def test_samples_on_which_the_metric_was_settled_are_not_run_again_to_be_observed(two, monkeypatch):
     proto, inputs = two
-    monkeypatch.setattr(options_metric, "Session", Counted)
+    monkeypatch.setattr(kinds, "_LOOKED_AT_ELEMENTS", 30)  # 13 elements a sample
+    case = load_case(proto, Data(inputs), Criterion(metric="auto"), split=False)
+    network, samples, runs = case.network, case.calibration, counted(monkeypatch)
+    of = network, samples, FP16, roles_of(network)
+    observer = Observer(*of, seen=case.seen)
+    assert case.seen is not None
+    assert len(runs) == len(samples) - len(case.seen.samples) > 0
+    whole = Observer(*of)
+    assert observer.records() == whole.records()
+    for one, other in zip(observer.outputs, whole.outputs, strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in other)
+    runs.clear()
+    Observer(replace(network, model=network.copy()), *of[1:], seen=case.seen)
+    assert len(runs) == len(samples)
+
+
+def test_fp32_runs_on_the_samples_that_are_looked_at_and_no_others(two, monkeypatch):
+    runs = counted(monkeypatch)
+    proto, inputs = two
     monkeypatch.setattr(kinds, "_LOOKED_AT_ELEMENTS", 30)  # 13 elements a sample
     case = load_case(proto, Data(inputs), Criterion(metric="auto"), split=False)
     assert case.criterion.recognised
