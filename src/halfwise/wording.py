@@ -139,11 +139,6 @@ def size_of(nbytes: int) -> str:
     return f"{number(nbytes / _UNITS[unit])} {unit}" if unit else count(nbytes, "byte")
 
 
-def mebibytes(nbytes: int) -> str:
-    """Return a number of bytes in MiB without the unit, for tables."""
-    return number(nbytes / 2**20)
-
-
 def argument(path: PurePath | str) -> str:
     """Return a path as a word of a command; one that begins with a hyphen is not an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)

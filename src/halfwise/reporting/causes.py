@@ -29,7 +29,6 @@ from halfwise.reporting.remarks import (
     followed_over,
     found_at,
     message,
-    note,
     reason_of,
     remark,
     stated,
@@ -101,11 +100,6 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
         yield say("repairs", "room", room=room)
     if advice := dict.fromkeys(repair.advice for repair in group if repair.advice):
         yield f"In the training or export code: {' '.join(first_of([*advice]))}"
-
-
-def notes_beside(plan: Plan) -> tuple[str, ...]:
-    """Return remarks on a plan, except undone repairs, which appear with the repairs."""
-    return tuple(note(one) for one in plan.remarks if one.kind not in UNDONE)
 
 
 def remade_line(remade: Remade) -> str:

@@ -55,7 +55,6 @@ from halfwise.wording import (
     count,
     dimensions,
     listed,
-    mebibytes,
     number,
     percent,
     sentence,
@@ -365,7 +364,7 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
             ),
             (
                 Column("MiB", "right", minor=True),
-                of(lambda r: mebibytes(r.build.engine.bytes) if r.build.engine else ""),
+                of(lambda r: number(r.build.engine.bytes / 2**20) if r.build.engine else ""),
             ),
         ],
     )
