@@ -20,7 +20,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.parts import PRECISIONS, WORDS, Lines, alike, first_of, lines_of, say
+from halfwise.reporting.parts import PRECISIONS, WORDS, Lines, first_of, lines_of, say
 from halfwise.reporting.plan import cause_line as engine_cause
 from halfwise.reporting.remarks import (
     CAUSES,
@@ -37,6 +37,7 @@ from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.wording import (
     FEW,
     MOST_ROWS,
+    alike,
     capital,
     count,
     everything_low,

@@ -31,7 +31,6 @@ from halfwise.reporting.parts import (
     Lines,
     Report,
     Table,
-    alike,
     first_of,
     known,
     lines_of,
@@ -50,6 +49,7 @@ from halfwise.reporting.plan import (
 )
 from halfwise.wording import (
     MOST_ROWS,
+    alike,
     capital,
     clean,
     count,
