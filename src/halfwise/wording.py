@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import groupby
 from math import isinf, isnan
+from operator import itemgetter
 from pathlib import PurePath
+from typing import TypeVar
 from unicodedata import category
 
 WIDEST_NAME = 60
@@ -137,11 +139,6 @@ def size_of(nbytes: int) -> str:
         return f"about 10^{nbytes.bit_length() * 3 // 10} bytes"
     unit = next((unit for unit in _UNITS if nbytes >= _UNITS[unit]), "")
     return f"{number(nbytes / _UNITS[unit])} {unit}" if unit else count(nbytes, "byte")
-
-
-def mebibytes(nbytes: int) -> str:
-    """Return a number of bytes in MiB without the unit, for tables."""
-    return number(nbytes / 2**20)
 
 
 def argument(path: PurePath | str) -> str:
@@ -293,6 +290,17 @@ def filled(template: str, *sources: object) -> str:
     return _ASKED.sub("", _CHOICE.sub(chosen, template)).format_map(facts)
 
 
+Item = TypeVar("Item")
+
+
+def alike(records: Iterable[Item], key: Callable[[Item], object]) -> list[list[Item]]:
+    """Return records with equal keys together, in order of first appearance."""
+    groups: dict[object, list[Item]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return list(groups.values())
+
+
 def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
     """Return what is low, such as `everything in FP16 except 2 nodes that must be FP32`.
 
@@ -330,21 +338,14 @@ def listed(names: Sequence[str], most: int = FEW, width: int = WIDEST_NAME) -> s
 
 def _merged(names: list[str]) -> Iterator[tuple[str, int]]:
     """Yield entries with the number of names that each stands for, in order of first appearance."""
-    shapes: dict[tuple[str, ...], list[list[str]]] = {}
-    for name in names:
-        parts = _NUMBER.split(name)
-        shapes.setdefault(tuple(parts[::2]), []).append(parts)
-    for alike in shapes.values():
-        if len(alike[0]) == 1:
-            yield alike[0][0], len(alike)
-            continue
-        place = max(range(1, len(alike[0]), 2), key=lambda i: len({parts[i] for parts in alike}))
-        groups: dict[tuple[str, str], list[int]] = {}
-        for parts in alike:
-            around = ("".join(parts[:place]), "".join(parts[place + 1 :]))
-            groups.setdefault(around, []).append(int(parts[place]))
-        for (before, after), numbers in groups.items():
-            yield f"{before}{_numbers(numbers)}{after}", len(numbers)
+    for same_text in alike(map(_NUMBER.split, names), lambda parts: tuple(parts[::2])):
+        varied = [len({parts[i] for parts in same_text}) for i in range(1, len(same_text[0]), 2)]
+        place = 1 + 2 * varied.index(max(varied)) if varied else 1
+        others = itemgetter(*(i for i in range(len(same_text[0])) if i != place))
+        for group in alike(same_text, others):
+            before, after = "".join(group[0][:place]), "".join(group[0][place + 1 :])
+            numbers = _numbers([int(parts[place]) for parts in group]) if varied else ""
+            yield f"{before}{numbers}{after}", len(group)
 
 
 def _numbers(numbers: list[int]) -> str:

@@ -185,9 +185,9 @@ def choose(
 
 def _settings(request: Request, run: Run, curve: Curve, point: Point, wish: Wish) -> Settings:
     """Return the settings of a choice; with INT8, those of the plan below and its ranges."""
-    kept, plan = curve.kept(point), run.plan
+    kept, plan = curve.named(point.kept), run.plan
     if curve.rung != "int8" or plan is None:
-        chosen = Chosen(kept, wish.command, curve.bf16(point), point.tf32)
+        chosen = Chosen(kept, wish.command, curve.named(point.bf16), point.tf32)
         return replace(request.settings, int8=False, chosen=chosen)
     below = frozenset(node.node for node in plan.keep)
     chosen = Chosen(below, wish.command, left_out=kept)

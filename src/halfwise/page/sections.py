@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from markupsafe import Markup
 
@@ -42,15 +42,12 @@ MOST = 400
 def verdict(stored: Stored) -> Section:
     """Return the section of the first screen, with all commands."""
     facts = {
-        "parts": [part for part in stored.screen.parts if not is_commands(part)],
+        "parts": [
+            part for part in stored.screen.parts if not isinstance(part, Lines) or not part.whole
+        ],
         "steps": [step_text(step) for step in stored.run.next_step],
     }
     return Section("verdict", "Verdict", template="verdict.html", facts=facts, is_open=True)
-
-
-def is_commands(part: Lines | Table) -> TypeGuard[Lines]:
-    """Return whether a part consists of commands to copy."""
-    return isinstance(part, Lines) and part.whole
 
 
 def headroom(stored: Stored) -> Section | None:

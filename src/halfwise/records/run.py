@@ -112,16 +112,9 @@ class Curve(Record):
                 raise ValueError("a plan keeps places beyond the nodes, or its BF16 is not kept")
         return self
 
-    def kept(self, point: Point) -> frozenset[NodeName]:
-        """Return the compute nodes that a point keeps in FP32."""
-        return self._named(point.kept)
-
-    def bf16(self, point: Point) -> frozenset[NodeName]:
-        """Return those of them that are BF16."""
-        return self._named(point.bf16)
-
-    def _named(self, text: str) -> frozenset[NodeName]:
-        return frozenset(self.nodes[place] for place in places(text))
+    def named(self, mask: str) -> frozenset[NodeName]:
+        """Return the nodes of a mask, such as `kept` or `bf16` of a point."""
+        return frozenset(self.nodes[place] for place in places(mask))
 
     def of_plan(self, kept: frozenset[NodeName] | None) -> "Curve":
         """Return the curve with another plan if that is one of its points; with none for None.

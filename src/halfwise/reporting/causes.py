@@ -22,7 +22,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.parts import PRECISIONS, WORDS, Lines, alike, first_of, lines_of, say
+from halfwise.reporting.parts import PRECISIONS, WORDS, Lines, first_of, lines_of, say
 from halfwise.reporting.plan import cause_line as engine_cause
 from halfwise.reporting.remarks import (
     CAUSES,
@@ -31,7 +31,6 @@ from halfwise.reporting.remarks import (
     followed_over,
     found_at,
     message,
-    note,
     reason_of,
     remark,
     stated,
@@ -40,6 +39,7 @@ from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.wording import (
     FEW,
     MOST_ROWS,
+    alike,
     capital,
     count,
     everything_low,
@@ -103,11 +103,6 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
         yield say("repairs", "room", room=room)
     if advice := dict.fromkeys(repair.advice for repair in group if repair.advice):
         yield f"In the training or export code: {' '.join(first_of([*advice]))}"
-
-
-def notes_beside(plan: Plan) -> tuple[str, ...]:
-    """Return remarks on a plan, except undone repairs, which appear with the repairs."""
-    return tuple(note(one) for one in plan.remarks if one.kind not in UNDONE)
 
 
 def blame_lines(blame: Blame | None) -> Lines | None:

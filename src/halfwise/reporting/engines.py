@@ -32,7 +32,6 @@ from halfwise.reporting.parts import (
     Lines,
     Report,
     Table,
-    alike,
     first_of,
     known,
     lines_of,
@@ -51,12 +50,12 @@ from halfwise.reporting.plan import (
 )
 from halfwise.wording import (
     MOST_ROWS,
+    alike,
     capital,
     clean,
     count,
     dimensions,
     listed,
-    mebibytes,
     number,
     percent,
     sentence,
@@ -366,7 +365,7 @@ def result_table(title: str, what: str, rows: Sequence[ResultRow]) -> Table | No
             ),
             (
                 Column("MiB", "right", minor=True),
-                of(lambda r: mebibytes(r.build.engine.bytes) if r.build.engine else ""),
+                of(lambda r: number(r.build.engine.bytes / 2**20) if r.build.engine else ""),
             ),
         ],
     )

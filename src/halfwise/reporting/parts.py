@@ -186,14 +186,6 @@ def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
     return Lines(title, shown, whole=True) if shown else None
 
 
-def alike(records: Iterable[Row], key: Callable[[Row], object]) -> list[list[Row]]:
-    """Return records with equal keys together, in order of first appearance."""
-    groups: dict[object, list[Row]] = {}
-    for record in records:
-        groups.setdefault(key(record), []).append(record)
-    return list(groups.values())
-
-
 def present(*parts: Lines | Table | None) -> tuple[Lines | Table, ...]:
     """Return the parts that are not None."""
     return tuple(part for part in parts if part is not None)

@@ -36,7 +36,6 @@ from halfwise.reporting.parts import (
     Column,
     Lines,
     Table,
-    alike,
     first_of,
     known,
     lines_of,
@@ -47,6 +46,7 @@ from halfwise.reporting.remarks import quantised_note, reasons, unfinished
 from halfwise.reporting.verdict import allowed, beyond_seen
 from halfwise.wording import (
     MOST_ROWS,
+    alike,
     count,
     fixed,
     listed,

@@ -233,11 +233,8 @@ def note(entry: Remark) -> str:
 
 def explain_left_out(left_out: Iterable[KeptNode]) -> tuple[KeptNode, ...]:
     """Return nodes left out of INT8 with their reasons."""
-    return tuple(k.model_copy(update={"reason": _why_left_out(k)}) for k in left_out)
-
-
-def _why_left_out(kept: KeptNode) -> str:
-    return capital(say("kept", "left out", kept.because, excess=kept.error_without))
+    told = ((k, say("kept", "left out", k.because, excess=k.error_without)) for k in left_out)
+    return tuple(k.model_copy(update={"reason": capital(reason)}) for k, reason in told)
 
 
 def in_words(run: Run) -> Run:

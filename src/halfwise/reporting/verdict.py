@@ -54,12 +54,6 @@ def rests_on(score: TaskScore) -> str:
     return f"on {score.evidence} {verb(score.evidence, one, score.unit)}"
 
 
-def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
-    """Return the score that rests on least, if it rests on too little; else None."""
-    few = [s for s in scores if s.evidence is not None and s.evidence < FEWEST_ROWS]
-    return min(few, key=lambda score: score.evidence or 0, default=None)
-
-
 def _of(part: TaskScore) -> str:
     what = "largest error" if part.metric == REL_MAX else sentence(part.metric)
     return f"{what} of {listed(part.outputs)}" if part.outputs else what
@@ -187,7 +181,9 @@ def doubt(verdict: Verdict) -> str:
         return f": {', and '.join(doubts)}"
     if not verdict.passed or not verdict.unseen:
         return ""
-    weak = None if result is None else weakest(result.scores)
+    scores = () if result is None else result.scores
+    few = [s for s in scores if s.evidence is not None and s.evidence < FEWEST_ROWS]
+    weak = min(few, key=lambda score: score.evidence or 0, default=None)
     return say(
         "shown",
         "doubt",

@@ -1,15 +1,15 @@
 """The report on a run: its headline, the reason, and everything that is known; the first screen."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from halfwise.metrics import BUILT_IN
-from halfwise.records import Change, EngineResult, Engines, Failure, Run, Verdict
+from halfwise.records import UNDONE, Change, EngineResult, Engines, Failure, Run, Verdict
 from halfwise.reporting.causes import (
     blame_lines,
     followed_lines,
     low_name,
     mended,
-    notes_beside,
     reason_line,
     remade_line,
     repair_lines,
@@ -54,6 +54,7 @@ from halfwise.reporting.remarks import (
     cost_line,
     cut_lines,
     has_int8,
+    note,
     nothing_gained,
     quantised_note,
     reasons,
@@ -293,6 +294,9 @@ def _all_low(run: Run) -> dict[str, Verdict]:
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
 
 
+_EXACT = partial(percent, digits=4)
+
+
 def error_table(run: Run) -> Table | None:
     """Return the errors of each output, those that fail first; None if none was judged."""
     engine, emulated = ("", "") if run.verdict.level != "engine" else (" engine", ", emulated")
@@ -318,15 +322,11 @@ def error_table(run: Run) -> Table | None:
             (Column("SNR dB", "right", minor=True), lambda row: fixed(row[2].snr_db, 1)),
             (Column("cosine", "right", minor=True), lambda row: fixed(row[2].cosine, 6)),
             (Column("non-finite", "right", minor=True), lambda row: str(row[2].nonfinite)),
-            (Column("equal", "right"), lambda row: known(row[2].agreement, _exactly)),
-            (Column("of few", "right"), lambda row: known(row[2].rare_agreement, _exactly)),
+            (Column("equal", "right"), lambda row: known(row[2].agreement, _EXACT)),
+            (Column("of few", "right"), lambda row: known(row[2].rare_agreement, _EXACT)),
         ],
         MOST_ROWS,
     )
-
-
-def _exactly(share: float) -> str:
-    return percent(share, 4)
 
 
 def metric_lines(run: Run) -> Lines | None:
@@ -364,7 +364,8 @@ def _remarks(run: Run) -> Iterator[str]:
     yield from (
         *followed_lines(run),
         *cut_lines(run),
-        *(notes_beside(run.plan) if run.plan else ()),
+        # Undone repairs appear with the repairs.
+        *(note(one) for one in (run.plan.remarks if run.plan else ()) if one.kind not in UNDONE),
     )
     if run.search is not None and run.search.joined:
         yield say("headline", "joined", run.search)

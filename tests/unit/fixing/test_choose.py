@@ -264,10 +264,10 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
     fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **options)
     curve = recorded(tmp_path / "run").curve
     point = curve.points[curve.plan]
-    assert frozenset() < curve.bf16(point) <= curve.kept(point)
+    assert frozenset() < curve.named(point.bf16) <= curve.named(point.kept)
     other = changed(tmp_path / "run", curve=curve.model_copy(update={"plan": None}))
     run = chosen(other, kept=point.count, allow_random=True)
-    assert {k.node for k in run.plan.keep if k.precision == "bf16"} == curve.bf16(point)
+    assert {k.node for k in run.plan.keep if k.precision == "bf16"} == curve.named(point.bf16)
     assert run.worth.cost == point.cost
 
 

@@ -35,10 +35,10 @@ def curve_of(run) -> Curve:
 
 def test_the_curve_holds_every_plan_that_was_tried(normal):
     curve = curve_of(normal)
-    kept = {curve.kept(point) for point in curve.points}
+    kept = {curve.named(point.kept) for point in curve.points}
     assert kept >= normal.space.tried().keys()
     assert curve.plan is not None
-    assert curve.kept(curve.points[curve.plan]) == normal.result.kept
+    assert curve.named(curve.points[curve.plan].kept) == normal.result.kept
 
 
 def test_the_front_goes_from_nothing_kept_to_fp32(normal):
@@ -55,7 +55,7 @@ def test_what_is_shown_was_measured_on_all_samples_and_on_held_out_ones(normal):
     curve, space = curve_of(normal), normal.space
     for place in curve.front:
         shown = curve.points[place]
-        kept = curve.kept(shown)
+        kept = curve.named(shown.kept)
         assert not shown.is_bound
         assert shown.error == pytest.approx(space.excess(kept) * space.bench.tolerance.factor)
         assert shown.casts == space.variant.write(space.fresh(kept))[0].casts
@@ -64,7 +64,7 @@ def test_what_is_shown_was_measured_on_all_samples_and_on_held_out_ones(normal):
 
 def test_the_error_on_held_out_samples_is_that_of_the_verdict(normal):
     curve = curve_of(normal)
-    plan = next(p for p in curve.points if curve.kept(p) == normal.result.kept)
+    plan = next(p for p in curve.points if curve.named(p.kept) == normal.result.kept)
     needed = max(o.rel_max_needed for o in normal.verdict.outputs.values())
     assert plan.rel_max == pytest.approx(needed, rel=1e-4)
     assert plan.heldout == pytest.approx(needed / 0.01, rel=1e-4)
@@ -115,7 +115,10 @@ def test_what_was_run_is_not_run_again(monkeypatch, model):
     curve, plan, remaining = curve_of(one), one.assigned, one.heldout.rest.ids
     low = one.space.fresh(frozenset())
     assert plan.kept
-    assert {curve.kept(p) for p in curve.points if p.heldout is not None} >= {low.kept, plan.kept}
+    assert {curve.named(p.kept) for p in curve.points if p.heldout is not None} >= {
+        low.kept,
+        plan.kept,
+    }
     assert len(set(ran)) == len(ran)
     assert all(each not in inside[:place] for place, each in enumerate(inside))
     assert (low, remaining) not in ran
@@ -143,7 +146,7 @@ def test_what_lacks_nodes_that_the_search_had_to_keep_is_known_to_be_infinite_in
     assert held
     assert any(p.infinite_inside for p in curve.points)
     for one in curve.points:
-        assert held <= curve.kept(one) or one.infinite_inside
+        assert held <= curve.named(one.kept) or one.infinite_inside
 
 
 def test_with_a_metric_what_is_known_of_a_few_samples_is_no_bound():

@@ -38,7 +38,7 @@ def test_all_that_a_run_found_is_of_one_plan():
     ]
     assert kept(fixed) == fixed.result.kept == {node.name for node in nodes}
     assert fixed.curve.plan is not None
-    assert fixed.curve.kept(fixed.curve.points[fixed.curve.plan]) == fixed.result.kept
+    assert fixed.curve.named(fixed.curve.points[fixed.curve.plan].kept) == fixed.result.kept
     assert fixed.verdict.samples == fixed.heldout.samples.ids
     assert fixed.observations is fixed.space.evidence.observations
     assert fixed.evaluations == fixed.space.bench.evaluations

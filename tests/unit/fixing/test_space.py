@@ -132,7 +132,7 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
     assert fixed.curve.plan is not None
     point = fixed.curve.points[fixed.curve.plan]
     assert point.count == 6
-    assert fixed.curve.bf16(point) == bf16
+    assert fixed.curve.named(point.bf16) == bf16
     assert point.cost == cost_of(fixed, bf16=frozenset(bf16))
     written = fixed.space.variant.write(fixed.assigned)[0].model
     factor = bench.tolerance.factor
@@ -140,7 +140,7 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
     left, references = fixed.heldout.rest, fixed.heldout.rest_references
     seen = emulate(written, left, inside=False).results
     assert point.heldout == bench.tolerance.excess(seen, left, references) * factor
-    assert not any(fixed.curve.bf16(p) for p in fixed.curve.points if p.is_bound)
+    assert not any(fixed.curve.named(p.bf16) for p in fixed.curve.points if p.is_bound)
 
 
 def test_types_are_chosen_for_a_plan_at_the_end():

@@ -16,7 +16,7 @@ def test_places_are_read_back_as_written(some):
 
 def test_the_nodes_of_a_point_are_those_of_the_curve():
     made = curve(point("0 2", 1.1, 0.5))
-    assert made.kept(made.points[0]) == {"a", "c"}
+    assert made.named(made.points[0].kept) == {"a", "c"}
 
 
 def test_without_a_known_cost_fewer_nodes_are_cheaper():

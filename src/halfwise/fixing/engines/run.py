@@ -296,7 +296,7 @@ def cheapest_unrepaired(fixed: Fixed) -> Plan | None:
     mixed = [point for point in curve.points if point.count < len(curve.nodes)]
     passed = [point for point in mixed if not point.is_bound and point.error <= 1]
     best = min(passed, key=lambda point: point.price, default=None)
-    return None if best is None else space.plan(curve.kept(best))
+    return None if best is None else space.plan(curve.named(best.kept))
 
 
 def _int8(lowest: Fixed) -> Plan | None:
