@@ -71,15 +71,33 @@ PUTS = (after_relu, after_softmax, after_product, after_convolution)
 
 
 @pytest.mark.parametrize("put", PUTS, ids=lambda put: put.__name__)
-def test_the_engine_holds_the_fp32_weights(fix, rtx, put):
+def test_the_engine_holds_the_fp32_weights(fix, call, rtx, put):
     w = weights(1)
     ended = fix(made(put, w), "--no-repair")
     assert ended.code == 0
     assert "kept" in ended.kept
+    again = call(
+        "verify", "model.onnx", ended.model, "--inputs", "model.npz", "-o", "again", folder="again"
+    )
+    assert again.code == 0, again.out
+    assert again.record["remade"] is None
     build = rtx.build(ended.model)
     assert build.built
     assert folded(build.kernels, onnx.load(ended.model)) == ()
     assert held(build.engine, w) == 1
+
+
+def test_a_mark_makes_no_anchor_of_another_node(fix, call, tmp_path):
+    """A file that scales behind a product, and marks that as an anchor, is not the original."""
+    ended = fix(made(after_relu, weights(1)), "--no-repair")
+    model = onnx.load(ended.model)
+    (anchor,) = [n for n in model.graph.node if n.op_type == "LeakyRelu"]
+    anchor.attribute[0].f = 0.999
+    onnx.save(model, tmp_path / "other.onnx")
+    judged = call(
+        "verify", "model.onnx", "other.onnx", "--inputs", "model.npz", "-o", "again", folder="again"
+    )
+    assert judged.record["remade"]["differs"] == anchor.name
 
 
 def test_without_the_anchor_the_weights_are_rounded(fix, call, rtx, tmp_path):

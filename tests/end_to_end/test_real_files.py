@@ -368,8 +368,11 @@ def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
     assert again.code == 0, again.out + again.err
 
 
-def two_rates(op="Equal"):
-    """A network that is one If: the sampling rate chooses the weights, as in voice detectors."""
+def two_rates(op="Equal", *, named=False):
+    """A network that is one If: the sampling rate chooses the weights, as in voice detectors.
+
+    If `named`, an Identity gives its output out.
+    """
     branches = {}
     for name, seed in (("then_branch", 1), ("else_branch", 2)):
         nodes = [
@@ -384,16 +387,17 @@ def two_rates(op="Equal"):
     nodes = [
         helper.make_node("Relu", ["x"], ["h"], "relu"),
         helper.make_node(op, ["rate", "wanted"], ["is"], "is"),
-        helper.make_node("If", ["is"], ["y"], "if", **branches),
+        helper.make_node("If", ["is"], ["chosen" if named else "y"], "if", **branches),
+        *([helper.make_node("Identity", ["chosen"], ["y"], "name")] if named else []),
     ]
     inputs = [info("x", F32, ["n", 6, 8]), info("rate", TensorProto.INT64, [])]
     constants = {"wanted": np.array(16000)}
     return proto(nodes, inputs, [info("y", F32, ["n", 6, 4])], constants)
 
 
-@pytest.mark.parametrize("rate", [16000, 8000])
-def test_a_network_that_is_one_if(rate, call, tmp_path):
-    onnx.save(two_rates(), "m.onnx")
+@pytest.mark.parametrize(("rate", "named"), [(16000, False), (8000, False), (16000, True)])
+def test_a_network_that_is_one_if(rate, named, call, tmp_path):
+    onnx.save(two_rates(named=named), "m.onnx")
     (tmp_path / "data").mkdir()
     for i in range(8):
         x = signals(1, 6, 8, seed=i)

@@ -138,8 +138,9 @@ def _adds_constant(node: ir.Node, slot: int) -> bool:
 
 
 def is_anchor(node: ir.Node) -> bool:
-    """Return whether `anchor` inserted `node`."""
-    return ANCHOR in node.metadata_props
+    """Return whether `anchor` inserted `node`; a mark on any other node counts for nothing."""
+    passes = is_standard(node, "LeakyRelu") and node.attributes.get_float("alpha", 0.01) == 1
+    return passes and ANCHOR in node.metadata_props
 
 
 def anchor(graphs: Iterable[ir.Graph], names: Names) -> None:

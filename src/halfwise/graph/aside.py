@@ -149,6 +149,34 @@ def outermost(network: Network) -> tuple[ir.Node, ...]:
     )
 
 
+def ending_in_ifs(network: Network) -> Network:
+    """Return a network without the Identities between its Ifs and its outputs.
+
+    Exporters name outputs with them (spox, with which Silero's voice detector is made).
+    """
+    if not any(_names_an_output(node) for node in network.graph):
+        return network
+    model = network.copy()
+    for node in [n for n in model.graph if _names_an_output(n)]:
+        (source,), (output,) = node.inputs, node.outputs
+        assert source is not None
+        name, place = output.name, model.graph.outputs.index(output)
+        output.replace_all_uses_with(source, replace_graph_outputs=True)
+        remove_nodes(model.graph, [node])
+        source.name, source.type, source.shape = name, output.type, output.shape
+        model.graph.outputs[place] = source
+    return replace(network, model=model)
+
+
+def _names_an_output(node: ir.Node) -> bool:
+    """Return whether all that a node does is to give an output of an If out."""
+    source = node.inputs[0] if is_standard(node, "Identity") else None
+    if source is None or not node.outputs[0].is_graph_output() or source.is_graph_output():
+        return False
+    producer = source.producer()
+    return producer is not None and is_standard(producer, "If") and len(source.uses()) == 1
+
+
 def resolve(network: Network, branches: Mapping[NodeName, str]) -> tuple[Network, Aside]:
     """Return a network with one branch in the place of each If, and what was set aside.
 

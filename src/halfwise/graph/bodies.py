@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.graph.anchors import is_anchor
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
 from halfwise.graph.dataflow import operands, reached
@@ -362,10 +363,10 @@ def _lengthen(node: ir.Node, by: int) -> None:
 def first_difference(network: Network, lowered: Network) -> str | None:
     """Return the name of the first node or output in which two models differ; None if equal.
 
-    Casts between FP32, FP16 and BF16 that only `lowered` has are skipped, differences among these
-    types do not count, and constants in a low format must be stored as `Format.store_constant`
-    stores them. Nodes are matched by name, also in bodies of If, Loop and Scan. An operator that
-    ONNX changed between the two opsets counts as different.
+    Casts between FP32, FP16 and BF16 that only `lowered` has, and anchors, are skipped, differences
+    among these types do not count, and constants in a low format must be stored as
+    `Format.store_constant` stores them. Nodes are matched by name, also in bodies of If, Loop and
+    Scan. An operator that ONNX changed between the two opsets counts as different.
     """
     nodes = {node_name(node): node for graph in network.graphs() for node in graph}
     other = {node_name(node): node for graph in lowered.graphs() for node in graph}
@@ -466,6 +467,8 @@ def difference_behind(
 
 
 def _casts_floats(node: ir.Node) -> bool:
+    if is_anchor(node):
+        return True
     source = node.inputs[0] if is_standard(node, "Cast") else None
     # An input whose type could not be inferred counts as a float.
     source_type = None if source is None else source.dtype

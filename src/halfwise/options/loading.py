@@ -18,7 +18,7 @@ from halfwise.emulation.budget import expect_repeating, took
 from halfwise.emulation.ort import Session, has_operator
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
-from halfwise.graph.aside import Aside, outermost, resolve, seeded, set_aside
+from halfwise.graph.aside import Aside, ending_in_ifs, outermost, resolve, seeded, set_aside
 from halfwise.graph.bodies import OBSERVABLE_OPSET, bodies_in, is_observable
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.dataflow import giving_out
@@ -199,13 +199,11 @@ def load_case(
     searched, judged = (
         list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)
     )
-    if (
-        aside is None
-        and not whole
-        and (branches := _branches(network, (samples, heldout), runtime))
-    ):
-        network, aside = resolve(network, branches)
-        notes += _aside_notes(aside)
+    if aside is None and not whole:
+        ending = ending_in_ifs(network)
+        if branches := _branches(ending, (samples, heldout), runtime):
+            network, aside = resolve(ending, branches)
+            notes += _aside_notes(aside)
     notes += _unobserved_notes(network)
     chosen = unseen(searched, judged)
     if len(chosen) < len(heldout):
