@@ -55,7 +55,6 @@ def test_the_first_engine_is_proven_while_the_run_goes_on(engines, when_told, tm
     (proven,) = ended.record["engines"]["proven"]
     assert (proven["build"], proven["seconds"] > 0, proven["median_ms"] > 0) == (1, True, True)
     assert "is proven on held-out data, FP32 without TF32" in " ".join(ended.err.split())
-    assert "First proven engine: build 1 (FP32, TF32 off), after" in told(ended)
 
 
 def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told):
