@@ -85,7 +85,7 @@ class Built:
         model: The network.
         plan: The plan.
         kept: Number of nodes in FP32.
-        predicted: Its price, over everything low.
+        predicted: The bytes that its price counts, over everything low.
         kernels: Number of kernels.
         activations: Bytes that they read and write, by the builder's type.
         constants: Bytes of the constants that they read, likewise.
@@ -309,7 +309,7 @@ def built(subject: Subject, rtx: RtxBuilder) -> Iterator[Built]:
     sample = case.calibration[0]
     shapes = {name: [array.shape] * 3 for name, array in sample.items()}
     for what, plan in plans(case, settings, subject.name):
-        made_of = (subject.name, what, len(plan.kept), plan.of.cost(plan) or 0.0)
+        made_of = (subject.name, what, len(plan.kept), predicted(plan))
         kernels = kernels_of(plan, rtx, shapes)
         if isinstance(kernels, str):
             yield Built(*made_of, error=kernels)
@@ -320,6 +320,21 @@ def built(subject: Subject, rtx: RtxBuilder) -> Iterator[Built]:
             traffic(tensor for k in kernels for tensor in (*k.inputs, *k.outputs)),
             traffic(tensor for k in kernels for tensor in k.constants),
         )
+
+
+def predicted(plan: Plan) -> float:
+    """Return the bytes that a plan is predicted to move, over those of the model all low.
+
+    Arithmetic, which prices count too where it takes longer, does not show in a builder's log.
+    """
+    variant = plan.of
+    first = variant.original or variant
+
+    def moved(of: Variant, kept: Nodes, int8: Nodes) -> float:
+        assert of.prices is not None, "no shapes"
+        return of.prices.model.traffic(of.resolve(kept, low_io=of.low_io), plan.bf16, int8)
+
+    return moved(variant, plan.kept, plan.int8) / moved(first, NONE, NONE)
 
 
 def kernels_of(plan: Plan, rtx: RtxBuilder, shapes: Mapping[str, Any]) -> Sequence[Kernel] | str:
