@@ -176,7 +176,7 @@ def test_a_decision_holds_where_onnx_runtime_runs_the_file(fix):
     assert all(o["passed"] for o in verdict["as_file"][0]["outputs"].values())
     (entry,) = (k for k in ended.record["plan"]["keep"] if k["guard"] == "decision")
     assert "bucket (Cast) decides" in entry["reason"]
-    assert "decides otherwise" in ended.out
+    assert entry["error_without"] > 1
     assert "When ONNX Runtime runs the file: " in ended.out
 
 

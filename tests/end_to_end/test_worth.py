@@ -1,5 +1,6 @@
 """A plan that passes but gains nothing says so first, and fails where a gain is asked for."""
 
+import numpy as np
 import pytest
 
 from tests import models
@@ -32,12 +33,12 @@ def test_nothing_is_gained(fix, all_kept):
 
 
 def test_where_fp32_costs_least_it_is_advised(fix):
-    """Two of three nodes overflow; with Casts around them FP32 itself costs less."""
+    """Two of three products overflow; with Casts at all ends FP32 itself costs less."""
     s = Sketch()
-    x = s.input("x", [1, 64])
-    back = s.op("Mul", s.op("Mul", x, 1e5, name="large"), 1e-5, name="back")
-    ill = models.Ill(s.proto(s.op("Relu", back, name="last")), {"x": models.signals(1, 64, seed=9)})
-    ended = fix(ill, "--no-repair")
+    x, eye = s.input("x", [256, 8]), np.eye(8, dtype=np.float32)
+    back = s.op("MatMul", s.op("MatMul", x, eye * 1e5, name="large"), eye * 1e-5, name="back")
+    proto = s.proto(back, s.op("MatMul", x, eye, name="beside"))
+    ended = fix(models.Ill(proto, {"x": models.signals(256, 8, seed=9)}), "--no-repair")
     assert ended.code == 0
     assert ended.record["worth"]["fp32"] < 1
     told = " ".join(ended.out.split())

@@ -1,210 +1,53 @@
-"""Predicts the cost of a plan before any engine exists, by a roofline of every node.
+"""Predicts the cost of a plan before any engine exists: a roofline of the kernels that it becomes.
 
-A node takes as long as its arithmetic or its memory traffic, whichever is longer (Williams,
+A kernel takes as long as its arithmetic or its memory traffic, whichever is longer (Williams,
 Waterman, Patterson, "Roofline: an insightful visual performance model", 2009). Costs are in bytes:
-what memory could move in that time. Values inside fused nodes are never stored. A constant time per
-kernel is left out because it is the same in every precision; small inputs on large GPUs, where it
-dominates, therefore gain less than predicted.
+what memory could move in that time. A constant time per kernel is left out because it is the same
+in every precision; small inputs on large GPUs, where it dominates, therefore gain less than
+predicted. `fixing/kernels.py` says which nodes share a kernel.
 
-INT8 nodes read one byte per element of quantised inputs. The kernel that makes a value also
-quantises it, and stores nothing else unless something else is read (TensorRT's documentation on
-explicit quantisation: QuantizeLinear is fused with the preceding layer); graph inputs are quantised
-by a separate kernel. Sums are wider internally: the kernel writes what its readers take.
+The kernel that makes a value also quantises it, and stores nothing else unless something else is
+read (TensorRT's documentation on explicit quantisation: QuantizeLinear is fused with the preceding
+layer); graph inputs are quantised by a separate kernel.
 
-Nothing is fitted. `bench/worth.py` compares predictions with times of real engines.
+Nothing is fitted. `bench/traffic.py` compares predictions with a builder's kernels, and
+`bench/worth.py` with times of real engines.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import onnx_ir as ir
 
 from halfwise.case import FEW_SAMPLES, Case, Settings
-from halfwise.emulation.rounding import POINTWISE
 from halfwise.emulation.runner import Shapes, seen_in_bodies
 from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.kernels import (
+    QUANTISING,
+    VIEWS,
+    Part,
+    Read,
+    described,
+    elements,
+    kernels,
+    raw_of,
+)
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.cut import End, Terms
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.movement import Following
 from halfwise.graph.quantised import (
-    QUANTISABLE,
-    Pair,
     moves_before,
     pairs_of,
     pairs_read,
     quantised_nodes,
     residuals,
 )
-from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
+from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.written_out import attentions
 from halfwise.records import NodeName, TensorName
-
-QUANTISING = ("QuantizeLinear", "DequantizeLinear")
-_VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dropout")
-_RECURRENT = ("GRU", "LSTM", "RNN")
-
-
-@dataclass(frozen=True)
-class Read:
-    """A float input that is not constant.
-
-    Attributes:
-        name: The tensor, in front of any quantisation.
-        elements: Number of elements read.
-        takes_low: Whether a low node reads it low.
-        quantised: Whether an INT8 node reads it in INT8.
-    """
-
-    name: TensorName
-    elements: int
-    takes_low: bool
-    quantised: bool
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What a node's cost depends on.
-
-    Attributes:
-        name: Its name.
-        flops: Floating-point operations of its products.
-        stored: Elements of the constants it reads.
-        weights: Those elements that an INT8 node reads in INT8.
-        inputs: Its float inputs that are not constant.
-        outputs: Per float output: name, elements, and whether a low node gives it low.
-        is_free: Whether it moves no data.
-        times: Runs per inference.
-    """
-
-    name: NodeName
-    flops: float
-    stored: int
-    weights: int
-    inputs: tuple[Read, ...]
-    outputs: tuple[tuple[TensorName, int, bool], ...]
-    is_free: bool
-    times: float
-
-
-def described(
-    node: ir.Node,
-    role: NodeRole,
-    shapes: Shapes,
-    pairs: Mapping[int, Pair],
-    *,
-    residual: int | None = None,
-    has_bodies: bool,
-    times: float,
-) -> Kernel:
-    """Return what a node that runs `times` times and reads these pairs consists of.
-
-    One that reads no pairs is assumed to read in INT8 through pairs: both factors of a product, and
-    the slot `residual` of a sum that a convolution's kernel computes.
-    """
-    written = [
-        (tensor_name(v), elements(v, shapes), _at(role.outputs, i))
-        for i, v in enumerate(node.outputs)
-        if v.name and is_float(v)
-    ]
-    most = sum(count for _, count, _ in written)
-    read, stored, weights = [], 0, 0
-    factors = {0, 1} if is_standard(node, *QUANTISABLE) else {residual}
-    for slot, value in enumerate(node.inputs):
-        if value is None or not is_float(value):
-            continue
-        raw, quantised = _raw(value, pairs.get(slot)), slot in (set(pairs) or factors)
-        constant = raw.const_value
-        size = elements(raw, shapes) if constant is None else constant.size
-        # Gather and Slice read what they return.
-        size = min(size, most) if role.role is Role.MOVEMENT else size
-        if constant is None:
-            read.append(Read(tensor_name(raw), size, _at(role.inputs, slot), quantised))
-        else:
-            stored += size
-            weights += size if quantised else 0
-    operations, free = flops(node, shapes, most), has_bodies or is_standard(node, *_VIEWS)
-    return Kernel(
-        node_name(node), operations, stored, weights, tuple(read), tuple(written), free, times
-    )
-
-
-def elements(value: ir.Value, shapes: Shapes) -> int:
-    """Return the number of elements of a tensor; 0 if its shape is unknown."""
-    return prod(shapes.get(tensor_name(value), (0,)))
-
-
-def fused(node: ir.Node) -> Iterator[tuple[ir.Value, NodeName]]:
-    """Yield the outputs that the kernel of `node` passes to its only reader."""
-    if not is_standard(node, *QUANTISABLE, *POINTWISE, "BatchNormalization"):
-        return
-    for value in node.outputs:
-        readers = set(_readers(value))
-        if len(readers) != 1 or value.is_graph_output():
-            continue
-        reader = readers.pop()
-        if reader.graph is node.graph and is_standard(reader, *POINTWISE, "BatchNormalization"):
-            yield value, node_name(reader)
-
-
-def _raw(value: ir.Value, pair: Pair | None) -> ir.Value:
-    """Return the tensor in front of a quantisation; for weights, the integers."""
-    if pair is not None and pair.quantise is None:
-        value = pair.dequantise.outputs[0]
-    elif pair is not None and pair.source is not None:
-        value = pair.source
-    maker = value.producer()
-    while maker is not None and maker.op_type in QUANTISING and maker.inputs[0] is not None:
-        value = maker.inputs[0]
-        maker = value.producer()
-    return value
-
-
-def _readers(value: ir.Value) -> Iterator[ir.Node]:
-    for use in value.uses():
-        if use.node.op_type in QUANTISING:
-            yield from _readers(use.node.outputs[0])
-        else:
-            yield use.node
-
-
-def _at(slots: tuple[bool, ...], index: int) -> bool:
-    return index < len(slots) and slots[index]
-
-
-def flops(node: ir.Node, shapes: Shapes, written: int) -> float:
-    """Return the operations of a product that gives `written` elements: two per multiply-add.
-
-    0 for other nodes, and if shapes are unknown.
-    """
-    first, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
-    per_element, op = 0.0, node.op_type
-    if not is_standard(node):
-        op = op.removeprefix("Fused") if node.domain == "com.microsoft" else ""
-    if op == "Conv":
-        per_element = prod(weight[1:])
-    elif op == "ConvTranspose":
-        per_element, written = prod(weight[1:]), prod(first)
-    elif op in ("MatMul", "Gemm") and first:
-        per_element = first[0 if node.attributes.get_int("transA", 0) else -1]
-    elif op == "MatMulNBits":
-        per_element = node.attributes.get_int("K", 0)
-    elif op == "Attention" and not is_standard(node):  # it multiplies by its weights first
-        per_element, written = prod(weight), prod(first[:-1])
-    elif is_standard(node, *_RECURRENT):
-        per_element = sum(prod(_shape(v, shapes)) for v in node.inputs[1:3])
-        written = prod(first[:2])
-    return 2.0 * written * per_element
-
-
-def _shape(value: ir.Value | None, shapes: Shapes) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    if value.const_value is not None:
-        return tuple(map(int, value.const_value.shape.numpy()))
-    return shapes.get(tensor_name(value), (0,))
-
 
 FLOPS_PER_BYTE_LOW = 200.0
 """Dense FP16 (BF16) tensor-core operations per byte of memory traffic, from NVIDIA's data
@@ -235,7 +78,7 @@ class _Type:
         return _LOW if self is _INT8 else self
 
     def read(self, read: Read) -> "_Type":
-        """Return the type in which such a node reads an input."""
+        """Return the type in which a kernel of a library reads an input."""
         if self is _INT8 and read.quantised:
             return self
         return self.output if read.takes_low else _FP32
@@ -248,6 +91,27 @@ _FP32 = _Type(4, FLOPS_PER_BYTE_FP32)
 
 Assignment = frozenset[NodeName]
 _NONE: Assignment = frozenset()
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value that a kernel stores, unless no other kernel reads it.
+
+    Attributes:
+        maker: The node that gives it; None for an input of a graph.
+        elements: Their number, made per inference.
+        gives_low: Whether a low node gives it low.
+        reads: Who reads it.
+        end: The input or output of the graph that it is; None inside.
+        is_output: Whether it is an output.
+    """
+
+    maker: Part | None
+    elements: float
+    gives_low: bool
+    reads: tuple[tuple[Part, Read], ...]
+    end: TensorName | None
+    is_output: bool
 
 
 class CostModel:
@@ -273,48 +137,100 @@ class CostModel:
         """
         self.low_io, self._roles = low_io, roles
         self._following = Following(network, roles)
-        self._nodes: list[Kernel] = []
-        self._inner: dict[TensorName, NodeName] = {}
-        self._outputs: dict[TensorName, int] = {}
-        self._times: dict[TensorName, float] = {}
+        self._parts: list[Part] = []
+        self._kernel: dict[NodeName, NodeName] = {}
         self._pairs, self._int8 = pairs_read(network), frozenset(quantised_nodes(network))
         self._residuals = {name: residual.slot for name, residual in residuals(network).items()}
         stored = (at for pair in pairs_of(network) if pair.source is None for at in pair.readers)
         self._folded = {node_name(move) for n, slot in stored for move in moves_before(n, slot)}
-        self._add(network.graph, shapes, runs or {}, 1.0)
-        self._reads: dict[TensorName, list[tuple[Kernel, Read]]] = {}
-        for node in self._nodes:
-            for read in node.inputs:
-                self._reads.setdefault(read.name, []).append((node, read))
-        self._reads |= {name: [] for name in self._outputs if name not in self._reads}
+        outputs: dict[ir.Value, ir.Value] = {}
+        times: dict[ir.Value, float] = {}
+        self._add(network.graph, shapes, runs or {}, 1.0, outputs, times)
+        self._values = list(self._read_values(shapes, outputs, times))
+        products = frozenset(p.name for p in self._parts if not p.is_generated)
+        cores = [frozenset(map(node_name, nodes)) for nodes in attentions(network)]
+        self._cores = [(core, core & products) for core in cores if core <= self._kernel.keys()]
+        self._library = {self._kernel[name] for name in products}
+        self._epilogues = list(self._read_epilogues(products))
 
     def _add(
-        self, graph: ir.Graph, shapes: Shapes, runs: Mapping[Key, float], times: float
+        self,
+        graph: ir.Graph,
+        shapes: Shapes,
+        runs: Mapping[Key, float],
+        often: float,
+        outputs: dict[ir.Value, ir.Value],
+        times: dict[ir.Value, float],
     ) -> None:
-        """Add the nodes of a graph that runs `times` times, bodies before their node."""
+        """Add the nodes of a graph that runs `often` times, bodies before their node."""
         for node in graph:
             name, role = node_name(node), self._roles.of(node)
-            if role.role is Role.BLIND or node.op_type in QUANTISING or name in self._folded:
+            skipped = is_standard(node, *QUANTISING, *VIEWS) or name in self._folded
+            if role.role is Role.BLIND or skipped:
                 continue
             bodies = [(body, runs.get((name, at))) for at, body in bodies_of(node)]
             for body, ran in bodies:
                 if ran:
-                    self._add(body, shapes, runs, ran)
-            kernel = described(
+                    self._add(body, shapes, runs, ran, outputs, times)
+            part = described(
                 node,
                 role,
                 shapes,
                 self._pairs.get(name, {}),
                 residual=self._residuals.get(name),
                 has_bodies=any(ran is not None for _, ran in bodies),
-                times=times,
+                times=often,
             )
-            self._nodes.append(kernel)
-            self._inner |= {tensor_name(v): reader for v, reader in fused(node)}
-            self._times |= {value: times for value, _, _ in kernel.outputs}
-        self._times |= {tensor_name(v): times for v in graph.inputs}
-        values = (v for v in graph.outputs if v.name and is_float(v))
-        self._outputs |= {tensor_name(v): elements(v, shapes) for v in values}
+            self._parts.append(part)
+            times |= {value: often for value, _, _ in part.outputs}
+        self._kernel |= kernels(graph, {p.name for p in self._parts if p.is_generated})
+        times |= dict.fromkeys(graph.inputs, often)
+        given = {raw_of(v): v for v in graph.outputs if v.name and is_float(v)}
+        outputs |= {raw: v for raw, v in given.items() if raw.graph is graph}
+
+    def _read_values(
+        self,
+        shapes: Shapes,
+        outputs: Mapping[ir.Value, ir.Value],
+        times: Mapping[ir.Value, float],
+    ) -> Iterator[_Value]:
+        """Yield the values that are read or given out."""
+        made = {v: (part, low) for part in self._parts for v, _, low in part.outputs}
+        reads = defaultdict[ir.Value, list[tuple[Part, Read]]](list)
+        for part in self._parts:
+            for read in part.inputs:
+                if not part.is_free:
+                    reads[read.value].append((part, read))
+        for value in dict.fromkeys((*reads, *outputs)):
+            maker, gives_low = made.get(value, (None, False))
+            at_end = value in outputs or maker is None
+            yield _Value(
+                maker,
+                times.get(value, 1.0) * elements(value, shapes),
+                gives_low,
+                tuple(reads[value]),
+                tensor_name(outputs.get(value, value)) if at_end else None,
+                value in outputs,
+            )
+
+    def _read_epilogues(
+        self, products: Assignment
+    ) -> Iterator[tuple[Assignment, list[Assignment]]]:
+        """Yield what the kernel of each product computes after it, and who reads a value twice."""
+        members = defaultdict[NodeName, set[NodeName]](set)
+        for name, kernel in self._kernel.items():
+            if kernel in products and name != kernel:
+                members[kernel].add(name)
+        readers = defaultdict[NodeName, list[Assignment]](list)
+        for value in self._values:
+            if value.maker is None:
+                continue
+            own = self._kernel[value.maker.name]
+            inside = frozenset(p.name for p, _ in value.reads if self._kernel[p.name] == own)
+            if own in members and len(inside) > 1:
+                readers[own].append(inside)
+        for kernel, several in readers.items():
+            yield frozenset(members[kernel]), several
 
     def cost(
         self,
@@ -334,90 +250,142 @@ class CostModel:
                 through a quantisation; if the network has none, both factors, or the residual.
             tf32: Whether FP32 products compute in TF32.
         """
-        bf16, int8 = self._following(fp32, bf16), int8 | self._int8
-        types = {node.name: self._type_of(node, fp32, bf16, int8) for node in self._nodes}
-        ends = dict.fromkeys(self.low_io, _LOW)
-        computed: dict[TensorName, _Type] = {}
-        # One per tensor and precision.
-        casts: dict[tuple[TensorName, _Type, _Type], float] = {}
-
-        def convert(name: TensorName, count: int, wanted: _Type) -> None:
-            stored = computed.get(name, ends.get(name, _FP32))
-            size = self._times.get(name, 1.0) * count * (stored.size + wanted.size)
-            casts.setdefault((name, stored, wanted), size)
-
-        total = 0.0
-        for node in self._nodes:
-            kind = types[node.name]
-            moved = node.weights * kind.size + (node.stored - node.weights) * kind.output.size
-            for read in node.inputs:
-                want, name = kind.read(read), read.name
-                if want is not _INT8 or name not in computed:
-                    convert(name, read.elements, want)
-                if name not in computed or not self._stays_inside(name, computed[name], types):
-                    moved += read.elements * want.size
-            for name, count, gives_low in node.outputs:
-                # Without INT8, a value has the type of the node that gives it, whatever reads it.
-                wants = self._wanted(name, types, ends) if int8 else frozenset()
-                widened = kind is _INT8 and _FP32 in wants
-                computed[name] = kind.output if gives_low and not widened else _FP32
-                if not self._stays_inside(name, computed[name], types):
-                    moved += count * _stored(computed[name], wants)
-            if not node.is_free:
+        types = self._types(fp32, bf16, int8)
+        kernel = self._kernels(types)
+        moved = self._bytes(types, kernel)
+        operations = defaultdict[NodeName | None, float](float)
+        for part in self._parts:
+            if part.flops:
+                kind = types[part.name]
                 rate = FLOPS_PER_BYTE_TF32 if tf32 and kind is _FP32 else kind.flops_per_byte
-                total += node.times * max(node.flops / rate, moved)
-        for name, count in self._outputs.items():
-            convert(name, count, ends.get(name, _FP32))
-        sizes = (size for (_, stored, wanted), size in casts.items() if stored is not wanted)
-        return total + sum(sizes)
+                operations[kernel[part.name]] += part.times * part.flops / rate
+        return sum(max(operations[name], size) for name, size in moved.items())
 
-    def _type_of(self, node: Kernel, fp32: Assignment, bf16: Assignment, int8: Assignment) -> _Type:
-        if node.name in int8:
+    def traffic(
+        self, fp32: Assignment, bf16: Assignment = _NONE, int8: Assignment = _NONE
+    ) -> float:
+        """Return the bytes that all kernels read and write; arguments as for `cost`."""
+        types = self._types(fp32, bf16, int8)
+        return sum(self._bytes(types, self._kernels(types)).values())
+
+    def _bytes(
+        self, types: Mapping[NodeName, _Type], kernel: Mapping[NodeName, NodeName]
+    ) -> dict[NodeName | None, float]:
+        """Return the bytes that each kernel reads and writes; those of Casts for None."""
+        moved = self._moved(types, kernel, self._values)
+        for part in self._parts:
+            kind = types[part.name]
+            size = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
+            moved[kernel[part.name]] += part.times * size
+        return moved
+
+    def _types(self, fp32: Assignment, bf16: Assignment, int8: Assignment) -> dict[NodeName, _Type]:
+        bf16, int8 = self._following(fp32, bf16), int8 | self._int8
+        return {part.name: self._type_of(part, fp32, bf16, int8) for part in self._parts}
+
+    def _type_of(self, part: Part, fp32: Assignment, bf16: Assignment, int8: Assignment) -> _Type:
+        if part.name in int8:
             return _INT8
-        if self._roles[node.name].free and node.name not in fp32:
+        if self._roles[part.name].free and part.name not in fp32:
             return _LOW
-        return _BF16 if node.name in bf16 else _FP32
+        return _BF16 if part.name in bf16 else _FP32
 
-    def _wanted(
+    def _kernels(self, types: Mapping[NodeName, _Type]) -> Mapping[NodeName, NodeName]:
+        """Return which kernel computes each node."""
+        kernel = self._kernel
+        for epilogue, read_twice in self._epilogues:
+            if any(len({types[name] for name in readers}) > 1 for readers in read_twice):
+                kernel = {**kernel, **dict.fromkeys(epilogue, min(epilogue))}
+        for core, products in self._cores:
+            if {types[name] for name in products} in ({_LOW}, {_BF16}):
+                kernel = {**kernel, **dict.fromkeys(core, min(products))}
+        return kernel
+
+    def _moved(
         self,
-        name: TensorName,
         types: Mapping[NodeName, _Type],
-        ends: Mapping[TensorName, _Type],
-    ) -> frozenset[_Type]:
-        """Return the types in which a tensor is read."""
-        reads = self._reads.get(name, ())
-        read_as = (types[n.name].read(read) for n, read in reads)
-        end = (ends.get(name, _FP32),) if name in self._outputs else ()
-        return frozenset((*read_as, *end))
+        kernel: Mapping[NodeName, NodeName],
+        values: Iterable[_Value],
+    ) -> dict[NodeName | None, float]:
+        """Return the bytes of values that each kernel reads and writes; those of Casts for None."""
+        moved = defaultdict[NodeName | None, float](float)
+        for value in values:
+            maker, own = value.maker, None if value.maker is None else kernel[value.maker.name]
+            # A generated kernel takes a value as it is stored.
+            wanted = [
+                (p, r, types[p.name].read(r) if kernel[p.name] in self._library else None)
+                for p, r in value.reads
+                if kernel[p.name] != own
+            ]
+            if not wanted and not value.is_output:
+                continue
+            end = _LOW if value.end in self.low_io else _FP32
+            stored = end if maker is None else _FP32
+            if maker is not None and value.gives_low:
+                stored = types[maker.name].output
+            kinds = {kind for _, _, kind in wanted} | ({end} if value.is_output else set())
+            # Integer sums are given in any type.
+            if maker is not None and types[maker.name] is _INT8 and _FP32 in kinds:
+                stored = _FP32
+            wants = {stored if kind is None else kind for kind in kinds}
+            if maker is None:
+                written = {stored}
+            elif maker.is_generated:
+                written = wants
+            else:
+                quantised = wants & {_INT8}
+                written = quantised | ({stored} if wants - quantised else set())
+            if maker is not None and not maker.is_free:
+                moved[own] += value.elements * sum(kind.size for kind in written)
+            casts = wants - written
+            moved[None] += value.elements * sum(stored.size + kind.size for kind in casts)
+            # A product's operand and what is added to it are read apart.
+            read = {
+                (kernel[p.name], kind and p.name): (kind or stored).size * p.times * r.elements
+                for p, r, kind in wanted
+            }
+            for (name, _), size in read.items():
+                moved[name] += size
+        return moved
 
     def macs(self, nodes: Assignment) -> float:
         """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
-        each = {n.name: n.times * n.flops for n in self._nodes}
+        each = {p.name: p.times * p.flops for p in self._parts}
         whole = sum(each.values())
         return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
 
     def terms(self) -> Terms:
         """Return the cost as a sum over nodes and pairs, up to a constant.
 
-        Exact except if a node's arithmetic takes longer than its memory traffic and a neighbour
-        fused with it has the other precision: then storing the value is counted in addition.
+        Exact where no arithmetic takes longer than its kernel's memory traffic.
         """
         terms = Terms()
-        ends: dict[TensorName, End] = dict.fromkeys(self.low_io, False)
-        deciders = {n.name: n.name if self._roles[n.name].free else True for n in self._nodes}
-        for node in self._nodes:
-            end: End = deciders[node.name]
-            if not node.is_free and not isinstance(end, bool):
-                extra = self._alone(node, _FP32) - self._alone(node, _LOW)
-                terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
-            ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
-        for name, reads in self._reads.items():
-            readers: list[End] = [deciders[n.name] if r.takes_low else True for n, r in reads]
-            readers += [name not in self.low_io] if name in self._outputs else []
-            # If fused, it is stored and read in addition to the Cast.
-            bytes_each = (_LOW.size + _FP32.size) * (2 if name in self._inner else 1)
-            cost = bytes_each * self._most_read(name)
-            terms.values.append((ends.get(name, True), tuple(readers), cost))
+        ends: dict[NodeName | None, End] = {
+            p.name: p.name if self._roles[p.name].free else True for p in self._parts
+        }
+        more = dict.fromkeys(self._kernel, 0.0)
+        for value in self._values:
+            elements, wants, loose = self._wanted(value, ends)
+            maker = ends[value.maker.name] if value.maker and value.gives_low else True
+            if value.maker is None:
+                maker = value.end not in self.low_io
+            else:
+                more[value.maker.name] += sum(loose) * (_FP32.size - _LOW.size) * value.gives_low
+            if value.is_output:
+                wants.append(value.end not in self.low_io)
+            if value.maker is not None and value.maker.is_generated:
+                wants += [maker] if loose else []
+                terms.values.append((False, tuple(wants), elements * _FP32.size))
+                terms.values.append((True, tuple(wants), elements * _LOW.size))
+            else:
+                terms.values.append((maker, tuple(wants), elements * (_LOW.size + _FP32.size)))
+        for part in self._parts:
+            end = ends[part.name]
+            if not isinstance(end, bool):
+                extra = self._alone(part, _FP32) - self._alone(part, _LOW)
+                terms.nodes[end] = max(0.0, extra + more[part.name])
+        for products, size in self._apart():
+            terms.values.append((False, tuple(ends[name] for name in products), size))
         return terms
 
     def int8_terms(self, candidates: Assignment) -> Terms:
@@ -427,50 +395,83 @@ class CostModel:
         FP32, and no INT8 node outputs FP32.
         """
         terms = Terms()
-        for node in self._nodes:
-            if node.name in candidates:
-                extra = self._alone(node, _LOW) - self._alone(node, _INT8)
-                terms.nodes[node.name] = max(0.0, extra)
-        computed = {name for node in self._nodes for name, _, _ in node.outputs}
-        for name, reads in self._reads.items():
-            chosen = [n.name in candidates and r.quantised and n.name for n, r in reads]
-            readers: tuple[End, ...] = tuple(end or True for end in chosen)
-            readers += (True,) if reads and name in self._outputs else ()
-            stored = 0 if name in computed else _LOW.size if name in self.low_io else _FP32.size
-            low = 0 if name in self.low_io else _LOW.size + stored
-            most = self._most_read(name)
-            if reads:
-                terms.values.append((False, readers, low * most))
-                terms.values.append((True, readers, (_INT8.size + stored) * most))
+        for part in self._parts:
+            if part.name in candidates:
+                extra = self._alone(part, _LOW) - self._alone(part, _INT8)
+                terms.nodes[part.name] = max(0.0, extra)
+        ends: dict[NodeName | None, End] = {
+            p.name: p.name if p.name in candidates else True for p in self._parts
+        }
+        for value in self._values:
+            elements, wants, loose = self._wanted(value, ends, quantised=True)
+            wants += [True] if value.maker and (loose or (wants and value.is_output)) else []
+            stored = 0 if value.maker else _LOW.size if value.end in self.low_io else _FP32.size
+            low = 0 if value.end in self.low_io and not value.maker else _LOW.size + stored
+            terms.values.append((False, tuple(wants), low * elements))
+            terms.values.append((True, tuple(wants), (_INT8.size + stored) * elements))
+        for products, size in self._apart():
+            terms.values.append((True, tuple(ends[name] for name in products), size))
         return terms
 
-    def _most_read(self, name: TensorName) -> float:
-        """Return how many elements of a tensor are read at most, or given out."""
-        reads = (r.elements * n.times for n, r in self._reads[name])
-        return max(reads, default=float(self._outputs.get(name, 0)))
+    def _wanted(
+        self, value: _Value, ends: Mapping[NodeName | None, End], *, quantised: bool = False
+    ) -> tuple[float, list[End], list[float]]:
+        """Return what other kernels want of a value.
 
-    def _alone(self, node: Kernel, kind: _Type) -> float:
-        """Return a node's cost if everything that may be fused with it has its precision."""
-        moved = node.weights * kind.size + (node.stored - node.weights) * kind.output.size
-        read = [r for r in node.inputs if r.name not in self._inner]
-        moved += sum(r.elements * (kind if r.quantised else kind.output).size for r in read)
-        written = sum(c for name, c, _ in node.outputs if name not in self._inner)
-        moved += written * kind.output.size
-        return node.times * max(node.flops / kind.flops_per_byte, moved)
+        Returns:
+            Its elements; what sets the types in which libraries' kernels read it; the elements that
+            each generated kernel reads.
+        """
+        own = value.maker and self._kernel[value.maker.name]
+        reads = [(p, r) for p, r in value.reads if self._kernel[p.name] != own]
+        fixed: list[End] = [
+            ends[p.name] if (r.quantised if quantised else r.takes_low) else True
+            for p, r in reads
+            if self._kernel[p.name] in self._library
+        ]
+        loose = {
+            self._kernel[p.name]: p.times * r.elements
+            for p, r in reads
+            if self._kernel[p.name] not in self._library
+        }
+        return value.elements, fixed, list(loose.values())
 
-    def _stays_inside(
-        self, value: TensorName, stored: _Type, types: Mapping[NodeName, _Type]
-    ) -> bool:
-        """Return whether one kernel makes and reads a value: same precision, and fused."""
-        reader = self._inner.get(value)
-        return reader is not None and types[reader].output is stored
+    @cached_property
+    def _own(self) -> Mapping[NodeName, tuple[list[Read], float]]:
+        """What each node reads in its own type, and the elements of what it stores so."""
+        found = {part.name: (list[Read](), 0.0) for part in self._parts}
+        for value in self._values:
+            maker = value.maker
+            own = maker and self._kernel[maker.name]
+            read = {p.name: r for p, r in value.reads if self._kernel[p.name] != own}
+            for name, r in read.items():
+                if self._kernel[name] in self._library and r.takes_low:
+                    found[name][0].append(r)
+            if maker and not maker.is_generated and value.gives_low and (read or value.is_output):
+                reads, elements = found[maker.name]
+                found[maker.name] = reads, elements + value.elements
+        return found
 
+    def _alone(self, part: Part, kind: _Type) -> float:
+        """Return the cost of a kernel of a library if everything around has its precision."""
+        reads, stored = self._own[part.name]
+        moved: float = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
+        moved += sum(r.elements * (kind if r.quantised else kind.output).size for r in reads)
+        moved = part.times * moved + (0 if part.is_free else stored * kind.output.size)
+        return max(part.times * part.flops / kind.flops_per_byte, moved)
 
-def _stored(output: _Type, wants: frozenset[_Type]) -> int:
-    """Return the bytes written per element of a value that is read in `wants`."""
-    if _INT8 not in wants:
-        return output.size
-    return _INT8.size + (output.size if len(wants) > 1 else 0)
+    def _apart(self) -> Iterator[tuple[Assignment, float]]:
+        """Yield the products of each attention, and the bytes moved if they are not one kernel."""
+        types = dict.fromkeys(self._kernel, _LOW)
+        for core, products in self._cores:
+            inside = [
+                value
+                for value in self._values
+                if core & {p.name for p in (value.maker, *(p for p, _ in value.reads)) if p}
+            ]
+            fused = {**self._kernel, **dict.fromkeys(core, min(products))}
+            apart, whole = (self._moved(types, k, inside) for k in (self._kernel, fused))
+            yield products, sum(apart.values()) - sum(whole.values())
 
 
 def cost_model(

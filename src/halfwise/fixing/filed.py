@@ -20,8 +20,8 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.bench import Outcome
-from halfwise.fixing.cost import elements, flops
 from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.kernels import elements, flops
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten

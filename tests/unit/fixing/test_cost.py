@@ -13,9 +13,8 @@ from halfwise.fixing.cost import (
     FLOPS_PER_BYTE_TF32,
     CostModel,
     cost_model,
-    described,
-    fused,
 )
+from halfwise.fixing.kernels import described, is_generated, kernels
 from halfwise.fixing.outcome import worth_of
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
@@ -77,7 +76,7 @@ def test_an_island_pays_for_its_casts():
 def test_what_a_kernel_hands_on_inside_is_never_stored():
     plain, fused = chain(1, 64), chain(1, 64, activation=True)
     assert fused.cost(frozenset()) == plain.cost(frozenset())
-    assert fused.cost(frozenset(("relu",))) > fused.cost(frozenset())
+    assert fused.cost(frozenset(("relu",))) == fused.cost(frozenset())
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
@@ -157,7 +156,8 @@ def test_a_branch_costs_as_often_as_it_runs():
     samples = [{"x": x, "flag": np.array(flag)} for flag in (True, False)]
     always, half, never = (cost_of(network, s) for s in (samples[:1], samples, samples[1:]))
     assert always() > 10 * never()
-    assert always() - half() == pytest.approx(half() - never())
+    # What the branch reads is written once, however often it runs.
+    assert always() - half() == pytest.approx(half() - never(), rel=0.02)
     assert always("y_node") > 1.8 * always()
 
 
@@ -285,29 +285,91 @@ def test_products_count_their_operations():
     network = s.network(g, r)
     sample = {"image": f32(np.ones((1, 3, 8, 8))), "sequence": f32(np.ones((5, 1, 4)))}
     roles, shapes = roles_of(network), seen_shapes(network, sample)
-    kernels = {
+    parts = {
         n: described(node, roles[n], shapes, {}, has_bodies=False, times=1)
         for n, node in named(network)
     }
-    flops = {name: kernel.flops for name, kernel in kernels.items()}
+    flops = {name: part.flops for name, part in parts.items()}
     assert flops["conv"] == 2 * 6 * 6 * 6 * 3 * 9
     assert flops["back"] == 2 * 6 * 36 * 2 * 9
     assert flops["gemm"] == 2 * 128 * 10
     assert flops["rnn"] == 2 * 5 * 7 * (4 + 7)
-    weights = {name: (kernel.stored, kernel.weights) for name, kernel in kernels.items()}
+    weights = {name: (part.stored, part.weights) for name, part in parts.items()}
     assert weights["gemm"] == (1280, 1280)
     assert weights["rnn"] == (77, 0)
-    assert kernels["flat"].is_free
-    assert not kernels["gemm"].is_free
 
 
-def test_a_product_hands_its_value_on_to_its_one_pointwise_reader():
+def kernels_of(network):
+    roles = roles_of(network)
+    generated = {name for name, node in named(network) if is_generated(node, roles[name])}
+    found: dict[str, set[str]] = {}
+    for node, kernel in kernels(network.graph, generated).items():
+        found.setdefault(kernel, set()).add(node)
+    return sorted(map(sorted, found.values()))
+
+
+def test_what_is_pointwise_belongs_to_the_product_before():
     s = Sketch()
     y = s.op("MatMul", s.input("x", [2, 4]), f32(np.ones((4, 4))), name="product")
     z = s.op("Relu", y, name="relu")
     network = s.network(s.op("MatMul", z, f32(np.ones((4, 4))), name="last"))
-    handed = {name: [reader for _, reader in fused(node)] for name, node in named(network)}
-    assert handed == {"product": ["relu"], "relu": [], "last": []}
+    assert kernels_of(network) == [["last"], ["product", "relu"]]
+
+
+def test_sums_and_what_surrounds_them_are_one_kernel_between_products():
+    s = Sketch()
+    x = s.input("x", [2, 4])
+    y = s.op("Add", x, s.op("MatMul", x, f32(np.ones((4, 4))), name="product"), name="sum")
+    centred = s.op("Sub", y, s.op("ReduceMean", y, name="mean", axes=[-1]), name="centred")
+    last = s.op("MatMul", centred, f32(np.ones((4, 4))), name="last")
+    network = s.network(s.op("Add", y, last, name="again"))
+    assert kernels_of(network) == [["again", "last"], ["centred", "mean", "sum"], ["product"]]
+
+
+def gated():
+    """A product whose result a Sigmoid gates, and one that reads it."""
+    s = Sketch()
+    weight = f32(np.ones((WIDTH, WIDTH)))
+    y = s.op("MatMul", s.input("x", [ROWS, WIDTH]), weight, name="product")
+    gate = s.op("Sigmoid", y, name="gate")
+    return model_of(s.network(s.op("MatMul", s.op("Mul", y, gate, name="gated"), weight)))
+
+
+def test_what_follows_a_product_leaves_its_kernel_where_two_types_read_one_value():
+    model = gated()
+    low, apart = model.traffic(NONE), model.traffic(frozenset(("gate",)))
+    assert model.traffic(frozenset(("gate", "gated"))) == low
+    # The product's result is written and read.
+    assert apart == low + 2 * 2 * ROWS * WIDTH
+
+
+def attending():
+    """An attention of queries, keys and values that products give."""
+    s = Sketch()
+    x = s.input("x", [ROWS, WIDTH])
+    q, k, v = (
+        s.op("MatMul", x, f32(np.ones((WIDTH, WIDTH))), name=f"made_{name}") for name in "qkv"
+    )
+    scores = s.op("MatMul", q, s.op("Transpose", k, name="turn", perm=[1, 0]), name="scores")
+    weights = s.op("Softmax", scores, name="softmax")
+    return model_of(s.network(s.op("MatMul", weights, v, name="values")))
+
+
+def test_attention_is_one_kernel_until_a_product_is_kept():
+    model = attending()
+    low = model.traffic(NONE)
+    assert model.traffic(frozenset(("softmax",))) == low
+    # Scores in FP32 are written and read, weights in FP16, and one input has a Cast of its own.
+    kept = model.traffic(frozenset(("scores", "softmax", "turn")))
+    assert kept > low + (2 * 4 + 2 * 2) * ROWS**2
+
+
+@given(st.frozensets(st.sampled_from(("scores", "softmax", "values", "made_q", "made_v"))))
+def test_terms_count_what_attention_moves(kept):
+    model = attending()
+    terms = model.terms()
+    words = energy(terms, kept) - energy(terms, frozenset())
+    assert words == pytest.approx(model.traffic(kept) - model.traffic(NONE))
 
 
 def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(monkeypatch):
@@ -327,7 +389,8 @@ def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(monkeypatc
     assert prices is not None
     assert space.cost(none) == worth.cost == 1
     assert space.cost(space.choices) == prices.fp32 == worth.fp32 > 1
-    assert (space.cost(frozenset(sorted(space.choices)[:2])) or 0) > 1
+    # A norm is one kernel, which reads and writes as its neighbours want it.
+    assert space.cost(frozenset(sorted(space.choices)[:2])) == 1
     assert runs == [1]
 
 
