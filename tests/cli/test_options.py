@@ -14,7 +14,7 @@ from halfwise.cli import main, tools, verdicts
 from halfwise.cli.options import Display, parameter
 from halfwise.declarations import spelt
 from halfwise.declarations.option import Option, option
-from halfwise.tensorrt.versions import DEFAULT_BUILDER, DEFAULT_PARSER
+from halfwise.tensorrt.versions import DEFAULT_BUILDER
 from tests.unit.reporting.runs import run
 from tests.unit.reporting.test_inspection import inspection
 
@@ -216,7 +216,6 @@ def help_of(command, name):
 
 
 def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
-    assert inspect.signature(tools.modernize).parameters["trt_version"].default == DEFAULT_PARSER
     assert help_of(tools.export, "trt_version").endswith(f"else {DEFAULT_BUILDER}.")
 
 

@@ -118,38 +118,6 @@ def compare(
     end(passed=not record.different)
 
 
-@accepts(Reading, Running, "run_timeout")
-def modernize(
-    model: ModelArgument,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--out", metavar="NEW", help="ONNX file to write, with NEW.map.json next to it."
-        ),
-    ],
-    inputs: Annotated[
-        str,
-        typer.Option(
-            metavar="DATA",
-            help="Real inputs, as for fix. Default: random numbers.",
-            show_default=False,
-        ),
-    ] = "random",
-    *,
-    trt_version: Annotated[
-        str,
-        typer.Option(metavar="V", help="TensorRT version that will read it."),
-    ] = "10.0",
-    display: Display,
-    **options: Any,
-) -> None:
-    """Raise the opset, make norms and GELUs one node each, and compare both models."""
-    from halfwise.tools.modernize import modernized
-
-    record = watched(display, api.modernize, model, out, inputs, trt_version=trt_version, **options)
-    show(record, modernized, display)
-
-
 @accepts(Data, Thresholds, "strict", Running)
 def reduce(
     model: ModelArgument,

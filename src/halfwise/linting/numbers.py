@@ -38,7 +38,7 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
     TensorRT 8.6 and later run LayerNormalization (opset 17) as one layer with sums in FP32.
     """
     for nodes in _normalisations(subject, "LayerNormalization"):
-        what, fix = "", "Export with opset 17 or later, or run halfwise modernize."
+        what, fix = "", "Export with opset 17 or later, or run halfwise fix, which repairs it."
         if axes := _inner_axes(nodes):
             what = f" over axis {', '.join(map(str, axes))}, which is not the last"
             fix = (
@@ -55,7 +55,7 @@ def instance_norm(subject: Subject) -> Iterator[Found]:
     Between two Reshapes, as in a GroupNorm, InstanceNormalization computes the same. It is in every
     opset, and one layer in TensorRT.
     """
-    fix = "Run halfwise modernize, or keep these nodes in FP32 (halfwise fix)."
+    fix = "Run halfwise fix: it makes them one node, or keeps them in FP32."
     for nodes in _normalisations(subject, "InstanceNormalization"):
         yield _written_out(subject, nodes, "InstanceNormalization", 1, fix)
 
@@ -67,8 +67,8 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
     RMSNormalization is in opset 23, and in TensorRT since 10.15.
     """
     fix = (
-        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later, raise the opset to 23 "
-        "(halfwise modernize); otherwise keep its nodes in FP32 (halfwise fix)."
+        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later, export with opset 23; "
+        "otherwise keep its nodes in FP32 (halfwise fix)."
     )
     for nodes in _normalisations(subject, "RMSNormalization"):
         yield _written_out(subject, nodes, "RMSNormalization", 23, fix)
@@ -80,7 +80,7 @@ def gelu(subject: Subject) -> Iterator[Found]:
 
     Gelu is in opset 20; TensorRT is known to have it since 10.15.
     """
-    fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
+    fix = "Export with opset 20 if the target has Gelu."
     for nodes in dict.fromkeys(f.nodes for f in activations(subject.network, "Gelu")):
         yield _written_out(subject, nodes, "Gelu", 20, fix)
 

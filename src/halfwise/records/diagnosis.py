@@ -4,7 +4,7 @@ from typing import Literal
 
 from halfwise.records.judged import FrozenSize
 from halfwise.records.planned import Decided
-from halfwise.records.record import MadeUp, NodeName, Record, Severity, Step, TensorName
+from halfwise.records.record import NodeName, Record, Severity, Step
 
 SymptomKind = Literal["outputs", "build", "run"]
 """How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
@@ -273,71 +273,3 @@ class Rung(Record):
     inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
     decided: Decided | None = None
-
-
-class Rewriting(Record):
-    """Nodes that were replaced by one operator.
-
-    Attributes:
-        op: The operator.
-        output: The tensor that it computes.
-        removed: Nodes removed.
-        added: Nodes added.
-    """
-
-    op: str
-    output: TensorName
-    removed: tuple[NodeName, ...]
-    added: tuple[NodeName, ...]
-
-
-class LeftAlone(Record):
-    """Nodes that resemble one operator but were left as they are.
-
-    Attributes:
-        op: The operator.
-        nodes: The nodes.
-        reason: Why.
-    """
-
-    op: str
-    nodes: tuple[NodeName, ...]
-    reason: str
-
-
-class Modernized(Record):
-    """A model, and how it was modernised.
-
-    Attributes:
-        model: Source of the model.
-        opset: Version of its default operator set.
-        new_opset: That of the new model.
-        target: What must be able to read the new model.
-        rewritings: Rewritings that were kept.
-        left: What was left as it was, or undone.
-        names: New node names by old name, for nodes removed or renamed; empty if nothing replaces
-            them.
-        nodes: Number of nodes before.
-        new_nodes: Number of nodes after.
-        samples: Identifiers of the samples that both models ran on.
-        real: Whether they are real data.
-        made_up: Inputs that look generated; empty for random ones.
-        error: Largest error of an output relative to its largest magnitude, on these samples, in
-            FP32.
-        notes: Remarks.
-    """
-
-    model: str
-    opset: int
-    new_opset: int
-    target: str
-    rewritings: tuple[Rewriting, ...]
-    left: tuple[LeftAlone, ...]
-    names: dict[NodeName, tuple[NodeName, ...]]
-    nodes: int
-    new_nodes: int
-    samples: tuple[str, ...]
-    real: bool
-    made_up: tuple[MadeUp, ...] = ()
-    error: float
-    notes: tuple[str, ...] = ()

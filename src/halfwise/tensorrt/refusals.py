@@ -12,7 +12,7 @@ from halfwise.wording import MOST_ROWS
 _OTHER = "Try another --engine optimization-level=N, other tactic-sources, or another TensorRT."
 _UNPARSED = (
     "No builder option helps the parser: `halfwise lint MODEL` names what the parser may "
-    "reject, and `halfwise modernize MODEL` rewrites it. An operator that the parser "
+    "reject. An operator that the parser "
     "lacks needs a plugin (--engine plugin=PATH) or another version of TensorRT. `halfwise "
     "explain-log` reads the log of trtexec."
 )

@@ -10,12 +10,11 @@ from halfwise.fixing.repair.rule import answered, misfit
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Network, opset_of
-from halfwise.graph.one_node import FIRST_OPSET, Candidate, candidates, replace_all
+from halfwise.graph.one_node import FIRST_OPSET, Pattern, patterns, replace
 from halfwise.records import Repair, RepairRule
 
 _HIGHEST = FIRST_OPSET["LayerNormalization"]
 """The opset is raised no further: every TensorRT with a LayerNormalization reads this one."""
-_OPERATORS = (*FIRST_OPSET, "InstanceNormalization", "LogSoftmax", "Softmax")
 
 
 class OneNode:
@@ -45,7 +44,7 @@ class OneNode:
         guards = guards_of(evidence)
         for pattern in _patterns(network) if guards else ():
             needs = answered(guards, [evidence.nodes[n] for n in pattern.nodes])
-            if needs and pattern.replacement is not None:
+            if needs:
                 first = FIRST_OPSET.get(pattern.replacement.op, 0)
                 yield Repair(
                     rule=self.name,
@@ -69,15 +68,13 @@ class OneNode:
             raised = raise_opset(Network(model, None, "", {}), opset).model
             model.graph, model.ir_version = raised.graph, raised.ir_version
         for repair in repairs:
-            patterns = _patterns(Part.of(model, repair.nodes))
-            pattern = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
-            if pattern is None or pattern.replacement is None:
+            there = _patterns(Part.of(model, repair.nodes))
+            pattern = next((p for p in there if p.nodes[-1] == repair.nodes[-1]), None)
+            if pattern is None:
                 raise misfit(repair)
-            replace_all(model, [pattern.replacement])
+            replace(model, pattern.replacement)
 
 
-def _patterns(network: Network) -> list[Candidate]:
+def _patterns(network: Network) -> list[Pattern]:
     """Return the patterns that can become one node."""
-    opset = max(network.opset, _HIGHEST)
-    patterns = candidates(network, _OPERATORS, opset=opset)
-    return [c for c in patterns if c.replacement is not None and c.nodes]
+    return patterns(network, max(network.opset, _HIGHEST))

@@ -225,7 +225,6 @@ def test_no_option_of_the_builder_is_advised_where_the_parser_refuses():
         assert "tactic-sources" not in hint(*log)
         for help_ in (
             "halfwise lint",
-            "halfwise modernize",
             "halfwise explain-log",
             "--engine plugin",
         ):
