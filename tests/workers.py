@@ -32,11 +32,8 @@ class _Told(Service):
             with open(os.path.join(folder, request["model"]["main"]), "rb") as file:
                 model = file.read()
         self.tell("progress", phase="Building", done=1, total=2)
-        old = self.store.read(request["timing_cache"]) if request["timing_cache"] else b""
         return {
             "engine": self.store.write(b"engine of " + ",".join(names).encode() + model),
-            "timing_cache": self.store.write(old + b"+"),
-            "timing_cache_fits": not old.startswith(b"of another GPU"),
             "seconds": 0.25,
             "layers": [["conv_1", "CONVOLUTION", ["conv"], True]],
             "unconstrained": dict.fromkeys(request["config"]["keep"],

@@ -303,8 +303,6 @@ ATTACKS = [
     ),
     _output("a run to standard output", *FIX[:-1], "/dev/stdout"),
     _output("an engine through a link", "build", MODEL, "-o", "link"),
-    _output("a timing cache to a pipe", *BUILD, "--engine", "timing-cache=pipe.sh"),
-    _output("a timing cache through a link", *BUILD, "--engine", "timing-cache=link"),
     _cloned("command = 'sleep 100'", 4, *BUILD),
     _cloned("command = 'sleep 100'", 0, "doctor"),
     _cloned("plugins = ['/tmp/evil.so']", 4, *BUILD),

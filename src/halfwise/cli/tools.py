@@ -32,9 +32,9 @@ from halfwise.declarations.options import (
     Low,
     OneDevice,
     Reading,
+    RunLimit,
     Running,
     Thresholds,
-    Waiting,
     Worker,
 )
 from halfwise.errors import UsageError
@@ -90,7 +90,7 @@ def observe(
     show(record, lambda each: observed(each, limit), display)
 
 
-@accepts(Data, Arithmetic, Running, Waiting, Worker, "max_builds", Building, full=True)
+@accepts(Data, Arithmetic, Running, RunLimit, Worker, "max_builds", Building, full=True)
 def compare(
     model: ModelArgument,
     inputs: InputsOption,
@@ -177,7 +177,7 @@ def compare_inputs(
     end(passed=record.same)
 
 
-@accepts(Reading, Worker, Building, "build_timeout", Waiting)
+@accepts(Reading, Worker, Building, "build_timeout", RunLimit)
 def build(
     model: ModelArgument,
     out: Annotated[
@@ -211,7 +211,7 @@ def build(
     show(record, built, display)
 
 
-@accepts(Reading, Worker, Waiting)
+@accepts(Reading, Worker, RunLimit)
 def inspect(
     engine: Annotated[Path, typer.Argument(metavar="ENGINE", help="Engine file.")],
     model: Annotated[

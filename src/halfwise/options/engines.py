@@ -1,10 +1,8 @@
 """Where and how engines are built, from the options."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from halfwise.case import Case, EngineSettings
@@ -12,7 +10,6 @@ from halfwise.declarations import EngineOptions, check, spelt
 from halfwise.declarations.options import Worker
 from halfwise.errors import UsageError
 from halfwise.records import Profile
-from halfwise.store import refuse_irregular
 from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
 
@@ -135,11 +132,6 @@ def _devices(options: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettin
             "engine file is named after its worker.",
             "Rename it in halfwise.toml, using letters, digits, '.', '_' and '-'.",
         )
-    if "timing_cache" in options:
-        raise UsageError(
-            "--engine timing-cache is for one GPU and one TensorRT, but several workers are named.",
-            "Leave it out: each worker has its own.",
-        )
     command = options.get("trt_command")
     specs = [resolve(trt_command=command, trt_worker=name)[0] for name in names]
     return tuple((spec, engine_settings(options, spec.defaults)) for spec in specs)
@@ -161,8 +153,6 @@ def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> Eng
     check(options)
     changed = {name: value for name, value in defaults if value is not None}
     changed |= {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
-    if "timing_cache" in options:
-        changed["timing_cache"] = _timing_cache(Path(options["timing_cache"]))
     if "workspace" in options:
         changed["workspace_bytes"] = memory_bytes(options["workspace"], "--engine workspace")
     if "tactic_sources" in options:
@@ -170,28 +160,6 @@ def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> Eng
     if "plugin" in options:
         changed["plugins"] = _texts(options["plugin"])
     return EngineSettings(**changed)
-
-
-_OTHERS = (".onnx", ".engine", ".plan", ".trt", ".py", ".so", ".npz", ".npy", ".json", ".txt")
-"""Suffixes of files that are no timing caches."""
-
-
-def _timing_cache(path: Path) -> Path:
-    """Return the path; what TensorRT does not take is moved aside, and only caches may be."""
-    if path.suffix.lower() in _OTHERS and path.exists():
-        raise UsageError(
-            f"--engine timing-cache {path} is no timing cache by its name.",
-            "Give a timing cache, or the name of a new file.",
-        )
-    # Checked before a build that takes minutes.
-    refuse_irregular(path, "--engine timing-cache")
-    folder = path.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(
-            f"--engine timing-cache {path} cannot be written in {folder.absolute()}.",
-            "Give a file in an existing folder.",
-        )
-    return path
 
 
 def _words(value: str | Sequence[str]) -> tuple[str, ...]:

@@ -236,7 +236,6 @@ class Recipe(Record):
         optimization_level: Builder optimisation level; None for TensorRT's default.
         tactic_sources: Names of `TacticSource`; None for TensorRT's default.
         plugins: Paths of plugin libraries.
-        timing_cache: Path of a timing cache from this version of TensorRT; None without one.
         run: The run folder that it comes from.
         versions: Versions of the software that made the run.
         notes: Further remarks, one sentence each.
@@ -257,7 +256,6 @@ class Recipe(Record):
     optimization_level: int | None = None
     tactic_sources: tuple[str, ...] | None = None
     plugins: tuple[str, ...] = ()
-    timing_cache: str | None = None
     run: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()

@@ -106,7 +106,6 @@ def make_recipe(
     version: str,
     typing: Typing,
     profiles: tuple[Profile, ...] = (),
-    timing_cache: str | None = None,
 ) -> Recipe:
     """Return the recipe for a run.
 
@@ -118,7 +117,6 @@ def make_recipe(
         version: Version of TensorRT, from `choose`.
         typing: Typing regime, from `choose`.
         profiles: Optimization profiles that replace those of the run's engines or samples.
-        timing_cache: Path of the run's timing cache; used if the version is the same.
 
     Raises:
         CaseError: a kept node has bodies, or an input is dynamic and no profile is known.
@@ -149,7 +147,6 @@ def make_recipe(
         optimization_level=config.optimization_level if config else None,
         tactic_sources=_tactic_sources(config),
         plugins=config.plugins if config else (),
-        timing_cache=timing_cache if same else None,
         run=folder,
         versions=run.provenance.versions,
         notes=(

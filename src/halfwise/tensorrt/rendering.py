@@ -96,16 +96,12 @@ def arguments(recipe: Recipe) -> list[str]:
         words.append(f"--tacticSources={_tactic_sources(recipe.tactic_sources, version)}")
     plugins = "--staticPlugins" if has("--staticPlugins", version) else "--plugins"
     words += [f"{plugins}={path}" for path in recipe.plugins]
-    if recipe.timing_cache is not None:
-        words.append(f"--timingCacheFile={recipe.timing_cache}")
     words.append("--profilingVerbosity=detailed")
     return [*words, "--skipInference" if has("--skipInference", version) else "--buildOnly"]
 
 
 def _about(recipe: Recipe) -> list[str]:
     lines = []
-    if recipe.timing_cache is not None:
-        lines.append("trtexec also writes to the timing cache.")
     if recipe.constraints:
         lines.append(
             "trtexec silently ignores names that no layer has: look for them with --verbose."
@@ -205,7 +201,6 @@ def cpp(recipe: Recipe) -> dict[str, str]:
         "build_engine.cpp",
         facts=_comments(facts(recipe), "//"),
         model=literal(recipe.model),
-        timing_cache=literal(recipe.timing_cache or ""),
         workspace_bytes=str(-1 if workspace is None else workspace),
         optimization_level=str(-1 if level is None else level),
         keep=_listed(literal(constraint.node) for constraint in recipe.constraints),

@@ -74,6 +74,8 @@ FIRST_WITH: Mapping[Feature, Version] = {
 }
 """The first version with each feature."""
 FIRST_WITHOUT_WEAK: Version = (11, 0)
+
+
 _TACTIC_SOURCES: Mapping[str, tuple[Version, Version]] = {
     **dict.fromkeys(("CUBLAS", "CUBLAS_LT", "CUDNN"), (OLDEST, (11, 0))),
     "EDGE_MASK_CONVOLUTIONS": (OLDEST, FIRST_UNKNOWN),

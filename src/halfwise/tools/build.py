@@ -96,7 +96,7 @@ def build(
         tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
     how = replace(target.settings, profiles=_profiles(network, samples, target))
-    with usable(target.worker, watcher, how.wait_timeout, exact=not how.tf32) as worker:
+    with usable(target.worker, watcher, exact=not how.tf32) as worker:
         return _built(
             *(worker, how, network, samples, path, watcher),
             to=to,

@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -44,7 +41,6 @@ def test_options_reach_those_who_need_them():
         {
             **TARGET,
             "typing": "weak",
-            "timing_cache": "t.cache",
             "workspace": "2G",
             "optimization_level": 0,
             "tactic_sources": "cublas, cudnn",
@@ -60,7 +56,6 @@ def test_options_reach_those_who_need_them():
     )
     assert target.settings == EngineSettings(
         typing="weak",
-        timing_cache=Path("t.cache"),
         workspace_bytes=2 << 30,
         optimization_level=0,
         prefer="exact",
@@ -133,25 +128,3 @@ def case_of_any_batch():
     s.op("Relu", s.input("x", ["n", 4]), name="relu")
     request = understand({"x": np.ones((4, 2, 4), np.float32)}, {})
     return load_case(s.proto("relu_out"), request.data, request.criterion)
-
-
-@pytest.mark.parametrize("place", ["absent/t.cache", "."])
-def test_a_timing_cache_that_cannot_be_written_is_refused_at_once(place):
-    with pytest.raises(UsageError, match="--engine timing-cache"):
-        engine_target({**TARGET, "timing_cache": place})
-
-
-def test_a_timing_cache_is_no_model(tmp_path):
-    model = tmp_path / "model.onnx"
-    model.write_bytes(b"weights")
-    with pytest.raises(UsageError, match="no timing cache"):
-        engine_target({**TARGET, "timing_cache": model})
-    assert model.read_bytes() == b"weights"
-
-
-def test_a_timing_cache_that_is_no_regular_file_is_not_replaced(tmp_path):
-    os.mkfifo(tmp_path / "device")
-    (tmp_path / "link").symlink_to("device")
-    for name in ("device", "link"):
-        with pytest.raises(UsageError, match="only regular files are replaced"):
-            engine_target({**TARGET, "timing_cache": name})

@@ -61,7 +61,6 @@ from halfwise.tensorrt.recipe import is_built_apart
 from halfwise.tensorrt.workers import WorkerSpec
 
 JOURNAL_FILE = "journal.jsonl"
-TIMING_CACHE_FILE = "timing.cache"
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -169,7 +168,7 @@ def _devices(
         folder = stack.enter_context(scratch())
         for name, spec, how in specs:
             watcher: Watcher = Named(shared, name, lock) if name else shared
-            worker = stack.enter_context(usable(spec, watcher, how.wait_timeout, exact=True))
+            worker = stack.enter_context(usable(spec, watcher, exact=True))
             journal = journal_of(out, worker.info, resume=target.resume, device=name)
             files = folder / (name or "engine")
             files.mkdir()
@@ -384,11 +383,6 @@ def recorded(
     if is_built_apart(run):
         built = fixed.assigned.of.network_of(fixed.assigned)
         save(readable(built, version).model, partial / BUILT_FILE)
-    cache = request.target.settings.timing_cache
-    if cache is not None and cache.exists():
-        (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
-        cached = run.devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
-        run = run.model_copy(update={"engines": cached})
     for name, device in devices.items():
         if device.journal is not None:
             file = f"journal.{name}.jsonl" if name else JOURNAL_FILE

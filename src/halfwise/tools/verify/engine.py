@@ -53,7 +53,7 @@ def verify_engine(
         RecordMismatch: TensorRT there cannot read the engine.
         CaseError: it has other inputs or outputs, or a sample is outside its profiles.
     """
-    with usable(target.worker, watcher, target.settings.wait_timeout) as worker:
+    with usable(target.worker, watcher) as worker:
         file = worker.upload(path)
         measure = measured(worker, file, case, request.settings, target.settings)
         here = file.model_copy(update={"side": "here", "path": str(path)})
@@ -86,7 +86,7 @@ def verify_built(
         UsageError: the model has low types, which weak typing ignores.
     """
     with (
-        usable(target.worker, watcher, target.settings.wait_timeout, exact=True) as worker,
+        usable(target.worker, watcher, exact=True) as worker,
         scratch() as folder,
     ):
         candidate = readable(candidate, worker.info.tensorrt)
