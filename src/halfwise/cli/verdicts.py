@@ -109,8 +109,7 @@ _ExpectedOption = Annotated[
     typer.Option(
         "--expected",
         metavar="FILE",
-        help="What the framework computes on the inputs: an .npz or Polygraphy .json file, or "
-        "file.py:factory that returns a torch.nn.Module.",
+        help="What the framework computes on the inputs: an .npz or Polygraphy .json file.",
     ),
 ]
 
