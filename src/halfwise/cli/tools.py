@@ -156,8 +156,7 @@ def compare_inputs(
         typer.Option(
             metavar="RAW",
             help="Raw samples: a folder of images or .npy files (functions get the path); "
-            "NAME=RAW,NAME=RAW for several inputs. If A and B are arrays, raw samples let "
-            "halfwise name their resize kernels.",
+            "NAME=RAW,NAME=RAW for several inputs.",
         ),
     ] = None,
     code: Annotated[

@@ -57,7 +57,6 @@ DifferenceKind = Literal[
     "normalisation",
     "fit",
     "crop",
-    "kernel",
     "resampling",
     "shape",
     "values",
@@ -74,11 +73,10 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     "mean": ("error", "B's values have the mean {b} taken off, A's {a}."),
     "deviation": ("error", "B's values are divided by the deviation {b}, A's by {a}."),
     "normalisation": ("error", "B is normalised {b}, A {a}."),
-    "kernel": ("warning", "Images are resized with different kernels: {b} in B, {a} in A."),
     "resampling": (
         "warning",
-        "What is left is fine detail: another kernel or decoder, or places off by a pixel or two; "
-        "raw images can name the kernels.",
+        "What is left is fine detail: another resize kernel or decoder, or places off by a pixel "
+        "or two.",
     ),
     "fit": (
         "error",
@@ -99,7 +97,7 @@ class InputDifference(Record):
     """One difference between two pipelines.
 
     Attributes:
-        kind: Its kind. "resampling": fine detail, where no raw images name the kernel; "fit": how
+        kind: Its kind. "resampling": fine detail; "fit": how
             the image is fitted to its frame (stretched, letterboxed, sized), or another image;
             "normalisation": by each image's own mean and deviation, which only `diagnose` tries;
             "values": anything not explained by the others.
