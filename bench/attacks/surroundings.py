@@ -305,7 +305,6 @@ ATTACKS = [
     _output("an engine through a link", "build", MODEL, "-o", "link"),
     _cloned("command = 'sleep 100'", 4, *BUILD),
     _cloned("command = 'sleep 100'", 0, "doctor"),
-    _cloned("plugins = ['/tmp/evil.so']", 4, *BUILD),
     _hub("data beside its blob", "../../blobs/2", (0,)),
     _hub("data of elsewhere", "../../elsewhere", (3,)),
 ]

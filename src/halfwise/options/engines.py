@@ -9,9 +9,8 @@ from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
 from halfwise.declarations.options import Worker
 from halfwise.errors import UsageError
-from halfwise.records import Profile
 from halfwise.tensorrt.ports import profiles_from_options
-from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
+from halfwise.tensorrt.workers import WorkerSpec, memory_bytes, resolve
 
 TENSORRT = "tensorrt"
 
@@ -29,15 +28,15 @@ class Target:
         settings: Settings from the options; `profiled` adds the profiles.
         shapes: Values of minShapes, optShapes and maxShapes.
         resume: Whether to go on after a run that ended early.
-        devices: Workers that one plan must be right on, each with its settings, if several are
-            named; the first is that of `workers` and `settings`.
+        devices: Workers that one plan must be right on, if several are named; the first is that of
+            `workers`.
     """
 
     workers: tuple[WorkerSpec, ...]
     settings: EngineSettings
     shapes: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     resume: bool
-    devices: tuple[tuple[WorkerSpec, EngineSettings], ...] = ()
+    devices: tuple[WorkerSpec, ...] = ()
 
     @property
     def worker(self) -> WorkerSpec:
@@ -55,16 +54,9 @@ class Target:
 
     def profiled(self, case: Case) -> EngineSettings:
         """Return the settings with the profiles of the options, if any."""
-        return replace(self.settings, profiles=self._profiles(case))
-
-    def each_profiled(self, case: Case) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
-        """Return the devices, with the same profiles in their settings."""
-        profiles = self._profiles(case)
-        return tuple((spec, replace(how, profiles=profiles)) for spec, how in self.devices)
-
-    def _profiles(self, case: Case) -> tuple[Profile, ...]:
         samples = case.calibration + case.heldout
-        return profiles_from_options(case.network, samples, *self.shapes)
+        profiles = profiles_from_options(case.network, samples, *self.shapes)
+        return replace(self.settings, profiles=profiles)
 
 
 def understand_target(options: Mapping[str, Any]) -> Target | None:
@@ -90,12 +82,12 @@ def engine_target(options: Mapping[str, Any]) -> Target:
     options, _ = split(options, EngineOptions)
     devices = _devices(options)
     if devices:
-        options = {**options, "trt_worker": devices[0][0].name}
+        options = {**options, "trt_worker": devices[0].name}
     named, _ = split(options, Worker)
     workers = resolve(**named)
     return Target(
         workers=tuple(workers),
-        settings=engine_settings(options, workers[0].defaults),
+        settings=engine_settings(options),
         shapes=(
             _texts(options.get("min_shapes", ())),
             _texts(options.get("opt_shapes", ())),
@@ -114,7 +106,7 @@ def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "trt_worker": names[0]}
 
 
-def _devices(options: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
+def _devices(options: Mapping[str, Any]) -> tuple[WorkerSpec, ...]:
     """Return the workers that one plan must be right on; none if at most one is named.
 
     Raises:
@@ -133,8 +125,7 @@ def _devices(options: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettin
             "Rename it in halfwise.toml, using letters, digits, '.', '_' and '-'.",
         )
     command = options.get("trt_command")
-    specs = [resolve(trt_command=command, trt_worker=name)[0] for name in names]
-    return tuple((spec, engine_settings(options, spec.defaults)) for spec in specs)
+    return tuple(resolve(trt_command=command, trt_worker=name)[0] for name in names)
 
 
 def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -144,15 +135,14 @@ def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[
     return declared, {n: v for n, v in options.items() if n not in names}
 
 
-def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> EngineSettings:
-    """Return settings: the given ones, else those of a worker's table in halfwise.toml.
+def engine_settings(options: Mapping[str, Any]) -> EngineSettings:
+    """Return the settings that options give.
 
     Raises:
         UsageError: a value outside its domain.
     """
     check(options)
-    changed = {name: value for name, value in defaults if value is not None}
-    changed |= {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
+    changed = {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
     if "workspace" in options:
         changed["workspace_bytes"] = memory_bytes(options["workspace"], "--engine workspace")
     if "tactic_sources" in options:

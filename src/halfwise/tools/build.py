@@ -34,9 +34,9 @@ from halfwise.tensorrt.constrain import (
     readable,
     unmatched,
 )
+from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.ports import check_covered, profiles_from_data, profiles_from_options
-from halfwise.tensorrt.refusals import build_failed
 from halfwise.tensorrt.versions import regime
 from halfwise.tools.inspect import inspect_engine
 from halfwise.wording import either

@@ -35,6 +35,7 @@ from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.recipe import (
+    KINDS,
     Source,
     choose,
     is_built_apart,
@@ -43,7 +44,6 @@ from halfwise.tensorrt.recipe import (
     nothing_low,
     planned_repairs,
 )
-from halfwise.tensorrt.rendering import KINDS
 from halfwise.wording import count
 
 Kind = Literal["trtexec", "python", "cpp", "json"]

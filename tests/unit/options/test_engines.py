@@ -8,7 +8,6 @@ from halfwise.options.engines import engine_target, understand_target
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.records import TensorName
-from halfwise.tensorrt.workers import configuration
 from tests.unit.graph.sketch import Sketch
 
 TARGET = {"target": "tensorrt", "trt_command": "python3"}
@@ -68,20 +67,6 @@ def test_options_reach_those_who_need_them():
         tf32=True,
     )
     assert target.resume
-
-
-def test_the_file_of_workers_gives_defaults_that_options_override(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    configuration().parent.mkdir()
-    configuration().write_text(
-        '[tensorrt.workers.orin]\ncommand = "ssh orin python3"\nbuild_timeout = 7200\n'
-        'workspace = "1G"\n'
-    )
-    given = {"target": "tensorrt", "trt_worker": "orin"}
-    settings = engine_target(given).settings
-    assert (settings.build_timeout, settings.workspace_bytes) == (7200, 1 << 30)
-    settings = engine_target({**given, "build_timeout": 5, "workspace": 16}).settings
-    assert (settings.build_timeout, settings.workspace_bytes) == (5, 16 << 20)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
 from halfwise.records import Recipe, ShapeRange
-from halfwise.tensorrt.rendering import (
+from halfwise.tensorrt.recipe import (
     KINDS,
     MOST_ARGUMENT_BYTES,
     arguments,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from halfwise.case import Case, EngineSettings
+from halfwise.case import Case
 from halfwise.emulation.folding import settled
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines.device import Device
@@ -58,7 +58,6 @@ from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.recipe import is_built_apart
-from halfwise.tensorrt.workers import WorkerSpec
 
 JOURNAL_FILE = "journal.jsonl"
 
@@ -158,15 +157,13 @@ def _devices(
 ) -> Iterator[dict[str, Device]]:
     """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
-    target = request.target
-    specs: list[tuple[str, WorkerSpec, EngineSettings]]
-    specs = [(spec.name, spec, how) for spec, how in target.each_profiled(case)]
-    specs = specs or [("", target.worker, target.profiled(case))]
+    target, how = request.target, request.target.profiled(case)
+    specs = {spec.name: spec for spec in target.devices} or {"": target.worker}
     devices: dict[str, Device] = {}
     lock = threading.Lock()
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
-        for name, spec, how in specs:
+        for name, spec in specs.items():
             watcher: Watcher = Named(shared, name, lock) if name else shared
             worker = stack.enter_context(usable(spec, watcher, exact=True))
             journal = journal_of(out, worker.info, resume=target.resume, device=name)

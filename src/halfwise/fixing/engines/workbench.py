@@ -34,10 +34,9 @@ from halfwise.records import (
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.constrain import readable
-from halfwise.tensorrt.failures import WORKER_GONE, Journal
+from halfwise.tensorrt.failures import WORKER_GONE, Journal, how_refused
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
-from halfwise.tensorrt.refusals import how_refused
 from halfwise.tensorrt.versions import regime
 from halfwise.wording import shorten
 

@@ -26,8 +26,8 @@ from halfwise.scratch import scratch
 from halfwise.tensorrt.answers import profiles_of
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable
+from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
-from halfwise.tensorrt.refusals import build_failed
 from halfwise.tensorrt.versions import regime
 
 

@@ -9,8 +9,7 @@ from halfwise.fixing.engines.workbench import Fetched
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.weights import save
 from halfwise.store import FP32_FILE
-from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
-from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.failures import EngineFailed, WorkerEnded, build_failed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.reporting.engine_runs import build
