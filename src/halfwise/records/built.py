@@ -345,9 +345,6 @@ class Latency(Record):
         iterations: Number of measured runs.
         median_ms: Median time of one run on the GPU, with inputs and outputs already there.
         p99_ms: 99th percentile.
-        transfer_median_ms: Median including copies from and to pinned host memory.
-        transfer_p99_ms: 99th percentile including copies.
-        per_second: Runs per second, back to back, without transfers.
         device_bytes: Device memory of engine and execution context.
         medians: Medians in ms of rounds in which it took turns with other engines; empty if timed
             alone. Their spread is the noise of its time.
@@ -357,9 +354,6 @@ class Latency(Record):
     iterations: int
     median_ms: float
     p99_ms: float
-    transfer_median_ms: float
-    transfer_p99_ms: float
-    per_second: float
     device_bytes: int
     medians: tuple[float, ...] = ()
 

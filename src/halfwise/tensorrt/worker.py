@@ -828,7 +828,7 @@ class Service:
         return {"outputs": arrays, "seen": seen}, data
 
     def op_time(self, request, payload):
-        """Time the engine with CUDA events, with and without transfers."""
+        """Time the engine with CUDA events, without transfers."""
         with self._bound(request, payload) as run:
             self.tell("started")
             times = run.time(
@@ -1131,22 +1131,12 @@ class Bound:
             runs += 1
         each = max(1e-6, (time.monotonic() - started) / runs)
         count = int(min(10000, max(iterations, seconds / each)))
-        plain, wall = self._events(count, self.enqueue)
-
-        def with_transfers():
-            self.copy_in()
-            self.enqueue()
-            self.copy_out()
-
-        moved, _ = self._events(max(10, count // 4), with_transfers)
+        times = self._times(count)
         used = self.free_before - self.cuda.memory()[0]
         return {
             "iterations": count,
-            "median_ms": _quantile(plain, 0.5),
-            "p99_ms": _quantile(plain, 0.99),
-            "transfer_median_ms": _quantile(moved, 0.5),
-            "transfer_p99_ms": _quantile(moved, 0.99),
-            "per_second": count / wall,
+            "median_ms": _quantile(times, 0.5),
+            "p99_ms": _quantile(times, 0.99),
             "device_bytes": max(used, _context_bytes(self.engine)),
         }
 
@@ -1154,23 +1144,21 @@ class Bound:
         if self.debug is not None:
             self.context.set_all_tensors_debug_state(False)
 
-    def _events(self, count, work):
-        """Return milliseconds of each of `count` runs of `work`, and their total in seconds."""
+    def _times(self, count):
+        """Return milliseconds of each of `count` runs, without transfers."""
         cuda = self.cuda
         marks = [(cuda.event(), cuda.event()) for _ in range(count)]
         cuda.synchronize()
-        started = time.monotonic()
         for start, end in marks:
             cuda.record(start)
-            work()
+            self.enqueue()
             cuda.record(end)
         cuda.synchronize()
-        wall = time.monotonic() - started
         times = [cuda.milliseconds(start, end) for start, end in marks]
         for pair in marks:
             for event in pair:
                 cuda.call("cuEventDestroy_v2", event)
-        return times, wall
+        return times
 
     def profile(self, iterations):
         """Return the mean milliseconds of every layer."""

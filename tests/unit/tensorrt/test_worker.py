@@ -369,8 +369,6 @@ def test_timing(worker: Pipe) -> None:
     )
     assert found["iterations"] >= 20
     assert 0 < found["median_ms"] <= found["p99_ms"]
-    assert 0 < found["transfer_median_ms"] <= found["transfer_p99_ms"]
-    assert found["per_second"] > 0
     assert found["device_bytes"] > 0
 
 
