@@ -3,10 +3,10 @@ import onnx
 import pytest
 
 from halfwise.emulation.ort import Session
+from halfwise.fixing.repair.one_node import Replacement, patterns, replace
 from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto, normalise
-from halfwise.graph.one_node import Replacement, patterns, replace
 from halfwise.graph.written_out import read_softmaxes
 from halfwise.metrics import relative_error
 from halfwise.records import TensorName
