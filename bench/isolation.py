@@ -2,18 +2,16 @@
 
 TensorRT and libcuda are those of `tests/fake_tensorrt`; worker, client and journal are real. Each
 failure must be recorded for what it is, the journal must be readable and make a resumed run skip
-the build, the GPU's lock must be free, and no process may be left.
+the build, and no process may be left.
 """
 
 from __future__ import annotations
 
-import fcntl
 import random
 import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,7 +71,6 @@ class Seen:
 
     recorded: int = 0
     journal: int = 0
-    unlocked: int = 0
     left: int = 0
     wrong: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -171,10 +168,6 @@ class Isolation:
             seen.journal += 1
         else:
             seen.wrong.append(f"{name}: the journal does not tell it")
-        if self._lock_is_free():
-            seen.unlocked += 1
-        else:
-            seen.wrong.append(f"{name}: the lock is held")
 
     def _journal_holds(self, trial: Trial, number: int) -> bool:
         """Return whether the journal is readable, and makes a resumed run skip a build that died.
@@ -198,17 +191,6 @@ class Isolation:
         return Journal(copy).record(
             lambda: told, number=number, purpose="again", config=self._config(number), timeout=1.0
         )
-
-    def _lock_is_free(self) -> bool:
-        """Return whether the lock is free, or becomes so: a dying process closes its files late."""
-        locks = list((self.folder / "worker-tmp").glob("halfwise-*.lock"))
-        deadline = time.monotonic() + _SETTLING
-        while locks and time.monotonic() < deadline:
-            with locks[0].open("ab") as file, suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            time.sleep(0.02)
-        return False
 
     def _left(self, worker: Worker) -> list[int]:
         """Return the processes that do not belong to the open connection.
@@ -251,7 +233,6 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     return [
         equal("failures recorded correctly", seen.recorded, FAILURES),
         equal("journals valid after a failure", seen.journal, FAILURES),
-        equal("locks of the GPU free after a failure", seen.unlocked, FAILURES),
         equal("processes left", seen.left, 0),
         reported("seconds for each failure", seconds / FAILURES),
     ], None

@@ -3,9 +3,8 @@
 Where images are fitted, padded or sized differently, that has to be said, and nothing else.
 
 The photos are scikit-image's samples, resized by Pillow, OpenCV and ONNX Runtime: none of them
-shares code with what is tested. Each pair of pipelines is compared twice: with the raw
-photos (the kernel has to be named) and by the arrays alone (there, a kernel counts as "resampling",
-and only where the images are framed alike can it be told at all).
+shares code with what is tested. Another kernel counts as "resampling", and only where the images
+are framed alike can it be told at all.
 """
 
 from __future__ import annotations
@@ -216,15 +215,15 @@ SINGLES: tuple[tuple[str, Change, Change], ...] = (
     ("deviation", {"mean": NONE[0], "deviation": NONE[1]}, {"deviation": IMAGENET[1]}),
     ("crop", {"fit": "shorter"}, {"offset": (1, 0)}),
     ("crop", {"fit": "shorter"}, {"offset": (-6, 4)}),
-    ("kernel", {}, {"resize": "pillow bicubic"}),
-    ("kernel", {}, {"resize": "pillow lanczos"}),
-    ("kernel", {}, {"resize": "pillow box"}),
-    ("kernel", {}, {"resize": "pillow nearest"}),
-    ("kernel", {"resize": "opencv linear"}, {"resize": "opencv cubic"}),
-    ("kernel", {"resize": "opencv linear"}, {"resize": "opencv area"}),
-    ("kernel", {"resize": "opencv linear"}, {"resize": "opencv nearest"}),
-    ("kernel", {}, {"resize": "opencv linear"}),
-    ("kernel", {"fit": "letterbox"}, {"resize": "onnxruntime linear half_pixel"}),
+    ("resampling", {}, {"resize": "pillow bicubic"}),
+    ("resampling", {}, {"resize": "pillow lanczos"}),
+    ("resampling", {}, {"resize": "pillow box"}),
+    ("resampling", {}, {"resize": "pillow nearest"}),
+    ("resampling", {"resize": "opencv linear"}, {"resize": "opencv cubic"}),
+    ("resampling", {"resize": "opencv linear"}, {"resize": "opencv area"}),
+    ("resampling", {"resize": "opencv linear"}, {"resize": "opencv nearest"}),
+    ("resampling", {}, {"resize": "opencv linear"}),
+    ("resampling", {"fit": "letterbox"}, {"resize": "onnxruntime linear half_pixel"}),
     ("flip", {}, {"flip": "lr"}),
     ("flip", {}, {"flip": "ud"}),
     ("flip", {}, {"flip": "180"}),
@@ -252,12 +251,10 @@ class Trial:
     b: Pipeline
     photos: tuple[int, ...]
 
-    def truth(self, *, raw: bool) -> set[str]:
-        """Return the kinds of differences that are to be named."""
-        found = _truth(self.a, self.b)
-        if raw:
-            return found
-        return found - {"kernel"} | ({"resampling"} if "kernel" in found else set())
+    @property
+    def truth(self) -> set[str]:
+        """The kinds of differences that are to be named."""
+        return _truth(self.a, self.b)
 
 
 def _truth(a: Pipeline, b: Pipeline) -> set[str]:
@@ -275,7 +272,7 @@ def _truth(a: Pipeline, b: Pipeline) -> set[str]:
     found |= {"batch-axis"} if lead[0] != lead[1] else set()
     axes = [p.layout.removeprefix("N") for p in (a, b)]
     found |= {"layout"} if axes[0] != axes[1] else set()
-    return found | ({"kernel"} if FAMILIES[a.resize] != FAMILIES[b.resize] else set())
+    return found | ({"resampling"} if FAMILIES[a.resize] != FAMILIES[b.resize] else set())
 
 
 def _combined(draw: random.Random, count: int) -> Trial:
@@ -293,7 +290,7 @@ def _combined(draw: random.Random, count: int) -> Trial:
         a = Pipeline(**common)
         trial = Trial(a, replace(a, **changed), _photos(draw))
         kinds = {kind for kind, _, _ in chosen}
-        if len(kinds) == count and trial.truth(raw=True) == kinds:
+        if len(kinds) == count and trial.truth == kinds:
             return trial
 
 
@@ -340,10 +337,10 @@ def photos() -> list[Image]:
     return [np.asarray(Pillow.open(folder / name).convert("RGB")) for name in PHOTOS]
 
 
-def compare(trial: Trial, raws: Sequence[Image], *, raw: bool) -> set[str]:
+def compare(trial: Trial, raws: Sequence[Image]) -> set[str]:
     """Return the kinds of differences that are named."""
     chosen = [raws[i] for i in trial.photos]
-    report = compare_arrays(trial.a(chosen), trial.b(chosen), raws=chosen if raw else None)
+    report = compare_arrays(trial.a(chosen), trial.b(chosen))
     return {difference.kind for difference in report.differences}
 
 
@@ -355,43 +352,37 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         return [], f"{error.name} is not installed (pip install --group bench)"
     planned, wrong, figures, seconds = trials(), [], [], 0.0
     with ProcessPoolExecutor(CORES) as pool:
-        alarms = {raw: pool.submit(_false_alarms, raw=raw) for raw in (True, False)}
-        for raw, how in ((True, "with raw samples"), (False, "by arrays alone")):
-            for group, members in planned.items():
-                right = 0
-                found = pool.map(_timed, members, [raw] * len(members))
-                for trial, (told, spent) in zip(members, found, strict=True):
-                    truth, seconds = trial.truth(raw=raw), seconds + spent
-                    right += told == truth
-                    if told != truth:
-                        wrong.append(_wrong(trial, group, how, told, truth))
-                what = f"{group} of differences named right, {how}"
-                share, note = right / len(members), f"{right} of {len(members)}"
-                if not raw or group == "triples":
-                    figures.append(reported(what, share, note))
-                else:
-                    figures.append(at_least(what, share, 0.95, note))
-            members = beyond()
-            found = pool.map(_timed, members, [raw] * len(members))
-            right = sum(kinds in ({"fit"}, {"values"}) for kinds, _ in found)
-            what = f"other fits, frames and sizes said to be so, and nothing else, {how}"
-            note = f"{right} of {len(members)}"
-            figures.append(at_least(what, right / len(members), 0.95, note))
-            what = f"false alarms on {ALARMS} pipelines that do the same, {how}"
-            figures.append(equal(what, alarms[raw].result(), 0))
-    total = 2 * sum(map(len, planned.values()))
+        alarms = pool.submit(_false_alarms)
+        for group, members in planned.items():
+            right = 0
+            for trial, (told, spent) in zip(members, pool.map(_timed, members), strict=True):
+                seconds += spent
+                right += told == trial.truth
+                if told != trial.truth:
+                    wrong.append(_wrong(trial, group, told))
+            what = f"{group} of differences named right"
+            share, note = right / len(members), f"{right} of {len(members)}"
+            figures.append(reported(what, share, note))
+        members = beyond()
+        right = sum(kinds in ({"fit"}, {"values"}) for kinds, _ in pool.map(_timed, members))
+        what = "other fits, frames and sizes said to be so, and nothing else"
+        note = f"{right} of {len(members)}"
+        figures.append(at_least(what, right / len(members), 0.95, note))
+        what = f"false alarms on {ALARMS} pipelines that do the same"
+        figures.append(equal(what, alarms.result(), 0))
+    total = sum(map(len, planned.values()))
     figures.append(reported("CPU seconds for each comparison", seconds / total))
     bench.details["preprocessing"] = {"seed": SEED, "wrong": wrong}
     return figures, None
 
 
-def _timed(trial: Trial, raw: bool) -> tuple[set[str], float]:
+def _timed(trial: Trial) -> tuple[set[str], float]:
     """Return the kinds that are named, and the CPU time of making and comparing."""
     started = time.process_time()
-    return compare(trial, photos(), raw=raw), time.process_time() - started
+    return compare(trial, photos()), time.process_time() - started
 
 
-def _false_alarms(*, raw: bool) -> int:
+def _false_alarms() -> int:
     """Return how many comparisons name a difference although there is none.
 
     Each pipeline against itself, against itself with the normalisation as a gain and an offset
@@ -403,28 +394,25 @@ def _false_alarms(*, raw: bool) -> int:
     for trial in draw.sample([t for group in trials().values() for t in group], SAME):
         pipeline = trial.b
         chosen = [raws[i] for i in trial.photos]
-        shown = chosen if raw else None
         made = pipeline(chosen)
         shaken = [x * (1 + 1e-7 * noise.standard_normal(x.shape)).astype(x.dtype) for x in made]
         shaken = [x.astype(made[0].dtype) for x in shaken]
         for other in (made, pipeline(chosen, other_order=True), shaken):
-            alarms += bool(compare_arrays(made, other, raws=shown).differences)
+            alarms += bool(compare_arrays(made, other).differences)
     chosen = list(raws[:SAMPLES])
     for fit in FITS:
         for one, other_one in TWINS.items():
             pair = [Pipeline(fit=fit, resize=resize)(chosen) for resize in (one, other_one)]
-            shown = chosen if raw else None
-            alarms += bool(compare_arrays(pair[0], pair[1], raws=shown).differences)
+            alarms += bool(compare_arrays(pair[0], pair[1]).differences)
     return alarms
 
 
-def _wrong(trial: Trial, group: str, how: str, told: set[str], truth: set[str]) -> dict[str, Any]:
+def _wrong(trial: Trial, group: str, told: set[str]) -> dict[str, Any]:
     a, b = asdict(trial.a), asdict(trial.b)
     return {
         "group": group,
-        "how": how,
         "told": sorted(told),
-        "truth": sorted(truth),
+        "truth": sorted(trial.truth),
         "photos": [PHOTOS[i] for i in trial.photos],
         "a": {k: v for k, v in a.items() if v != getattr(Pipeline(), k)},
         "b": {k: v for k, v in b.items() if v != a[k]},

@@ -18,12 +18,12 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from bench.figures import Figure, equal, reported
-from bench.modernize import EXPORTS
 from bench.peers.environments import Environment, environment
 from bench.runs import ROOT, CommandFailed, Workbench
 from halfwise.store import read_evidence, read_observations, read_run
 from tests.browser.conftest import arguments, executable
 
+EXPORTS = Path(__file__).resolve().parent / "exports"
 SCRIPT = EXPORTS / "overflowing.py"
 DATA = {"transformer": "tokens", "convnet": "images", "speech": "waves"}
 BEYOND = ("overflow", "square")

@@ -35,7 +35,6 @@ OTHERS = {
     "targets/rtx.py": "the list of kernels in a builder's log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
     "tools/migrate.py": "a user's command, log or script",
-    "tools/diagnose/subject.py": "a specification `file.py:function`",
 }
 """Where the text of somebody else is read, and whose it is."""
 
@@ -129,7 +128,7 @@ def test_no_exception_outlives_its_reason(place):
 CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
     "page/data.py": "numbers that a chart draws",
-    "tensorrt/rendering.py": "options of trtexec",
+    "tensorrt/recipe.py": "options of trtexec",
     "tools/preprocessing/": "Python that is written, and numbers that are rounded to be compared",
     "wording.py": "numbers are worded there",
 }

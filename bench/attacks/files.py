@@ -31,7 +31,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "observe": ("observe", MODEL, *_GIVEN),
     "fix": ("fix", MODEL, *_GIVEN, "-o", "run"),
     "start": ("fix", WHOLE, "--start-from", MODEL, *_GIVEN, "-o", "run"),
-    "modernize": ("modernize", MODEL, "-o", "new.onnx"),
     "compare": ("compare", MODEL, "--b", "ort:optimised", *_GIVEN),
 }
 """Commands that read a model."""
@@ -264,7 +263,7 @@ def _all() -> list[Attack]:
     for name, write in LOGS.items():
         attacks.append(_attack(f"a log: {name}", ("explain-log", "l"), _placed("l", write)))
     for reader, line in COMMANDS.items():
-        if reader not in ("lint", "start", "modernize"):
+        if reader not in ("lint", "start"):
             endless = (*line, "--budget", "run-timeout=2")
             for name, trips in (("never", None), ("after 2^62 trips", 1 << 62)):
                 make = saved(loop(trips))

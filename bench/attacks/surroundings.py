@@ -267,7 +267,6 @@ ATTACKS = [
     _locked("run to export", "export", "locked/run", "--as", "json"),
     _locked("log", "explain-log", "locked/log.txt"),
     _locked("linted model", "lint", f"locked/{MODEL}"),
-    _locked("model to rewrite", "modernize", MODEL, "-o", "locked/new.onnx"),
     _attack("nobody's home", VERIFY, (0,), _drop, {"HOME": None}),
     _attack("no home", ("doctor",), (0,), None, {"HOME": None}),
     *(
@@ -304,12 +303,8 @@ ATTACKS = [
     ),
     _output("a run to standard output", *FIX[:-1], "/dev/stdout"),
     _output("an engine through a link", "build", MODEL, "-o", "link"),
-    _output("a timing cache to a pipe", *BUILD, "--engine", "timing-cache=pipe.sh"),
-    _output("a timing cache through a link", *BUILD, "--engine", "timing-cache=link"),
-    _output("a model to a pipe", "modernize", MODEL, "-o", "pipe.sh"),
     _cloned("command = 'sleep 100'", 4, *BUILD),
     _cloned("command = 'sleep 100'", 0, "doctor"),
-    _cloned("plugins = ['/tmp/evil.so']", 4, *BUILD),
     _hub("data beside its blob", "../../blobs/2", (0,)),
     _hub("data of elsewhere", "../../elsewhere", (3,)),
 ]
@@ -317,7 +312,7 @@ ATTACKS = [
 SLOWER = (
     *("engine", "labels", "library", "start", "run to export", "linted model", "inputs"),
     *("32 open files", "0.3 s of fix", "standard input", "SIGHUP", "files of inputs"),
-    *("--json", "no home", "doctor", "modernize"),
+    *("--json", "no home", "doctor"),
 )
 """Parts of the names of attacks that tests skip, since they run similar ones."""
 ATTACKS = [replace(a, quick=not any(part in a.name for part in SLOWER)) for a in ATTACKS]

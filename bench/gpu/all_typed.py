@@ -108,7 +108,7 @@ def measured(name: str, folder: Path, pipes: dict[str, Pipe]) -> list[dict[str, 
             "optimization_level": LEVEL,
         }
         try:
-            built = pipe.build(model, shared_timing_cache=True, **config)
+            built = pipe.build(model, cached=True, **config)
             racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
             judge.judge(racer, pipe)
         except Refused as refused:

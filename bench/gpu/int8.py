@@ -131,7 +131,7 @@ class Field:
         config: dict[str, Any] = {"low": racer.low, "tf32": racer.tf32, "keep": racer.asked}
         try:
             proto = ir.serde.serialize_model(entrant.model.model).SerializeToString()
-            built = pipe.build(proto, shared_timing_cache=True, profiles=[profile], **config)
+            built = pipe.build(proto, cached=True, profiles=[profile], **config)
             racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
             self._judge(entrant, [pipe.run(racer.engine, sample) for sample in self.samples])
             inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=1)

@@ -93,7 +93,7 @@ class Model:
         first = self.heldout[0]
         profile = shape_profile({name: (a.shape,) * 3 for name, a in first.items()})
         config: Row = {"low": "fp16" if options.get("fp16", True) else None, "keep": [*asked]}
-        config |= {"profiles": [profile], "shared_timing_cache": True, **(settings or {})}
+        config |= {"profiles": [profile], "cached": True, **(settings or {})}
         try:
             proto = ir.serde.serialize_model(network.model).SerializeToString()
             built = self.pipe.build(proto, **config)

@@ -154,9 +154,7 @@ class Pipe:
         self,
         model: bytes,
         *,
-        timing_cache: str | None = None,
-        shared_timing_cache: bool = False,
-        severity: str = "info",
+        cached: bool = False,
         timeout: float = 400.0,
         **config: Any,
     ) -> Answer:
@@ -181,9 +179,7 @@ class Pipe:
             "build",
             model={"files": [{"name": "model.onnx", "sha256": sha256}], "main": "model.onnx"},
             config={**plain, **config},
-            timing_cache=timing_cache,
-            shared_timing_cache=shared_timing_cache,
-            severity=severity,
+            cached=cached,
             timeout=timeout,
         )
 

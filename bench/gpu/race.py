@@ -224,7 +224,7 @@ def race(run: Run, kept: Kept, host: Host, folder: Path, end: float) -> list[Rac
                     racer.engine, racer.seconds = pipe.put(engine), row.build.seconds
                 elif racer is not delivered:
                     config = {**alike, "low": racer.low, "tf32": racer.tf32, "keep": racer.asked}
-                    built = pipe.build(model, shared_timing_cache=True, **config)
+                    built = pipe.build(model, cached=True, **config)
                     racer.engine = built.header["engine"]["sha256"]
                     racer.seconds = built.seconds
                 judge.judge(racer, pipe)

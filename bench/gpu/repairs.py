@@ -98,7 +98,7 @@ class Field:
         try:
             built = pipe.build(
                 entrant.make().SerializeToString(),
-                shared_timing_cache=True,
+                cached=True,
                 profiles=[profile],
                 **config,
             )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
     from halfwise.tools.migrate import migrate
-    from halfwise.tools.modernize import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
@@ -53,7 +52,6 @@ __all__ = [
     "ladder",
     "lint",
     "migrate",
-    "modernize",
     "observe",
     "reduce",
     "report",
@@ -83,7 +81,6 @@ _MODULES = {
     "ladder": "tools.ladder",
     "lint": "linting",
     "migrate": "tools.migrate",
-    "modernize": "tools.modernize",
     "observe": "observing.reference",
     "reduce": "tools.reduce",
     "report": "store",

@@ -430,7 +430,6 @@ class EngineSettings:
     Attributes:
         typing: Typing regime; None for the default of the worker's TensorRT.
         profiles: Optimization profiles; empty for those of the data.
-        timing_cache: File that is read if it exists, and written.
         workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
         optimization_level: Builder optimisation level; None for TensorRT's default.
         tactic_sources: Names of tactic sources; None for TensorRT's default.
@@ -439,16 +438,12 @@ class EngineSettings:
         max_builds: Builds for the search for a plan, without comparisons and confirmations.
         build_timeout: Seconds for one build.
         run_timeout: Seconds for one inference, timing or inspection.
-        wait_timeout: Seconds to wait for a GPU in use by another build: as long as two builds may
-            take.
         tf32: Whether FP32 in mixed engines may be TF32; otherwise kept means FP32.
-        verbose: Request TensorRT's verbose log.
         prefer: What decides between engines whose times differ by less than the noise.
     """
 
     typing: Typing | None = None
     profiles: tuple[Profile, ...] = ()
-    timing_cache: Path | None = None
     workspace_bytes: int | None = None
     optimization_level: int | None = None
     tactic_sources: tuple[str, ...] | None = None
@@ -457,9 +452,7 @@ class EngineSettings:
     max_builds: int = default("max_builds")
     build_timeout: float = default("build_timeout")
     run_timeout: float = default("run_timeout")
-    wait_timeout: float = default("wait_timeout")
     tf32: bool = False
-    verbose: bool = False
     prefer: Prefer = default("prefer")
 
 

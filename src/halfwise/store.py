@@ -130,17 +130,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
         partial.rename(folder)
 
 
-def file_named(out: str | Path, suffix: str) -> Path:
-    """Return the path of a file to be made, whose name must end in `suffix`, else UsageError."""
-    path = Path(out)
-    if path.suffix.lower() != suffix:
-        raise UsageError(
-            f"The output file {path} must end in {suffix}.",
-            f"Name it {argument(path.with_suffix(suffix))}, for example." if path.name else "",
-        )
-    return path
-
-
 def refuse_existing_file(path: Path, *beside: str) -> None:
     """Raise UsageError if `path`, or it plus a suffix in `beside`, exists or cannot be made."""
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)):

@@ -180,9 +180,6 @@ def result(outcome: BuildOutcome, milliseconds: float) -> EngineResult:
         iterations=1,
         median_ms=milliseconds,
         p99_ms=milliseconds,
-        transfer_median_ms=milliseconds,
-        transfer_p99_ms=milliseconds,
-        per_second=1.0,
         device_bytes=1,
     )
     return EngineResult(name="", build=outcome, latency=latency)

@@ -380,7 +380,6 @@ def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
     assert versions.DEFAULT_BUILDER in export
     assert f"{versions.text_of(worker.OLDEST)} to {versions.FIRST_WITHOUT_WEAK[0]}" in export
     assert f"weak for {versions.WEAK_ONLY[0]}.x" in export
-    assert versions.DEFAULT_PARSER in told("modernize")
     first = versions.text_of(versions.FIRST_WITH["strong typing by default"])
     assert f"strong from TensorRT {first}" in told("build", "--help-all")
 

@@ -7,10 +7,8 @@ import onnx
 import pytest
 
 from tests.faults import numbers, structure
-from tests.spellings import proto
 from tests.unit.reporting.comparisons import comparison
 from tests.unit.reporting.runs import observations
-from tests.unit.tools.test_modernize import record
 
 
 @pytest.fixture
@@ -101,46 +99,6 @@ def test_compare_json(call, answer):
 
 def test_compare_the_other_side_is_needed(call):
     assert call("compare", "m.onnx", "--inputs", "x.npz")[0] == 2
-
-
-@pytest.fixture
-def old_model(tmp_path):
-    onnx.save(proto("torchscript_layer_norm"), tmp_path / "m.onnx")
-    return str(tmp_path / "m.onnx")
-
-
-def test_modernize_options_are_handed_on(call, answer):
-    calls = answer("modernize", record())
-    code, out, _ = call(
-        *("modernize", "m.onnx", "-o", "n.onnx", "--inputs", "x.npz", "--trt-version", "8.6"),
-        *("--device", "cuda"),
-    )
-    assert (code, out.split(",")[0]) == (0, "opset 13 → 20")
-    ((arguments, options),) = calls
-    assert [str(a) for a in arguments] == ["m.onnx", "n.onnx", "x.npz"]
-    assert (options["trt_version"], options["device"]) == ("8.6", "cuda")
-
-
-def test_modernize_json(call, old_model, tmp_path):
-    new = tmp_path / "n.onnx"
-    code, out, _ = call("modernize", old_model, "-o", str(new), "--trt-version", "10.0", "--json")
-    assert code == 0
-    assert json.loads(out)["rewritings"][0]["op"] == "LayerNormalization"
-    assert new.is_file()
-
-
-def test_modernize_errors(call, old_model, tmp_path):
-    new = str(tmp_path / "n.onnx")
-    for code, arguments in (
-        (2, (old_model, "-o", old_model)),
-        (2, (old_model, "-o", new, "--trt-version", "six")),
-        (3, (str(tmp_path / "none"), "-o", new)),
-        (3, (old_model, "-o", new, "--inputs", str(tmp_path / "none.npz"))),
-    ):
-        found, out, err = call("modernize", *arguments)
-        assert (found, out) == (code, "")
-        assert "error: " in err
-    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx"}
 
 
 PREP = """

@@ -14,9 +14,8 @@ from halfwise.cli import main, tools, verdicts
 from halfwise.cli.options import Display, parameter
 from halfwise.declarations import spelt
 from halfwise.declarations.option import Option, option
-from halfwise.tensorrt.versions import DEFAULT_BUILDER, DEFAULT_PARSER
+from halfwise.tensorrt.versions import DEFAULT_BUILDER
 from tests.unit.reporting.runs import run
-from tests.unit.reporting.test_inspection import inspection
 
 GIVEN = {
     "heldout": "h.npz",
@@ -52,7 +51,6 @@ GIVEN = {
     "tactic_sources": "CUBLAS,CUDNN",
     "build_timeout": 60.0,
     "run_timeout": 5.0,
-    "wait_timeout": 9.0,
 }
 
 
@@ -114,8 +112,8 @@ def test_every_help_is_short(call, command):
         ("--require worth", verdicts.verify, True),
         ("--require worth", verdicts.diagnose, False),
         ("--require max-abs", tools.build, False),
-        ("--budget wait-timeout", tools.inspect, True),
-        ("--budget wait-timeout", tools.observe, False),
+        ("--budget run-timeout", tools.inspect, True),
+        ("--budget builds", tools.observe, False),
         ("--budget builds", tools.compare, True),
         ("--engine repeat", tools.compare, False),
     ],
@@ -161,10 +159,9 @@ def test_flags_and_repeated_options(given):
         "--lower", "b", "--ort-library", "x.so", "--engine", "tf32", "--resume",
         "--engine", "plugin=p.so",
         "--engine", "minShapes=x:1x3", "--engine", "optShapes=x:2x3", "--engine", "maxShapes=x:4x3",
-        "--engine", "minShapes=x:4x3", "--engine", "timing-cache=t.cache",
+        "--engine", "minShapes=x:4x3",
     )  # fmt: skip
     assert [str(p) for p in passed.pop("ort_library")] == ["x.so"]
-    assert str(passed.pop("timing_cache")) == "t.cache"
     assert passed == {
         "allow_random": True,
         "allow_bf16": True,
@@ -181,19 +178,7 @@ def test_flags_and_repeated_options(given):
     }
 
 
-def test_only_what_uses_a_gpu_waits_for_one(call, answer):
-    calls = answer("inspect", inspection())
-    code, _, _ = call(
-        "inspect", "e.engine", "--budget", "run-timeout=3", "--budget", "wait-timeout=5"
-    )
-    assert code == 0
-    assert (calls[0][1]["run_timeout"], calls[0][1]["wait_timeout"]) == (3, 5)
-    code, _, err = call("observe", "m.onnx", "--inputs", "x.npz", "--budget", "wait-timeout=5")
-    assert code == 2
-    assert "--budget wait-timeout " in err
-
-
-@pytest.mark.parametrize("option", ["build-timeout", "run-timeout", "wait-timeout"])
+@pytest.mark.parametrize("option", ["build-timeout", "run-timeout"])
 def test_time_outs_that_are_none_are_refused(call, option):
     line = (
         "verify",
@@ -216,7 +201,6 @@ def help_of(command, name):
 
 
 def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
-    assert inspect.signature(tools.modernize).parameters["trt_version"].default == DEFAULT_PARSER
     assert help_of(tools.export, "trt_version").endswith(f"else {DEFAULT_BUILDER}.")
 
 

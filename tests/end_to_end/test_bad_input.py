@@ -357,7 +357,3 @@ def test_an_array_of_another_name_is_told_and_one_without_a_name_is_not(call, fi
 )
 def test_values_that_an_option_does_not_take(refused, files, options, told):
     assert told in refused(2, *fixing(*files, *options))
-
-
-def test_a_model_is_written_to_a_model_file_only(refused, files):
-    assert "Name it new.onnx" in refused(2, "modernize", files[0], "-o", "new.txt")

@@ -33,7 +33,6 @@ WRITING = (
     ("diagnose", "absent.onnx", "--inputs", "absent.npz"),
     ("ladder", "absent.onnx", "--inputs", "absent.npz", "--expected", "absent.json"),
     ("build", "absent.onnx", "--trt-command", "absent"),
-    ("modernize", "absent.onnx"),
     ("export", "absent", "--as", "cpp"),
     ("inputs", "compare", "absent.npz", "absent.npz"),
 )

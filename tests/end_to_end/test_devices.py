@@ -1,17 +1,10 @@
 """`fix` with several workers through the command line, on stand-ins that need different plans."""
 
-import fcntl
 import hashlib
-import os
-import signal
-import time
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.run import EngineRun
-from halfwise.tensorrt.link import Log
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill
 from tests.models.illness import signals
@@ -139,35 +132,5 @@ def test_workers_that_cannot_be_named_together(refused, saved, named, monkeypatc
     words = named(orin={}, a100={})
     line = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt", *words)
     assert "--trt-worker orin is given twice" in refused(2, *line, "--trt-worker", "orin")
-    assert "--engine timing-cache is for one GPU" in refused(2, *line, "--engine", "timing-cache=t")
     assert "absent is not in" in refused(2, *line, "--trt-worker", "absent")
     assert "part of a file name" in refused(2, *line, "--trt-worker", "a/b")
-
-
-def test_ctrl_c_waits_for_no_build_of_another_process_on_any_device(
-    on_devices, monkeypatch, tmp_path
-):
-    waiting, with_tf32, hear = [], EngineRun.with_tf32, Log.hear
-
-    def heard(log, frame):
-        hear(log, frame)
-        if frame["kind"] == "waiting":
-            waiting.append(time.monotonic())
-            if len(waiting) == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    def taken(run):
-        for lock in tmp_path.glob("workers/*/worker-tmp/halfwise-*.lock"):
-            fcntl.flock(others.enter_context(lock.open("r+")), fcntl.LOCK_EX)
-        return with_tf32(run)
-
-    monkeypatch.setattr(Log, "hear", heard)
-    monkeypatch.setattr(EngineRun, "with_tf32", taken)
-    with ExitStack() as others:
-        ended = on_devices(orin={}, a100={})
-        took = time.monotonic() - waiting[1]
-    assert ended.code == 0, ended.err
-    assert took < 5
-    for engines in devices(ended).values():
-        assert engines["rung"] == "fp32"
-        assert [b["status"] for b in engines["builds"]] == ["built", "interrupted"]

@@ -105,7 +105,6 @@ def test_what_onnx_runtime_runs_gets_a_verdict(file, call, tmp_path):
         ("compare", "model.onnx", "--b", "emulation"),
         ("diagnose", "model.onnx", "-o", "out"),
         ("observe", "model.onnx"),
-        ("modernize", "model.onnx", "-o", "new.onnx"),
     ],
     ids=lambda command: command[0],
 )

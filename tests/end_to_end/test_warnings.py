@@ -26,7 +26,6 @@ COMMANDS = (
     "observe model.onnx --inputs x.npz",
     "diagnose model.onnx --inputs x.npz -o diagnosis",
     "ladder model.onnx --inputs x.npz -o ladder",
-    "modernize model.onnx --inputs x.npz -o new.onnx",
     "doctor",
 )
 

@@ -38,12 +38,11 @@ def build(worker, model, *, keep=(), timeout=None, **further):
 
 
 def test_an_engine_there_and_back(fake_worker, model, tmp_path):
-    cache = tmp_path / "timing.cache"
     with Worker("fake", fake_worker("8.6.1")) as worker:
         worker.demand_usable()
-        plain = build(worker, model, timing_cache=cache)
+        plain = build(worker, model, cached=True)
         assert np.isinf(worker.run(plain.engine, 0, X)["y"]).all()
-        mixed = build(worker, model, keep=["square", "root", "absent"], timing_cache=cache)
+        mixed = build(worker, model, keep=["square", "root", "absent"], cached=True)
         assert mixed.unconstrained.keys() == {"absent"}
         assert [layer.nodes for layer in mixed.layers if layer.constrained] == [
             ("square",),

@@ -113,64 +113,9 @@ def _batch_norm(variance: float) -> onnx.ModelProto:
     return s.proto(s.op(*norm, name="norm"))
 
 
-@fault("batchnorm-variance", "warning", "norm")
+@fault("constant-beyond-fp16", "warning", "norm")
 def loud_channels(ill: bool) -> onnx.ModelProto:
     return _batch_norm(1e9 if ill else 1e4)
-
-
-@fault("batchnorm-variance", "warning", "norm")
-def still_channels(ill: bool) -> onnx.ModelProto:
-    return _still() if ill else _batch_norm(1e-4)
-
-
-def _still() -> onnx.ModelProto:
-    proto = _batch_norm(1e-8)
-    proto.graph.node[0].attribute.append(onnx.helper.make_attribute("epsilon", 1e-9))
-    return proto
-
-
-@fault("int64-beyond-int32", "warning", "add")
-def wide_integer(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [2], TensorProto.INT64)
-    return s.proto(s.op("Add", x, [2**40 if ill else 2**30], name="add"))
-
-
-@fault("int64-beyond-int32", "warning", "end")
-def open_end(ill: bool) -> onnx.ModelProto:
-    """Without the fault, a Slice to the end."""
-    s = Sketch()
-    x = s.input("x", [4], TensorProto.INT64)
-    end = [2**63 - 1]
-    return s.proto(
-        s.op("Min", x, end, name="end") if ill else s.op("Slice", x, [1], end, [0], name="end")
-    )
-
-
-@fault("int64-beyond-int32", "info", "add", tensorrt="10.3")
-def wide_integer_of_a_late_version(ill: bool) -> onnx.ModelProto:
-    return wide_integer(ill)
-
-
-@fault("float-index", "warning", "cast")
-def index(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x, at = s.input("x", [3]), s.input("at", [3])
-    places = s.op("Cast", s.op("Floor", at, name="floor"), to=TensorProto.INT64, name="cast")
-    bounded = s.op("Clip", places, np.asarray(0), np.asarray(2), name="clip")
-    if ill:
-        return s.proto(s.op("Gather", x, bounded, name="gather"))
-    return s.proto(s.op("Add", x, s.op("Cast", bounded, to=TensorProto.FLOAT), name="gather"))
-
-
-@fault("float-index", "warning", "cast")
-def integer_index(ill: bool) -> onnx.ModelProto:
-    """Without the fault, the index was an integer all along."""
-    s = Sketch()
-    x = s.input("x", [100])
-    at = s.input("at", [3], TensorProto.FLOAT if ill else TensorProto.INT32)
-    places = s.op("Cast", at, to=TensorProto.INT64, name="cast")
-    return s.proto(s.op("Gather", x, places, name="gather"))
 
 
 @fault("fp64", "warning", "double")

@@ -92,21 +92,6 @@ def duplicate(ill: bool) -> onnx.ModelProto:
     return proto
 
 
-@fault("exporter-bias", "error", "conv")
-def folded_bias(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [1, 3, 8, 8])
-    y = s.op("Conv", x, f32(np.ones((4, 3, 3, 3))), f32(np.ones(8 if ill else 4)), name="conv")
-    return s.proto(y)
-
-
-@fault("exporter-bias", "error", "gemm")
-def folded_bias_of_gemm(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    weight, bias = f32(np.ones((6, 4))), f32(np.ones(4 if ill else 6))
-    return s.proto(s.op("Gemm", s.input("x", [2, 4]), weight, bias, name="gemm", transB=1))
-
-
 @fault("mixed-types", "error", "add")
 def constant_in_half(ill: bool) -> onnx.ModelProto:
     s = Sketch()

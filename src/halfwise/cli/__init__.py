@@ -253,7 +253,6 @@ for command, example in {
     tools.lint: "lint model.onnx --trt-version 10.13",
     tools.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
     tools.observe: "observe model.onnx --inputs data.npz",
-    tools.modernize: "modernize model.onnx -o new.onnx --inputs data.npz",
     tools.migrate: "migrate build.py --inputs data.npz -o typed",
     tools.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
     tools.build: "build run/model.onnx -o model.engine --typing strong",

@@ -32,9 +32,9 @@ from halfwise.declarations.options import (
     Low,
     OneDevice,
     Reading,
+    RunLimit,
     Running,
     Thresholds,
-    Waiting,
     Worker,
 )
 from halfwise.errors import UsageError
@@ -96,7 +96,7 @@ def observe(
     show(record, lambda each: observed(each, limit), display)
 
 
-@accepts(Data, Arithmetic, Running, Waiting, Worker, "max_builds", Building, full=True)
+@accepts(Data, Arithmetic, Running, RunLimit, Worker, "max_builds", Building, full=True)
 def compare(
     model: ModelArgument,
     inputs: InputsOption,
@@ -122,38 +122,6 @@ def compare(
     record = watched(display, api.compare, model, inputs, a=a, b=b, runner=runner, **options)
     show(record, comparison, display)
     end(passed=not record.different)
-
-
-@accepts(Reading, Running, "run_timeout")
-def modernize(
-    model: ModelArgument,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--out", metavar="NEW", help="ONNX file to write, with NEW.map.json next to it."
-        ),
-    ],
-    inputs: Annotated[
-        str,
-        typer.Option(
-            metavar="DATA",
-            help="Real inputs, as for fix. Default: random numbers.",
-            show_default=False,
-        ),
-    ] = "random",
-    *,
-    trt_version: Annotated[
-        str,
-        typer.Option(metavar="V", help="TensorRT version that will read it."),
-    ] = "10.0",
-    display: Display,
-    **options: Any,
-) -> None:
-    """Raise the opset, make norms and GELUs one node each, and compare both models."""
-    from halfwise.tools.modernize import modernized
-
-    record = watched(display, api.modernize, model, out, inputs, trt_version=trt_version, **options)
-    show(record, modernized, display)
 
 
 @accepts(Data, Thresholds, "strict", Running)
@@ -194,8 +162,7 @@ def compare_inputs(
         typer.Option(
             metavar="RAW",
             help="Raw samples: a folder of images or .npy files (functions get the path); "
-            "NAME=RAW,NAME=RAW for several inputs. If A and B are arrays, raw samples let "
-            "halfwise name their resize kernels.",
+            "NAME=RAW,NAME=RAW for several inputs.",
         ),
     ] = None,
     code: Annotated[
@@ -219,7 +186,7 @@ _AHEAD = {"sm", "preprocess", "min_shapes", "opt_shapes", "max_shapes"}
 """Options of a build with TensorRT for RTX."""
 
 
-@accepts(Reading, Worker, Building, "build_timeout", Waiting)
+@accepts(Reading, Worker, Building, "build_timeout", RunLimit)
 def build(
     model: ModelArgument,
     out: Annotated[
@@ -271,7 +238,7 @@ def build(
     end(passed=not made.folded)
 
 
-@accepts(Reading, Worker, Waiting)
+@accepts(Reading, Worker, RunLimit)
 def inspect(
     engine: Annotated[Path, typer.Argument(metavar="ENGINE", help="Engine file.")],
     model: Annotated[

@@ -43,7 +43,6 @@ from halfwise.declarations.options import (
     TaskMetric,
     TensorRt,
     Unjudged,
-    Waiting,
     Worker,
     Worth,
 )
@@ -60,7 +59,7 @@ _RunOption = Annotated[
 
 @accepts(
     *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
-    *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
+    *(Targets, Target, Worker, Devices, Building, "build_timeout", RunLimit),
     full=True,
 )
 def fix(
@@ -110,15 +109,14 @@ _ExpectedOption = Annotated[
     typer.Option(
         "--expected",
         metavar="FILE",
-        help="What the framework computes on the inputs: an .npz or Polygraphy .json file, or "
-        "file.py:factory that returns a torch.nn.Module.",
+        help="What the framework computes on the inputs: an .npz or Polygraphy .json file.",
     ),
 ]
 
 
 @accepts(
     *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
-    *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
+    *(Targets, Target, Worker, Devices, Building, "build_timeout", RunLimit),
     full=True,
 )
 def ladder(
@@ -149,7 +147,7 @@ def ladder(
         "time_budget",
         Arithmetic,
         Running,
-        Waiting,
+        RunLimit,
     ),
     *(TensorRt, Target, Worker, Building),
     full=True,
@@ -185,7 +183,7 @@ def diagnose(
 
 @accepts(
     *(Labels, Data, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Targets),
-    *(Worker, "build_timeout", Waiting),
+    *(Worker, "build_timeout", RunLimit),
     full=True,
 )
 def verify(

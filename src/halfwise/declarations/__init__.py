@@ -26,7 +26,6 @@ from halfwise.declarations.options import (
     Targets,
     TaskMetric,
     Unjudged,
-    Waiting,
     Worker,
     Worth,
 )
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 
-class WorkerOptions(Worker, Waiting, total=False):
+class WorkerOptions(Worker, RunLimit, total=False):
     """Where TensorRT is."""
 
 

@@ -379,15 +379,7 @@ _build = partial(_engine, group="--engine")
 _seconds = partial(Option, panel="Running", metavar="S", domain=SECONDS, group="--budget")
 
 
-class Waiting(RunLimit, total=False):
-    """How long an inference may take, and how long it may wait for the GPU."""
-
-    wait_timeout: Annotated[
-        float, _seconds("Seconds to wait for a GPU that another build uses.", default=3600.0)
-    ]
-
-
-class Limits(Waiting, total=False):
+class Limits(RunLimit, total=False):
     """How long each step may take."""
 
     build_timeout: Annotated[float, _seconds("Seconds that one build may take.", default=1800.0)]
@@ -501,7 +493,6 @@ class Building(TypedDict, total=False):
     ]
     opt_shapes: Annotated[Sequence[str], _build("As in trtexec.", "SHAPES", flag="optShapes")]
     max_shapes: Annotated[Sequence[str], _build("As in trtexec.", "SHAPES", flag="maxShapes")]
-    timing_cache: Annotated[Path | str | None, _build("Timing cache to read and update.", "FILE")]
     workspace: Annotated[
         str | int | None, _build("Workspace limit: 4G, 512M; a bare number is MiB.", "SIZE")
     ]

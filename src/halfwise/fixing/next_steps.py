@@ -195,26 +195,24 @@ def _heldout(options: dict[str, str]) -> dict[str, str]:
 _ENGINE = ("--target", "tensorrt")
 
 
-def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
+def lower_next(engines: Engines) -> tuple[Step, ...]:
     """Return what may lead to an engine of the low format if none passed."""
     low = engines.rungs[-1] if engines.rungs else None
     if low is None or low.end in ("delivered", "slower", "not-preferred", "no-part"):
         return ()
     kinds = {cause.kind for cause in engines.causes}
-    rung, model = {"rung": low.rung.upper()}, case.network.path
-    modern = model.with_suffix(".modern.onnx") if model else "MODERN.onnx"
-    modernize = ("halfwise", "modernize", argument(model or "MODEL"), "-o", argument(modern))
+    rung = {"rung": low.rung.upper()}
     shown = {number for cause in engines.causes for number in cause.builds}
     in_tf32 = any(b.config.tf32 for b in engines.builds if b.number in shown)
     spared = any(s.kind != "no-tf32" for s in engines.spared)
     unclear = kinds & _UNCLEAR or not (kinds or low.end in ("lost", "unfetched"))
     since = {"since": text_of(FIRST_WITH["strong typing by default"])}
     steps = (
-        (kinds & _UNBUILT, Step(kind="modernize", names=rung, command=modernize)),
         (
             "ignored" in kinds and engines.typing == "weak",
             Step(kind="typing-strong", names=since),
         ),
+        (kinds & _UNBUILT, Step(kind="reexport", names=rung)),
         (kinds & {*_UNBUILT, "not-run", "kernel"}, Step(kind="other-builds", names=rung)),
         ("kernel" in kinds, Step(kind="accumulate-fp16")),
         ("unknown" in kinds and in_tf32, Step(kind="no-tf32")),
@@ -257,7 +255,7 @@ def next_steps(
         worth: Worth of the plan, if known.
     """
     engines = devices[0] if devices else None
-    lower = () if engines is None else lower_next(engines, case)
+    lower = () if engines is None else lower_next(engines)
     if verdict.required_worth is not None:
         cheap = cheaper(fixed.curve, verdict.required_worth, out)
         late = verdict.required_worth >= 1 and bool(fixed.plan.keep)

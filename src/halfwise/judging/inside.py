@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.bodies import observed_bodies
 from halfwise.emulation.probe import TENSORS_AT_ONCE
 from halfwise.emulation.runner import ModelRunner, Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
@@ -29,7 +30,6 @@ from halfwise.graph.sensitivity import (
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Computed
 from halfwise.metrics.kinds import LOOKED_AT
-from halfwise.observing.bodies import observed_bodies
 from halfwise.records import IntermediateNonfinite, NodeName, Observations, TensorName
 
 

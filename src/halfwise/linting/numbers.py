@@ -1,30 +1,23 @@
-"""Numbers that low types cannot hold: eps, masks, weights, integers, sums."""
+"""Numbers that low types cannot hold: eps, masks, weights, sums."""
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import FP16
 from halfwise.graph.dataflow import LONGEST_WAY
-from halfwise.graph.loading import numbers
-from halfwise.graph.model import graphs_of
 from halfwise.graph.norms import normalisations
 from halfwise.graph.reading import (
     Nodes,
     activations,
     axes_of,
-    behind,
     is_constant,
-    maker,
     readers,
     scalar,
 )
 from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
-from halfwise.metrics.measures import DEFAULT_REL_MAX
-from halfwise.records import Severity
-from halfwise.tensorrt.versions import SINCE, has, since, text_of
+from halfwise.tensorrt.versions import SINCE, text_of
 from halfwise.wording import number, verb
 
 _ONNX = "https://onnx.ai/onnx/operators/onnx__"
@@ -38,7 +31,7 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
     TensorRT 8.6 and later run LayerNormalization (opset 17) as one layer with sums in FP32.
     """
     for nodes in _normalisations(subject, "LayerNormalization"):
-        what, fix = "", "Export with opset 17 or later, or run halfwise modernize."
+        what, fix = "", "Export with opset 17 or later, or run halfwise fix, which repairs it."
         if axes := _inner_axes(nodes):
             what = f" over axis {', '.join(map(str, axes))}, which is not the last"
             fix = (
@@ -55,7 +48,7 @@ def instance_norm(subject: Subject) -> Iterator[Found]:
     Between two Reshapes, as in a GroupNorm, InstanceNormalization computes the same. It is in every
     opset, and one layer in TensorRT.
     """
-    fix = "Run halfwise modernize, or keep these nodes in FP32 (halfwise fix)."
+    fix = "Run halfwise fix: it makes them one node, or keeps them in FP32."
     for nodes in _normalisations(subject, "InstanceNormalization"):
         yield _written_out(subject, nodes, "InstanceNormalization", 1, fix)
 
@@ -67,8 +60,8 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
     RMSNormalization is in opset 23, and in TensorRT since 10.15.
     """
     fix = (
-        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later, raise the opset to 23 "
-        "(halfwise modernize); otherwise keep its nodes in FP32 (halfwise fix)."
+        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later, export with opset 23; "
+        "otherwise keep its nodes in FP32 (halfwise fix)."
     )
     for nodes in _normalisations(subject, "RMSNormalization"):
         yield _written_out(subject, nodes, "RMSNormalization", 23, fix)
@@ -80,7 +73,7 @@ def gelu(subject: Subject) -> Iterator[Found]:
 
     Gelu is in opset 20; TensorRT is known to have it since 10.15.
     """
-    fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
+    fix = "Export with opset 20 if the target has Gelu."
     for nodes in dict.fromkeys(f.nodes for f in activations(subject.network, "Gelu")):
         yield _written_out(subject, nodes, "Gelu", 20, fix)
 
@@ -139,22 +132,6 @@ _FACTORS = {
     **dict.fromkeys(["LSTM", "GRU", "RNN"], (1, 2)),
 }
 """Operands that are factors; tiny addends are lost in a sum anyway."""
-_VARIANCE = ("BatchNormalization", 4)
-"""Operator and operand."""
-_HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
-_INT32 = np.iinfo(np.int32)
-_OPEN_ENDED = {"Slice": (1, 2)}
-"""Operands in which a huge number means "to the end": clamping it changes nothing."""
-_INDICES = {
-    **dict.fromkeys(["Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements"], (1,)),
-    **dict.fromkeys(["ScatterND", "Reshape", "Expand", "Tile", "TopK", "Pad", "Unsqueeze"], (1,)),
-    **dict.fromkeys(["ConstantOfShape", "OneHot"], (0,)),
-    "Range": (0, 1, 2),
-    "Resize": (3,),
-    "Slice": (1, 2, 3, 4),
-}
-"""Operands that are indices or sizes, according to ONNX's operator reference."""
-_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Clip", "Min", "Max", "Concat", "Gather", "Where")
 
 
 @rule("eps-vanishes", "warning", "https://github.com/pytorch/pytorch/issues/32137")
@@ -295,13 +272,13 @@ def _path(
 def beyond(subject: Subject) -> Iterator[Found]:
     """Numbers beyond 65504 are infinite in FP16; TensorRT stores them as 65504. Both are wrong.
 
-    Masks and variances have their own rules; bounds of Clip, Max and Min are harmless.
+    Masks have a rule of their own; bounds of Clip, Max and Min are harmless.
     """
     for value, extent in subject.extents.items():
         if not extent.beyond or mask_readers(value, extent):
             continue
         for node, slot, _ in readers(value):
-            if slot in _BOUNDS.get(node.op_type, ()) or (node.op_type, slot) == _VARIANCE:
+            if slot in _BOUNDS.get(node.op_type, ()):
                 continue
             yield Found(
                 f"{extent.beyond} of the {extent.elements} values of {name_of(value)} "
@@ -334,98 +311,6 @@ def subnormal(subject: Subject) -> Iterator[Found]:
                     name_of(value),
                 )
                 break
-
-
-@rule("batchnorm-variance", "warning", _WEIGHTS)
-def variance(subject: Subject) -> Iterator[Found]:
-    """A variance that FP16 cannot represent changes its channel's scale if stored in FP16.
-
-    To first order, the relative change of 1/√(v + eps) is δv / 2(v + eps); a variance beyond 65504
-    is lost.
-    """
-    op, slot = _VARIANCE
-    for node in subject.nodes():
-        if node.op_type != op or len(node.inputs) <= slot:
-            continue
-        array = numbers(node.inputs[slot])
-        if array is None or not array.size:
-            continue
-        v = np.abs(array.astype(np.float32))
-        epsilon = node.attributes.get("epsilon")
-        eps = 1e-5 if epsilon is None else epsilon.as_float()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            change = np.abs(FP16.round(v) - v) / (2 * (v + eps))
-        lost = (v > FP16.max) | (change > DEFAULT_REL_MAX)
-        if not lost.any():
-            continue
-        behind = maker(node.inputs[0], "Conv", "ConvTranspose", "Gemm", "MatMul")
-        into = f"the {behind.op_type} before it" if behind else "a Mul and an Add"
-        yield Found(
-            f"{int(lost.sum())} of {v.size} variances, from {number(v.min())} to "
-            f"{number(v.max())}, lose "
-            "their scale in FP16",
-            f"Fold the BatchNormalization into {into} in FP32, before converting the model.",
-            node,
-            name_of(node.inputs[slot]),
-        )
-
-
-@rule("int64-beyond-int32", "warning", "https://github.com/microsoft/onnxruntime/issues/3821")
-def wide_integers(subject: Subject) -> Iterator[Found]:
-    """Before version 10, TensorRT casts INT64 to INT32 and clamps what does not fit.
-
-    Ends of Slices do not count: a huge number means "to the end" there.
-    """
-    severity: Severity = "info" if has("int64", subject.tensorrt) else "warning"
-    for graph in graphs_of(subject.network.model):
-        for value in graph.initializers.values():
-            constant = numbers(value) if value.dtype == ir.DataType.INT64 else None
-            if constant is None or not constant.size:
-                continue
-            array = constant.astype(np.int64)
-            beyond = int(np.count_nonzero((array < _INT32.min) | (array > _INT32.max)))
-            uses = [u for u in readers(value) if u[1] not in _OPEN_ENDED.get(u[0].op_type, ())]
-            if beyond and uses:
-                extreme = max(int(array.max()), int(array.min()), key=abs)
-                yield Found(
-                    f"{beyond} of the {array.size} values of {name_of(value)} "
-                    f"{'does' if beyond == 1 else 'do'} not fit in 32 bits, such as {extreme}",
-                    "Export it as INT32 with values that fit, or build with TensorRT "
-                    f"{since('int64')} or later.",
-                    uses[0][0],
-                    name_of(value),
-                    severity,
-                )
-
-
-@rule("float-index", "warning", _HALF)
-def float_indices(subject: Subject) -> Iterator[Found]:
-    """Indices and sizes computed in floats: FP16 represents all integers only up to 2048."""
-    for node in subject.nodes():
-        source = node.inputs[0] if node.op_type == "Cast" and node.outputs else None
-        if source is None or not _is_floating(source) or is_constant(source):
-            continue
-        root = behind(source).value
-        output = node.outputs[0]
-        if output.dtype is None or not output.dtype.is_integer() or not _is_floating(root):
-            continue
-        path = _path(
-            output,
-            lambda node, slot: slot in _INDICES.get(node.op_type, ()),
-            lambda node: node.op_type in _ARITHMETIC and not _is_floating(node.outputs[0]),
-        )
-        if path:
-            yield Found(
-                f"{name_of(root)}, a {root.dtype}, becomes an index or size of {path[-1].op_type} "
-                f"{path[-1].name}: FP16 cannot represent all integers above 2048",
-                "Compute it in integers, or keep the nodes that compute it in FP32.",
-                node,
-                name_of(root),
-            )
-
-
-def _is_floating(value: ir.Value) -> bool:
-    return value.dtype is not None and value.dtype.is_floating_point()
 
 
 @rule("fp64", "warning", "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md")

@@ -8,7 +8,6 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.graph.loading import check_again, numbers
-from halfwise.graph.model import is_standard
 from halfwise.graph.sizes import (
     STATES,
     declared_axes,
@@ -134,25 +133,6 @@ _MODE_SINCE = 7
 """Before this opset, BatchNormalization and Dropout had `is_test`, which exporters set at will."""
 
 
-@rule("exporter-bias", "error", "https://github.com/pytorch/pytorch/issues/166797")
-def bias(subject: Subject) -> Iterator[Found]:
-    """A Conv or Gemm whose bias has the wrong number of channels, because two names collided.
-
-    Reported for PyTorch's dynamo exporter from November 2025 on, when it folds a BatchNorm. ONNX's
-    checker does not check biases.
-    """
-    for node in subject.nodes():
-        channels, biases = _channels(node), _bias(node)
-        if channels is None or biases is None or biases in (channels, 1):
-            continue
-        yield Found(
-            f"the bias {name_of(node.inputs[2])} has {biases} elements for {channels} channels",
-            "Export again with optimize=False, or with the older exporter (dynamo=False).",
-            node,
-            name_of(node.inputs[2]),
-        )
-
-
 @rule("mixed-types", "error", "https://github.com/microsoft/onnxconverter-common/issues/266")
 def types(subject: Subject) -> Iterator[Found]:
     """An operator whose inputs or outputs have types that contradict each other.
@@ -170,30 +150,6 @@ def types(subject: Subject) -> Iterator[Found]:
             clash.node,
             value,
         )
-
-
-def _channels(node: ir.Node) -> int | None:
-    """Return how many elements the node's bias needs; None if unknown."""
-    weight = node.inputs[1] if len(node.inputs) > 1 else None
-    if weight is None or weight.shape is None or not weight.shape.is_static():
-        return None
-    sizes = [int(size) for size in weight.shape]  # type: ignore[arg-type]
-    if is_standard(node, "Conv") and sizes:
-        return sizes[0]
-    if is_standard(node, "ConvTranspose") and len(sizes) > 1:
-        return sizes[1] * node.attributes.get_int("group", 1)
-    if is_standard(node, "Gemm") and len(sizes) == 2:
-        return sizes[0 if node.attributes.get_int("transB", 0) else 1]
-    return None
-
-
-def _bias(node: ir.Node) -> int | None:
-    """Return the elements of a bias along channels."""
-    value = node.inputs[2] if len(node.inputs) > 2 else None
-    shape = None if value is None else value.shape
-    if shape is None or len(shape) == 0 or not isinstance(shape[-1], int):
-        return None
-    return shape[-1]
 
 
 @rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)

@@ -36,7 +36,7 @@ def opset(subject: Subject) -> Iterator[Found]:
     if subject.version >= ASKED:  # how new an operator may be, its own rules say
         first, last = taken().first_opset, current
     if current < first:
-        fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
+        fix = f"Export with opset {first} or later."
         yield Found(f"opset {current}; TensorRT {version} reads {first} and later", fix)
     elif last is not None and current > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples, Seen
 from halfwise.declarations import Inputs, Options
+from halfwise.emulation.bodies import observed_bodies
 from halfwise.emulation.budget import Budget, sized
 from halfwise.emulation.probe import (
     DRAWN,
@@ -35,7 +36,6 @@ from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.judging.reference import check, frozen_named
 from halfwise.metrics import Outputs
-from halfwise.observing.bodies import observed_bodies
 from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
 from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked, nodes_of

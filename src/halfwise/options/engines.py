@@ -1,20 +1,16 @@
 """Where and how engines are built, from the options."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
 from halfwise.declarations.options import Worker
 from halfwise.errors import UsageError
-from halfwise.records import Profile
-from halfwise.store import refuse_irregular
 from halfwise.tensorrt.ports import profiles_from_options
-from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
+from halfwise.tensorrt.workers import WorkerSpec, memory_bytes, resolve
 
 TENSORRT = "tensorrt"
 
@@ -32,15 +28,15 @@ class Target:
         settings: Settings from the options; `profiled` adds the profiles.
         shapes: Values of minShapes, optShapes and maxShapes.
         resume: Whether to go on after a run that ended early.
-        devices: Workers that one plan must be right on, each with its settings, if several are
-            named; the first is that of `workers` and `settings`.
+        devices: Workers that one plan must be right on, if several are named; the first is that of
+            `workers`.
     """
 
     workers: tuple[WorkerSpec, ...]
     settings: EngineSettings
     shapes: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     resume: bool
-    devices: tuple[tuple[WorkerSpec, EngineSettings], ...] = ()
+    devices: tuple[WorkerSpec, ...] = ()
 
     @property
     def worker(self) -> WorkerSpec:
@@ -58,16 +54,9 @@ class Target:
 
     def profiled(self, case: Case) -> EngineSettings:
         """Return the settings with the profiles of the options, if any."""
-        return replace(self.settings, profiles=self._profiles(case))
-
-    def each_profiled(self, case: Case) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
-        """Return the devices, with the same profiles in their settings."""
-        profiles = self._profiles(case)
-        return tuple((spec, replace(how, profiles=profiles)) for spec, how in self.devices)
-
-    def _profiles(self, case: Case) -> tuple[Profile, ...]:
         samples = case.calibration + case.heldout
-        return profiles_from_options(case.network, samples, *self.shapes)
+        profiles = profiles_from_options(case.network, samples, *self.shapes)
+        return replace(self.settings, profiles=profiles)
 
 
 def understand_target(options: Mapping[str, Any]) -> Target | None:
@@ -93,12 +82,12 @@ def engine_target(options: Mapping[str, Any]) -> Target:
     options, _ = split(options, EngineOptions)
     devices = _devices(options)
     if devices:
-        options = {**options, "trt_worker": devices[0][0].name}
+        options = {**options, "trt_worker": devices[0].name}
     named, _ = split(options, Worker)
     workers = resolve(**named)
     return Target(
         workers=tuple(workers),
-        settings=engine_settings(options, workers[0].defaults),
+        settings=engine_settings(options),
         shapes=(
             _texts(options.get("min_shapes", ())),
             _texts(options.get("opt_shapes", ())),
@@ -117,7 +106,7 @@ def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "trt_worker": names[0]}
 
 
-def _devices(options: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
+def _devices(options: Mapping[str, Any]) -> tuple[WorkerSpec, ...]:
     """Return the workers that one plan must be right on; none if at most one is named.
 
     Raises:
@@ -135,14 +124,8 @@ def _devices(options: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettin
             "engine file is named after its worker.",
             "Rename it in halfwise.toml, using letters, digits, '.', '_' and '-'.",
         )
-    if "timing_cache" in options:
-        raise UsageError(
-            "--engine timing-cache is for one GPU and one TensorRT, but several workers are named.",
-            "Leave it out: each worker has its own.",
-        )
     command = options.get("trt_command")
-    specs = [resolve(trt_command=command, trt_worker=name)[0] for name in names]
-    return tuple((spec, engine_settings(options, spec.defaults)) for spec in specs)
+    return tuple(resolve(trt_command=command, trt_worker=name)[0] for name in names)
 
 
 def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -152,17 +135,14 @@ def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[
     return declared, {n: v for n, v in options.items() if n not in names}
 
 
-def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> EngineSettings:
-    """Return settings: the given ones, else those of a worker's table in halfwise.toml.
+def engine_settings(options: Mapping[str, Any]) -> EngineSettings:
+    """Return the settings that options give.
 
     Raises:
         UsageError: a value outside its domain.
     """
     check(options)
-    changed = {name: value for name, value in defaults if value is not None}
-    changed |= {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
-    if "timing_cache" in options:
-        changed["timing_cache"] = _timing_cache(Path(options["timing_cache"]))
+    changed = {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
     if "workspace" in options:
         changed["workspace_bytes"] = memory_bytes(options["workspace"], "--engine workspace")
     if "tactic_sources" in options:
@@ -170,28 +150,6 @@ def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> Eng
     if "plugin" in options:
         changed["plugins"] = _texts(options["plugin"])
     return EngineSettings(**changed)
-
-
-_OTHERS = (".onnx", ".engine", ".plan", ".trt", ".py", ".so", ".npz", ".npy", ".json", ".txt")
-"""Suffixes of files that are no timing caches."""
-
-
-def _timing_cache(path: Path) -> Path:
-    """Return the path; what TensorRT does not take is moved aside, and only caches may be."""
-    if path.suffix.lower() in _OTHERS and path.exists():
-        raise UsageError(
-            f"--engine timing-cache {path} is no timing cache by its name.",
-            "Give a timing cache, or the name of a new file.",
-        )
-    # Checked before a build that takes minutes.
-    refuse_irregular(path, "--engine timing-cache")
-    folder = path.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(
-            f"--engine timing-cache {path} cannot be written in {folder.absolute()}.",
-            "Give a file in an existing folder.",
-        )
-    return path
 
 
 def _words(value: str | Sequence[str]) -> tuple[str, ...]:

@@ -236,7 +236,6 @@ class Recipe(BuildOptions):
         files: SHA-256 of that file and its external data, by path beside it.
         engine: Path of the engine to write, relative to the recipe.
         constraints: Nodes to compute in FP32, in graph order; empty with strong typing.
-        timing_cache: Path of a timing cache from this version of TensorRT; None without one.
         run: The run folder that it comes from.
         versions: Versions of the software that made the run.
         notes: Further remarks, one sentence each.
@@ -249,7 +248,6 @@ class Recipe(BuildOptions):
     files: dict[str, str]
     engine: str
     constraints: tuple[Constraint, ...] = ()
-    timing_cache: str | None = None
     run: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
@@ -339,9 +337,6 @@ class Latency(Record):
         iterations: Number of measured runs.
         median_ms: Median time of one run on the GPU, with inputs and outputs already there.
         p99_ms: 99th percentile.
-        transfer_median_ms: Median including copies from and to pinned host memory.
-        transfer_p99_ms: 99th percentile including copies.
-        per_second: Runs per second, back to back, without transfers.
         device_bytes: Device memory of engine and execution context.
         medians: Medians in ms of rounds in which it took turns with other engines; empty if timed
             alone. Their spread is the noise of its time.
@@ -351,9 +346,6 @@ class Latency(Record):
     iterations: int
     median_ms: float
     p99_ms: float
-    transfer_median_ms: float
-    transfer_p99_ms: float
-    per_second: float
     device_bytes: int
     medians: tuple[float, ...] = ()
 

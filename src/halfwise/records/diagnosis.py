@@ -4,7 +4,7 @@ from typing import Literal
 
 from halfwise.records.judged import FrozenSize
 from halfwise.records.planned import Decided
-from halfwise.records.record import MadeUp, NodeName, Record, Severity, Step, TensorName
+from halfwise.records.record import NodeName, Record, Severity, Step
 
 SymptomKind = Literal["outputs", "build", "run"]
 """How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
@@ -57,7 +57,6 @@ DifferenceKind = Literal[
     "normalisation",
     "fit",
     "crop",
-    "kernel",
     "resampling",
     "shape",
     "values",
@@ -74,11 +73,10 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     "mean": ("error", "B's values have the mean {b} taken off, A's {a}."),
     "deviation": ("error", "B's values are divided by the deviation {b}, A's by {a}."),
     "normalisation": ("error", "B is normalised {b}, A {a}."),
-    "kernel": ("warning", "Images are resized with different kernels: {b} in B, {a} in A."),
     "resampling": (
         "warning",
-        "What is left is fine detail: another kernel or decoder, or places off by a pixel or two; "
-        "raw images can name the kernels.",
+        "What is left is fine detail: another resize kernel or decoder, or places off by a pixel "
+        "or two.",
     ),
     "fit": (
         "error",
@@ -99,7 +97,7 @@ class InputDifference(Record):
     """One difference between two pipelines.
 
     Attributes:
-        kind: Its kind. "resampling": fine detail, where no raw images name the kernel; "fit": how
+        kind: Its kind. "resampling": fine detail; "fit": how
             the image is fitted to its frame (stretched, letterboxed, sized), or another image;
             "normalisation": by each image's own mean and deviation, which only `diagnose` tries;
             "values": anything not explained by the others.
@@ -273,71 +271,3 @@ class Rung(Record):
     inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
     decided: Decided | None = None
-
-
-class Rewriting(Record):
-    """Nodes that were replaced by one operator.
-
-    Attributes:
-        op: The operator.
-        output: The tensor that it computes.
-        removed: Nodes removed.
-        added: Nodes added.
-    """
-
-    op: str
-    output: TensorName
-    removed: tuple[NodeName, ...]
-    added: tuple[NodeName, ...]
-
-
-class LeftAlone(Record):
-    """Nodes that resemble one operator but were left as they are.
-
-    Attributes:
-        op: The operator.
-        nodes: The nodes.
-        reason: Why.
-    """
-
-    op: str
-    nodes: tuple[NodeName, ...]
-    reason: str
-
-
-class Modernized(Record):
-    """A model, and how it was modernised.
-
-    Attributes:
-        model: Source of the model.
-        opset: Version of its default operator set.
-        new_opset: That of the new model.
-        target: What must be able to read the new model.
-        rewritings: Rewritings that were kept.
-        left: What was left as it was, or undone.
-        names: New node names by old name, for nodes removed or renamed; empty if nothing replaces
-            them.
-        nodes: Number of nodes before.
-        new_nodes: Number of nodes after.
-        samples: Identifiers of the samples that both models ran on.
-        real: Whether they are real data.
-        made_up: Inputs that look generated; empty for random ones.
-        error: Largest error of an output relative to its largest magnitude, on these samples, in
-            FP32.
-        notes: Remarks.
-    """
-
-    model: str
-    opset: int
-    new_opset: int
-    target: str
-    rewritings: tuple[Rewriting, ...]
-    left: tuple[LeftAlone, ...]
-    names: dict[NodeName, tuple[NodeName, ...]]
-    nodes: int
-    new_nodes: int
-    samples: tuple[str, ...]
-    real: bool
-    made_up: tuple[MadeUp, ...] = ()
-    error: float
-    notes: tuple[str, ...] = ()

@@ -289,7 +289,6 @@ class Engines(Record):
         proven: Engines that were reported as proven during the run, in order.
         spared: What was not built, and why.
         refusals: Refused builds, in order.
-        timing_cache: Timing cache, relative to the run folder; None without one.
         notes: Sentences about the engines as a whole.
         verdict: The verdict on this device alone, if a run has several; None with one.
         lost: Why the device was lost before its engine was judged; empty if it was not.
@@ -313,7 +312,6 @@ class Engines(Record):
     proven: tuple[ProvenEngine, ...] = ()
     spared: tuple[Spared, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    timing_cache: str | None = None
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
     lost: str = ""

@@ -319,7 +319,7 @@ StepKind = Literal[
     "fix-quantised",
     "compare",
     "diagnose",
-    "modernize",
+    "reexport",
     "other-builds",
     "typing-strong",
     "accumulate-fp16",

@@ -42,7 +42,7 @@ _REFUSAL = {"code": str, "message": str, "hint?": str, "log?": [str], "errors?":
 Header = Mapping[str, Any]
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
-_BESIDE = ("log", "progress", "waiting", "started")
+_BESIDE = ("log", "progress", "started")
 
 
 class Unfit(Exception):
@@ -75,13 +75,11 @@ FORMS: Mapping[str, object] = {
         "import_error?": _REFUSAL,
         "cuda_error?": _REFUSAL,
     },
-    **{name: {} for name in ("put", "forget", "waiting", "started")},
+    **{name: {} for name in ("put", "forget", "started")},
     "have": {"missing": [_SHA256]},
     "get": {"total": _SIZE},
     "build": {
         "engine": _FILE,
-        "timing_cache": _FILE,
-        "timing_cache_fits": bool,
         "seconds": float,
         "layers": [[str, str, [str], bool]],
         "unconstrained": {str: str},
@@ -113,9 +111,6 @@ FORMS: Mapping[str, object] = {
         "iterations": range(1, 1 << 31),
         "median_ms": float,
         "p99_ms": float,
-        "transfer_median_ms": float,
-        "transfer_p99_ms": float,
-        "per_second": float,
         "device_bytes": _SIZE,
     },
     "inspect": {"milliseconds": {str: float}},

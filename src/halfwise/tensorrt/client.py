@@ -4,7 +4,6 @@ A crash, a hang or a lost connection is an outcome of a build, and elsewhere an 
 the next request gets a fresh process. No process is left behind.
 """
 
-import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from halfwise.case import EngineSettings
 from halfwise.errors import BackendMissing, UsageError
 from halfwise.progress import Watcher, interruption
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
@@ -33,7 +31,6 @@ from halfwise.tensorrt.link import (
     Died,
     Link,
     Log,
-    LogListener,
     ProgressListener,
     Refused,
 )
@@ -57,16 +54,13 @@ class Worker:
         command: Sequence[str],
         *,
         limit: float = HELLO_SECONDS,
-        wait: float = EngineSettings.wait_timeout,
     ) -> None:
         """Take its name in messages, and the command that ends in an interpreter.
 
-        `limit` is the seconds it may take to start, and to answer requests without work;
-        `wait` those to wait for its GPU while another build uses it.
+        `limit` is the seconds it may take to start, and to answer requests without work.
         """
-        self._link = Link(name, command, limit, wait)
+        self._link = Link(name, command, limit)
         self._here: dict[str, Path] = {}
-        self._caches: set[Path] = set()  # timing caches that were written here
         self._described: dict[str, Description] = {}
 
     def __enter__(self) -> Self:
@@ -114,10 +108,7 @@ class Worker:
         number: int,
         purpose: str,
         timeout: float | None,
-        timing_cache: Path | None = None,
-        shared_timing_cache: bool = False,
-        verbose: bool = False,
-        log: LogListener | None = None,
+        cached: bool = False,
         progress: ProgressListener | None = None,
     ) -> BuildOutcome:
         """Build an engine; it stays with the worker until `fetch`.
@@ -128,10 +119,7 @@ class Worker:
             number: Number of the build in the run.
             purpose: What it is for.
             timeout: Seconds for the build alone; None for no limit.
-            timing_cache: File to read if it exists, and to write; moved aside if rejected.
-            shared_timing_cache: Use the worker's own, one per GPU and version.
-            verbose: Request TensorRT's verbose log.
-            log: Receives log lines.
+            cached: Use the worker's timing cache, one per GPU and version.
             progress: Receives progress, from 9.0 on.
 
         Returns:
@@ -142,11 +130,9 @@ class Worker:
             UsageError, CaseError: the configuration does not fit the version or the model.
         """
         check_tactic_sources(self.info, config.tactic_sources or ())
-        heard = Log(log, progress)
-        request, needed = link.build_request(model, config, timing_cache)
-        request |= {"shared_timing_cache": shared_timing_cache}
-        request |= {"severity": "verbose" if verbose else "info"}
-        ended = self._attempt(model, request, needed, timing_cache, timeout, heard)
+        heard = Log(progress)
+        request, needed = link.build_request(model, config, cached=cached)
+        ended = self._attempt(model, request, needed, timeout, heard)
         ended.setdefault("seconds", heard.seconds)
         lines = heard.complaints if ended["status"] == "built" else heard.last
         ended["log"] = (*lines, *ended.get("log", ()))
@@ -157,7 +143,6 @@ class Worker:
         model: Path,
         request: Mapping[str, Any],
         needed: Mapping[str, Path],
-        timing_cache: Path | None,
         timeout: float | None,
         heard: Log,
     ) -> dict[str, Any]:
@@ -166,8 +151,6 @@ class Worker:
             over = interruption()
             self._link.need(needed, lambda: over.asked)
             answer, _ = self._link.ask(request, timeout=timeout, heard=heard.hear)
-            if timing_cache is not None:
-                self._keep(timing_cache, answer, heard)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
             status, message = failures.lost_connection(self.info.name, lost)
@@ -191,24 +174,6 @@ class Worker:
             "layers": network_layers(answer["layers"]),
             "unconstrained": answer["unconstrained"],
         }
-
-    def _keep(self, timing_cache: Path, answer: Mapping[str, Any], heard: Log) -> None:
-        """Write the timing cache of a build; a file from elsewhere that did not fit is set aside.
-
-        trtexec overwrites such a file, but it can have taken hours to build.
-        """
-        written = answer["timing_cache"]
-        try:
-            if not answer["timing_cache_fits"] and timing_cache not in self._caches:
-                aside = _aside(timing_cache)
-                heard.remark(
-                    f"TensorRT did not take the timing cache, now {aside}: it is damaged, from "
-                    "another version or GPU, or holds kernels that this version cannot read back."
-                )
-            self._link.fetch(written["sha256"], written["bytes"], timing_cache)
-        except OSError as error:  # the engine is built anyway
-            heard.remark(f"The timing cache was not written: {error.strerror or error}.")
-        self._caches.add(timing_cache)
 
     def fetch(self, engine: EngineFile, path: Path) -> EngineFile:
         """Fetch an engine to the local `path`; return it with its new place.
@@ -366,22 +331,13 @@ class Worker:
             return self._link.ask(request, payload, timeout=timeout, heard=log.hear)
 
 
-def _aside(path: Path) -> Path:
-    """Move a file to the first free name beside it, and return that."""
-    names = (path.with_name(f"{path.name}.old{place or ''}") for place in itertools.count())
-    return path.replace(next(name for name in names if not name.exists()))
-
-
 @contextmanager
-def usable(
-    spec: WorkerSpec, watcher: Watcher, wait: float, *, exact: bool = False
-) -> Iterator[Worker]:
+def usable(spec: WorkerSpec, watcher: Watcher, *, exact: bool = False) -> Iterator[Worker]:
     """Yield the worker, started and able to build; a note says how its environment affects TF32.
 
     Args:
         spec: The worker.
         watcher: Receives the TensorRT version and the GPU.
-        wait: Seconds to wait for the GPU while another build uses it.
         exact: Whether its engines must be free of TF32.
 
     Raises:
@@ -390,7 +346,7 @@ def usable(
     """
     watcher.stage("worker")
     watcher.left(HELLO_SECONDS)
-    with Worker(spec.name, spec.command, wait=wait) as worker:
+    with Worker(spec.name, spec.command) as worker:
         worker.demand_usable()
         info = worker.info
         watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")

@@ -29,11 +29,9 @@ from halfwise.tensorrt.transport import (
     Ended,
     Heard,
     Lost,
-    Waited,
     worker_source,
 )
 from halfwise.tensorrt.worker import AT_LAYER, KILL_SECONDS
-from halfwise.wording import seconds
 
 CHUNK = 8 << 20
 """Bytes per frame."""
@@ -85,14 +83,14 @@ def file_sha256(path: Path) -> str:
 
 
 def build_request(
-    model: Path, config: BuildConfig, timing_cache: Path | None
+    model: Path, config: BuildConfig, *, cached: bool
 ) -> tuple[dict[str, Any], dict[str, Path]]:
     """Return the request for a build, and the files that it needs by their SHA-256.
 
     Args:
         model: ONNX file; its external data lies next to it.
         config: Settings of the engine.
-        timing_cache: File to include if it exists.
+        cached: Whether timings of earlier builds on this GPU are used, and kept for later ones.
 
     Raises:
         CaseError: see `model_files`.
@@ -106,11 +104,8 @@ def build_request(
             "files": [{"name": name, "sha256": sha} for name, sha in files.hashes.items()],
         },
         "config": config.model_dump(mode="json", exclude={"model_sha256"}),
-        "timing_cache": None,
+        "cached": cached,
     }
-    if timing_cache is not None and timing_cache.exists():
-        request["timing_cache"] = file_sha256(timing_cache)
-        needed[request["timing_cache"]] = timing_cache
     return request, needed
 
 
@@ -127,15 +122,10 @@ _TRANSFER_SECONDS = 300.0
 """Limit for one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
 _COMPLAINTS = 200
 """First warnings and errors of a build that a record keeps. Our choice."""
-_WAIT_AGAIN = 5.0
-"""Seconds to wait for a GPU that stayed busy before: enough for a build's timing to finish."""
 
-_ALONE = ("build", "time", "inspect")
-"""Operations that have the GPU to themselves, and wait for the builds of others: for minutes."""
+_LONG = ("build", "time", "inspect")
+"""Operations that may take minutes."""
 
-LogListener = Callable[[str, str], None]
-"""Takes severity and text of a line: TensorRT's severities ("info", "warning", "error" …), "output"
-of its process, "noise" of the command around it, "waiting" for the GPU, a "remark" of halfwise."""
 ProgressListener = Callable[[str, int, int], None]
 """Takes a phase of the build, its finished steps and its total steps."""
 
@@ -157,7 +147,7 @@ class Refused(NoResult):
 
 
 class Log:
-    """Keeps one request's last lines and complaints, and passes all lines on.
+    """Keeps one request's last lines and complaints, and passes progress on.
 
     Attributes:
         last: The last lines, each prefixed with its severity.
@@ -165,14 +155,12 @@ class Log:
         begun: Whether the worker began the work itself.
     """
 
-    def __init__(
-        self, listener: LogListener | None = None, progress: ProgressListener | None = None
-    ) -> None:
+    def __init__(self, progress: ProgressListener | None = None) -> None:
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         self.complaints: list[str] = []
         self.begun = False
         self._started = time.monotonic()
-        self._listener, self._progress = listener, progress
+        self._progress = progress
 
     def hear(self, header: Mapping[str, Any]) -> None:
         """Take the header of a frame."""
@@ -180,26 +168,18 @@ class Log:
         if kind == "progress" and self._progress is not None:
             self._progress(header["phase"], header["done"], header["total"])
         elif kind == "log":
-            self._line(str(header.get("severity")), str(header.get("text")))
-        elif kind == "waiting":
-            self._line("waiting", "Another build is using this GPU.")
+            self._take(str(header.get("severity")), str(header.get("text")))
         elif kind == "started":
             self._started, self.begun = time.monotonic(), True
 
-    def remark(self, text: str) -> None:
-        """Take a line from halfwise itself."""
-        self._line("remark", text)
-
-    def _line(self, severity: str, text: str) -> None:
+    def _take(self, severity: str, text: str) -> None:
         line = f"{severity}: {text[:LONGEST_LINE]}"
         if AT_LAYER in line and self.last and AT_LAYER in self.last[-1]:
             self.last.pop()  # only the last layer shows where it ended
         self.last.append(line)
-        serious = severity in ("warning", "error", "internal_error", "remark")
+        serious = severity in ("warning", "error", "internal_error")
         if serious and len(self.complaints) < _COMPLAINTS:
             self.complaints.append(line)
-        if self._listener is not None:
-            self._listener(severity, text)
 
     @property
     def seconds(self) -> float:
@@ -219,17 +199,15 @@ class Link:
     info: WorkerInfo
     cache: str
 
-    def __init__(self, name: str, command: Sequence[str], limit: float, wait: float) -> None:
+    def __init__(self, name: str, command: Sequence[str], limit: float) -> None:
         """Store the settings without starting the process.
 
         Args:
             name: Its name in messages.
             command: The command that starts it.
             limit: Seconds for it to start, and to answer requests without work.
-            wait: Seconds to wait for its GPU while another build uses it.
         """
         self.name, self._command, self._limit = name, tuple(command), limit
-        self._wait = wait
         self._connection: Connection | None = None
         self._there: set[str] = set()
 
@@ -253,9 +231,6 @@ class Link:
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
-        except Waited as waited:
-            reason = f"it still waits for a GPU after {seconds(waited.seconds)}"
-            raise failures.no_answer(self.name, self._command, reason, ()) from waited
         except Unfit as unfit:
             raise BackendMissing(*failures.unfit(self.name, "hello", str(unfit))) from unfit
         except BaseException:
@@ -291,16 +266,16 @@ class Link:
     ) -> tuple[dict[str, Any], bytes]:
         """Return header and payload of the result, from a fresh process if the last is lost.
 
-        What would wait for the GPU ends on Ctrl-C.
+        What may take minutes ends on Ctrl-C.
 
         Raises:
             Refused, Died, Lost, Ended: there is no result.
-            WorkerEnded: it sends something invalid, or its GPU stays busy.
+            WorkerEnded: it sends something invalid.
         """
-        over, is_alone = interruption(), request["op"] in _ALONE
+        over, is_long = interruption(), request["op"] in _LONG
 
         def ends() -> bool:
-            return is_alone and over.asked
+            return is_long and over.asked
 
         if ends():
             raise Ended("it was ended", ())
@@ -318,21 +293,12 @@ class Link:
                 payload,
                 timeout=timeout,
                 limit=limit,
-                wait=self._wait,
                 heard=heard,
                 ends=ends,
             )
         except Unfit as unfit:
             message, hint = failures.unfit(self.name, request["op"], str(unfit))
             raise failures.WorkerEnded(message, hint) from unfit
-        except Waited as waited:
-            # A caller that continues must not wait this long for each request.
-            self._wait = min(self._wait, _WAIT_AGAIN)
-            raise failures.WorkerEnded(
-                f"Another build has had the GPU of worker {self.name} for "
-                f"{seconds(waited.seconds)}.",
-                "Try again when it is finished, or wait longer: --budget wait-timeout=SECONDS.",
-            ) from waited
         if answer["kind"] != "result":
             raise Died(answer) if answer["kind"] == "died" else Refused(answer)
         return {key: answer[key] for key in answer if key not in ("id", "kind")}, data

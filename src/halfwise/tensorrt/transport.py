@@ -51,7 +51,7 @@ _BOOTSTRAP = (
 
 Admit = Callable[[Header, int, Header, int], None]
 Heard = Callable[[Header], None]
-"""Takes the header of a frame that does not end its request: `log`, `progress`, `waiting`,
+"""Takes the header of a frame that does not end its request: `log`, `progress`,
 `started`. Output of the command itself comes as `log` with severity "noise"."""
 
 
@@ -71,14 +71,6 @@ class Lost(Exception):
 
 class Ended(Lost):
     """The connection was ended here, because nobody waits for the answer any more."""
-
-
-class Waited(Exception):
-    """Another build has held the GPU for `seconds`, the longest that a request may wait."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
 
 
 class Lines:
@@ -170,7 +162,6 @@ class Connection:
         admit: Admit = admit,
         timeout: float | None = None,
         limit: float | None = None,
-        wait: float | None = None,
         heard: Heard = lambda _: None,
         ends: Callable[[], bool] = lambda: False,
     ) -> tuple[Header, bytes]:
@@ -180,10 +171,8 @@ class Connection:
             header: `op` and its arguments.
             payload: Its bytes.
             admit: Checks its frames, see `answers.admit`.
-            timeout: Seconds for the work, which the worker enforces. It restarts after the
-                worker has waited for the GPU.
+            timeout: Seconds for the work, which the worker enforces.
             limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
-            wait: Seconds to wait for the GPU while another build uses it; `limit` by default.
             heard: Receives the frames before the last.
             ends: Returns whether the answer is no longer wanted; asked every second at least.
 
@@ -193,7 +182,6 @@ class Connection:
         Raises:
             Lost: the connection is gone or too slow; it is then closed.
             Ended: the answer is no longer wanted; likewise.
-            Waited: another build has held the GPU for `wait` seconds; likewise.
             Unfit: the worker sends something invalid; likewise.
         """
         self._number += 1
@@ -202,10 +190,9 @@ class Connection:
             request["timeout"] = timeout
             limit = timeout + GRACE if limit is None else limit
         self._unsent.append(memoryview(pack(request, payload)))
-        wait = limit if wait is None else wait
         try:
-            return self._answer(partial(admit, request, self._number), limit, wait, heard, ends)
-        except (Ended, Unfit, Waited):
+            return self._answer(partial(admit, request, self._number), limit, heard, ends)
+        except (Ended, Unfit):
             self.close(patience=0.0)
             raise
 
@@ -213,11 +200,10 @@ class Connection:
         self,
         admit: Callable[[Header, int], None],
         limit: float | None,
-        wait: float | None,
         heard: Heard,
         ends: Callable[[], bool],
     ) -> tuple[Header, bytes]:
-        deadline, waiting = _after(limit), False
+        deadline, started = _after(limit), False
         while True:
             if ends():
                 raise Ended("it was ended", self._printed)
@@ -229,16 +215,12 @@ class Connection:
                 admit(header, len(payload))
                 if header["kind"] in ENDS:
                     return header, payload
-                kind = header["kind"]
                 # Saying so again and again buys no time.
-                if kind == "started" or (kind == "waiting" and not waiting):
-                    waiting = kind == "waiting"
-                    deadline = _after(wait if waiting else limit)
+                if header["kind"] == "started" and not started:
+                    deadline, started = _after(limit), True
                 heard(header)
             # Endless frames and noise must not keep the connection alive.
             if deadline is not None and not _remaining(deadline):
-                if waiting and wait is not None:
-                    raise Waited(wait)
                 self._lose(f"{self._name} did not answer within {seconds(limit or 0.0)}", heard)
             if not self._frames:
                 self._receive(deadline, heard)

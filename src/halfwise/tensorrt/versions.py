@@ -23,8 +23,6 @@ from halfwise.wording import either
 Version = tuple[int, int]
 """Major and minor."""
 
-OLDEST_PARSER: Version = (8, 0)
-"""The oldest with a known parser; only the parser is known."""
 ASKED: Version = (11, 0)
 """From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
 RTX: Mapping[str, Version] = {"1.4": (10, 16), "1.5": (11, 0), "1.6": (11, 1), "1.7": (11, 1)}
@@ -33,8 +31,6 @@ RUN_VERSIONS = ("8.6.0",)
 """Versions that built and ran engines on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
-DEFAULT_PARSER = "10.0"
-"""The default: all later versions read whatever it reads."""
 WEAK_ONLY: Version = (8, 6)
 """The last series without strong typing."""
 DEFAULT_BUILDER = "10.16"
@@ -81,6 +77,8 @@ FIRST_WITH: Mapping[Feature, Version] = {
 }
 """The first version with each feature."""
 FIRST_WITHOUT_WEAK: Version = (11, 0)
+
+
 _TACTIC_SOURCES: Mapping[str, tuple[Version, Version]] = {
     **dict.fromkeys(("CUBLAS", "CUBLAS_LT", "CUDNN"), (OLDEST, (11, 0))),
     "EDGE_MASK_CONVOLUTIONS": (OLDEST, FIRST_UNKNOWN),
@@ -104,8 +102,7 @@ class Opsets(NamedTuple):
 
 
 _OPSETS = (
-    Opsets((8, 0), 1, 13),
-    Opsets((8, 4), 1, 17),
+    Opsets((8, 5), 1, 17),
     Opsets((9, 0), 1, 19),
     Opsets((10, 0), 9, 20),
     Opsets((10, 2), 9, None),
@@ -165,15 +162,14 @@ def logged_version(line: str) -> str | None:
     return match["plain"] or ".".join(str(int(number)) for number in numbers)
 
 
-def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
+def known_version(text: str) -> Version:
     """Return major and minor of a version that a user names; a missing minor version is 0.
 
     Args:
         text: A version such as "11", "v8.6", "8.6.1" or "9.3.0.post12.dev1".
-        oldest: The oldest version accepted.
 
     Raises:
-        UsageError: not a version, "8" (8.5 and 8.6 differ), older than `oldest`, or 12 or later.
+        UsageError: not a version, "8" (8.5 and 8.6 differ), older than 8.5, or 12 or later.
     """
     try:
         version = version_of(text)
@@ -181,10 +177,10 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
         version = (0, 0)
     if version == (8, 0) and "." not in text:
         raise UsageError("TensorRT 8.5 and 8.6 support different things.", "Give 8.5 or 8.6.")
-    if not oldest <= version < FIRST_UNKNOWN:
+    if not OLDEST <= version < FIRST_UNKNOWN:
         raise UsageError(
             f"{text!r} is not a known version of TensorRT.",
-            f"Give a version such as 8.6, 10.13 or 11 (--trt-version); {text_of(oldest)} to 11 are "
+            f"Give a version such as 8.6, 10.13 or 11 (--trt-version); {text_of(OLDEST)} to 11 are "
             "known.",
         )
     return version
@@ -224,12 +220,12 @@ def tactic_sources(version: Version) -> tuple[str, ...]:
 
 
 def opsets(version: Version) -> Opsets:
-    """Return the opsets that the parser of a version, 8.0 or later, reads."""
+    """Return the opsets that the parser of a version reads."""
     return next(opsets_of for opsets_of in reversed(_OPSETS) if version >= opsets_of.since)
 
 
 def highest_opset(version: Version) -> int:
-    """Return the highest opset that this version's parser (8.0 or later) certainly reads."""
+    """Return the highest opset that this version's parser certainly reads."""
     opsets = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
     return max(opsets)
 
@@ -237,12 +233,6 @@ def highest_opset(version: Version) -> int:
 def next_published(version: Version) -> Opsets:
     """Return the next published opsets for a version whose last opset is unpublished."""
     return next(o for o in _OPSETS if o.since > version and o.last is not None)
-
-
-def has_operator(op: str, version: Version) -> bool:
-    """Return whether this version's parser is known to support the operator."""
-    since = SINCE.get(op) or AT_THE_LATEST.get(op)
-    return since <= version if since else op not in taken().never
 
 
 def support(op: str) -> str:

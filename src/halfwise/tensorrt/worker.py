@@ -16,8 +16,7 @@ the payload. Anything between frames is noise: banners of shells and containers.
 ========== ===========================================================================
 `log`      `severity`, `text`: a line of TensorRT's logger, or of the child's own output
 `progress` `phase`, `done`, `total`: how far a build is
-`waiting`  another build uses this GPU; the timeout restarts at `started`
-`started`  the work itself begins
+`started`  the work itself begins, and with it the timeout
 `result`   the request is done; its function describes further keys and the payload
 `error`    `code`, `message`, `hint`: the request cannot be done
 `died`     `reason` (`signal`, `exit`, `timeout`, `closed`), `signal`, `status`: it ended
@@ -282,9 +281,7 @@ class Supervisor:
             if header is None:
                 continue
             kind = header.get("kind")
-            if kind == "waiting":
-                child.deadline = None
-            elif kind == "started":
+            if kind == "started":
                 self._start_clock(child)
             elif kind in ("result", "error"):
                 child.request = child.deadline = None
@@ -631,52 +628,6 @@ def driver_version():
     return None
 
 
-def _lock_file(path):
-    """Open a lock file shared by all users; if that is not allowed, this user's own."""
-    try:
-        # In /tmp, another user's file may be opened, but not "created" again.
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        os.fchmod(descriptor, 0o666)
-        return descriptor
-    except OSError:
-        private = f"{path}.{os.getuid()}"
-        return os.open(private, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-
-
-@contextlib.contextmanager
-def whole_gpu(uuid, wait):
-    """Hold the lock of a GPU: parallel builds disturb each other's tactic timing.
-
-    `wait` is called if another build holds it. The system releases it however this process ends.
-    It lies in `HALFWISE_LOCK_FOLDER`; containers have their own temporary folders.
-
-    Raises:
-        Refused: it cannot be created there.
-    """
-    folder = os.environ.get("HALFWISE_LOCK_FOLDER") or tempfile.gettempdir()
-    import fcntl  # halfwise reads this file on Windows too
-
-    try:
-        descriptor = _lock_file(os.path.join(folder, f"halfwise-{uuid}.lock"))
-    except OSError as error:
-        raise Refused(
-            "lock",
-            f"The GPU's lock file cannot be created: {error}.",
-            "Set HALFWISE_LOCK_FOLDER to a writable folder on the worker's machine.",
-        )
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            wait()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 # --------------------------------------------------------------------------------------- service
 
 
@@ -703,7 +654,6 @@ class Service:
         self._id = None
         self._trt = self._cuda = self._logger = self._loaded = None
         self.complaints = collections.deque(maxlen=20)
-        self.severity = "info"
         self.store = Store()
 
     def serve(self):
@@ -847,9 +797,9 @@ class Service:
         """Build an engine; return its file, the timing cache's, and the network's layers."""
         trt, cuda = self.trt(), self.cuda()
         self._loaded = None
-        self.severity = request.get("severity", "info")
         gpu = cuda.facts()
-        with self.store.folder(request["model"]["files"]) as folder, self._alone(gpu["uuid"]):
+        with self.store.folder(request["model"]["files"]) as folder:
+            self.tell("started")
             model = os.path.join(folder, request["model"]["main"])
             return Build(self, trt, self._logger, request, gpu).run(model), b""
 
@@ -878,8 +828,9 @@ class Service:
         return {"outputs": arrays, "seen": seen}, data
 
     def op_time(self, request, payload):
-        """Time the engine with CUDA events, with and without transfers."""
-        with self._bound(request, payload) as run, self._alone(self.cuda().facts()["uuid"]):
+        """Time the engine with CUDA events, without transfers."""
+        with self._bound(request, payload) as run:
+            self.tell("started")
             times = run.time(
                 request.get("seconds", 2.0),
                 request.get("iterations", 50),
@@ -890,7 +841,8 @@ class Service:
     def op_inspect(self, request, payload):
         """Return the inspector's output with these shapes bound, and the time of every layer."""
         trt = self.trt()
-        with self._bound(request, payload) as run, self._alone(self.cuda().facts()["uuid"]):
+        with self._bound(request, payload) as run:
+            self.tell("started")
             run.copy_in()
             run.execute()
             inspector = run.engine.create_engine_inspector()
@@ -918,13 +870,6 @@ class Service:
             )
         self._loaded = (sha256, engine, free, runtime)
         return engine
-
-    @contextlib.contextmanager
-    def _alone(self, uuid):
-        """Hold the GPU: builds and timings disturb each other."""
-        with whole_gpu(uuid, lambda: self.tell("waiting")):
-            self.tell("started")
-            yield
 
     @contextlib.contextmanager
     def _bound(self, request, payload):
@@ -955,7 +900,7 @@ def _logger(trt, service):
             name = numbers.get(severity, "info")
             if ranks.index(name) >= ranks.index("error"):
                 service.complaints.append(text)
-            if ranks.index(name) >= ranks.index(service.severity) or AT_LAYER in text:
+            if name != "verbose" or AT_LAYER in text:
                 service.tell("log", severity=name, text=text)
 
     return Logger()
@@ -1186,22 +1131,12 @@ class Bound:
             runs += 1
         each = max(1e-6, (time.monotonic() - started) / runs)
         count = int(min(10000, max(iterations, seconds / each)))
-        plain, wall = self._events(count, self.enqueue)
-
-        def with_transfers():
-            self.copy_in()
-            self.enqueue()
-            self.copy_out()
-
-        moved, _ = self._events(max(10, count // 4), with_transfers)
+        times = self._times(count)
         used = self.free_before - self.cuda.memory()[0]
         return {
             "iterations": count,
-            "median_ms": _quantile(plain, 0.5),
-            "p99_ms": _quantile(plain, 0.99),
-            "transfer_median_ms": _quantile(moved, 0.5),
-            "transfer_p99_ms": _quantile(moved, 0.99),
-            "per_second": count / wall,
+            "median_ms": _quantile(times, 0.5),
+            "p99_ms": _quantile(times, 0.99),
             "device_bytes": max(used, _context_bytes(self.engine)),
         }
 
@@ -1209,23 +1144,21 @@ class Bound:
         if self.debug is not None:
             self.context.set_all_tensors_debug_state(False)
 
-    def _events(self, count, work):
-        """Return milliseconds of each of `count` runs of `work`, and their total in seconds."""
+    def _times(self, count):
+        """Return milliseconds of each of `count` runs, without transfers."""
         cuda = self.cuda
         marks = [(cuda.event(), cuda.event()) for _ in range(count)]
         cuda.synchronize()
-        started = time.monotonic()
         for start, end in marks:
             cuda.record(start)
-            work()
+            self.enqueue()
             cuda.record(end)
         cuda.synchronize()
-        wall = time.monotonic() - started
         times = [cuda.milliseconds(start, end) for start, end in marks]
         for pair in marks:
             for event in pair:
                 cuda.call("cuEventDestroy_v2", event)
-        return times, wall
+        return times
 
     def profile(self, iterations):
         """Return the mean milliseconds of every layer."""
@@ -1373,16 +1306,16 @@ class Build:
             for name in quantised_flags(layers):
                 self._set_flag(options, name)
         self._add_profiles(builder, network, options)
-        cache, fits = self._set_timing_cache(options)
+        cache = self._set_timing_cache(options)
         started = time.monotonic()
         plan = builder.build_serialized_network(network, options)
         seconds = time.monotonic() - started
         if plan is None:
             raise Refused("build", "TensorRT built no engine.", log=list(self.service.complaints))
+        if self.request.get("cached"):
+            replace(self._timing_path(), bytes(cache.serialize()))
         return {
             "engine": self.service.store.write(bytes(plan)),
-            "timing_cache": self._save_timing_cache(options, cache),
-            "timing_cache_fits": fits,
             "seconds": seconds,
             "layers": [
                 [layer.name, layer.type.name, names, index in constrained]
@@ -1547,29 +1480,20 @@ class Build:
         return os.path.join(self.service.store.root, "timing", name + ".cache")
 
     def _set_timing_cache(self, options):
-        """Return the cache, and whether it is the given one: if that fails, it is new.
+        """Return the timing cache: that of this GPU and version if asked for, else a new one.
 
         8.6.0 rejected even its own caches if Myelin had compiled something (H200).
         """
         data = b""
-        if self.request.get("timing_cache"):
-            data = self.service.store.read(self.request["timing_cache"])
-        elif self.request.get("shared_timing_cache"):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if self.request.get("cached"):
                 with open(self._timing_path(), "rb") as file:
                     data = file.read()
         cache = options.create_timing_cache(data)
-        if cache is not None and options.set_timing_cache(cache, False):
-            return cache, True
-        cache = options.create_timing_cache(b"")
-        options.set_timing_cache(cache, False)
-        return cache, False
-
-    def _save_timing_cache(self, options, cache):
-        data = bytes(cache.serialize())
-        if self.request.get("shared_timing_cache"):
-            replace(self._timing_path(), data)
-        return self.service.store.write(data)
+        if cache is None or not options.set_timing_cache(cache, False):
+            cache = options.create_timing_cache(b"")
+            options.set_timing_cache(cache, False)
+        return cache
 
 
 def layer_nodes(layer):

@@ -10,14 +10,12 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -54,55 +52,26 @@ def memory_bytes(text: str | int, where: str) -> int:
 
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
-_Workspace = Annotated[int, BeforeValidator(partial(memory_bytes, where=f"workspace in {FILE}"))]
-_Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
-class WorkerDefaults(BaseModel):
-    """Default settings of a worker's builds and runs; options override them.
+class _Table(BaseModel):
+    """How to start a worker: a string as for a shell, or a list of words."""
 
-    Attributes:
-        workspace_bytes: Largest workspace of one layer (`workspace` in the file); None for
-            TensorRT's default.
-        optimization_level: Builder optimisation level, 0 to 5; None for TensorRT's default.
-        tactic_sources: Names of `TacticSource`; None for TensorRT's default.
-        plugins: Paths of plugin libraries in the worker's file system.
-        build_timeout: Seconds per build; None for halfwise's default.
-        run_timeout: Seconds per inference; None for halfwise's default.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    workspace_bytes: _Workspace | None = Field(default=None, alias="workspace")
-    optimization_level: Annotated[int | None, Field(strict=True, ge=0, le=5)] = None
-    tactic_sources: Annotated[tuple[_Text, ...] | None, Field(min_length=1)] = None
-    plugins: tuple[_Text, ...] = ()
-    build_timeout: _Seconds | None = None
-    run_timeout: _Seconds | None = None
-
-
-class _Table(WorkerDefaults):
-    """The settings of a worker, with its command: a string as for a shell, or a list of words."""
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     command: _Text | Annotated[tuple[_Text, ...], Field(min_length=1)] | None = None
 
-    def spec(self, name: str, path: Path, shared: WorkerDefaults) -> "WorkerSpec":
-        """Return the worker; settings of `shared` apply unless they are given again."""
+    def spec(self, name: str, path: Path) -> "WorkerSpec":
+        """Return the worker."""
         where = f"command of worker {name} in {path}"
         if self.command is None:
             raise UsageError(f"The worker {name} in {path} needs a command.", _SAY_HOW)
         command = self.command if isinstance(self.command, str) else shlex.join(self.command)
-        words = _words(command, where, path.parent)
-        return WorkerSpec(name, words, str(path), self.settings(shared))
-
-    def settings(self, shared: WorkerDefaults) -> WorkerDefaults:
-        """Return the settings, those of `shared` where the table gives none."""
-        stated = self.model_fields_set & WorkerDefaults.model_fields.keys()
-        return shared.model_copy(update={name: getattr(self, name) for name in stated})
+        return WorkerSpec(name, _words(command, where, path.parent), str(path))
 
 
 class _Tables(_Table):
-    """The table `[tensorrt]`, and those of further workers by name."""
+    """The table `[tensorrt]`, of the first worker, and those of others by name."""
 
     workers: dict[str, _Table] = {}
 
@@ -124,13 +93,11 @@ class WorkerSpec:
         name: Its name in messages.
         command: Command words, the last one an interpreter.
         source: What named it: an option, an environment variable, a file, or "default".
-        defaults: Its settings.
     """
 
     name: str
     command: tuple[str, ...]
     source: str
-    defaults: WorkerDefaults = field(default_factory=WorkerDefaults)
 
 
 def configuration(environment: Mapping[str, str] = os.environ) -> Path:
@@ -155,7 +122,7 @@ def resolve(
     """Return the configured workers, best first; at least one.
 
     Options beat the environment (`HALFWISE_TRT_COMMAND`), which beats `halfwise.toml` in the user's
-    configuration folder, which beats this interpreter. The settings in `[tensorrt]` always apply.
+    configuration folder, which beats this interpreter.
 
     Args:
         trt_command: Command that ends in an interpreter, quoted as for a shell.
@@ -170,7 +137,6 @@ def resolve(
         raise UsageError("--trt-command and --trt-worker each name a worker.", "Give one of them.")
     path = configuration(environment)
     tables = _content(path).tensorrt
-    shared = tables.settings(WorkerDefaults())
     if trt_worker is not None:
         if trt_worker not in tables.workers:
             raise UsageError(
@@ -178,12 +144,12 @@ def resolve(
                 f"{', '.join(tables.workers) or 'none'}.",
                 f"Add a table [tensorrt.workers.{trt_worker}]. {_SAY_HOW}",
             )
-        return [tables.workers[trt_worker].spec(trt_worker, path, shared)]
+        return [tables.workers[trt_worker].spec(trt_worker, path)]
     source, command = "--trt-command", trt_command
     if command is None:
         source, command = _VARIABLE, environment.get(_VARIABLE) or None
     if command is not None:
-        return [WorkerSpec(UNNAMED, _words(command, source, Path.cwd()), source, shared)]
+        return [WorkerSpec(UNNAMED, _words(command, source, Path.cwd()), source)]
     first = {UNNAMED: tables} if tables.command else {}
     if first.keys() & tables.workers.keys():
         raise UsageError(
@@ -191,8 +157,8 @@ def resolve(
             f"Give the second one another name. {_SAY_HOW}",
         )
     named = {**first, **tables.workers}
-    specs = [table.spec(name, path, shared) for name, table in named.items()]
-    return specs or [WorkerSpec(UNNAMED, (sys.executable,), "default", shared)]
+    specs = [table.spec(name, path) for name, table in named.items()]
+    return specs or [WorkerSpec(UNNAMED, (sys.executable,), "default")]
 
 
 def target_command(

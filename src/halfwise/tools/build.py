@@ -35,9 +35,9 @@ from halfwise.tensorrt.constrain import (
     readable,
     unmatched,
 )
+from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.ports import check_covered, profiles_from_data, profiles_from_options
-from halfwise.tensorrt.refusals import build_failed
 from halfwise.tensorrt.versions import regime
 from halfwise.tools.inspect import inspect_engine
 from halfwise.wording import either
@@ -89,7 +89,7 @@ def build(
     network, samples, profiles = _loaded(path, model, inputs, preprocess, target.shapes, watcher)
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
     how = replace(target.settings, profiles=profiles)
-    with usable(target.worker, watcher, how.wait_timeout, exact=not how.tf32) as worker:
+    with usable(target.worker, watcher, exact=not how.tf32) as worker:
         return _built(
             *(worker, how, network, samples, path, watcher),
             to=to,

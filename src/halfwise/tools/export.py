@@ -35,6 +35,7 @@ from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.recipe import (
+    KINDS,
     Source,
     choose,
     is_built_apart,
@@ -43,7 +44,6 @@ from halfwise.tensorrt.recipe import (
     nothing_low,
     planned_repairs,
 )
-from halfwise.tensorrt.rendering import KINDS
 from halfwise.wording import count
 
 Kind = Literal["trtexec", "python", "cpp", "json"]
@@ -116,9 +116,6 @@ def export(
     with scratch() as partial:
         source = _source(folder, record, (version, regime), place, model, partial, watcher)
         profiles = profiles_from_options(source.network, None, *shapes)
-        cache = record.engines.timing_cache if record.engines is not None else None
-        # Builders write to it, so it must be in the run folder, whatever the record says.
-        cache = None if cache is None else place.tell(folder / Path(cache).name)
         recipe = make_recipe(
             record,
             source,
@@ -127,7 +124,6 @@ def export(
             version=version,
             typing=regime,
             profiles=profiles,
-            timing_cache=cache,
         )
         texts = KINDS[kind](recipe)
         written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()

@@ -67,7 +67,7 @@ def inspect(
     target = engine_target(options)
     timeout = target.settings.run_timeout
     network = None if model is None else load_model(model)
-    with usable(target.worker, watcher, target.settings.wait_timeout) as worker:
+    with usable(target.worker, watcher) as worker:
         watcher.stage("inspect")
         file = worker.upload(path)
         described = worker.describe(file, timeout)

@@ -20,8 +20,9 @@ from halfwise.records import Failure, LadderRung, RightBy, Step, Verdict
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import not_judged
 from halfwise.store import free_folder, new_folder
+from halfwise.tools.compare.command import recorded_tensors
 from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.subject import Subject, demand_expected, expected_tensors
+from halfwise.tools.diagnose.subject import Subject, demand_expected
 from halfwise.wording import argument
 
 LAST = "int8"
@@ -101,7 +102,7 @@ def _right(
         if wrong and not request.data.allow_unjudged:
             return by, wrong, ()
     if expected is not None:
-        subject.expected = expected_tensors(case, expected, runner)
+        subject.expected = recorded_tensors(case, Path(expected), runner)[0]
         rung = exported(subject)
         if rung.passed is not None:
             by = "expected"

@@ -86,7 +86,7 @@ def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("no-engine", ("halfwise modernize 'my model.onnx'", "optimization-level", "version")),
+        ("no-engine", ("opset 17", "optimization-level", "version")),
         ("not-run", ("optimization-level",)),
         ("kernel", ("optimization-level", "--accumulate fp16")),
         ("ignored", ("--typing strong", "--budget builds")),
@@ -97,11 +97,11 @@ def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
 def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     low = RungTried(rung="fp16", end="tolerance", plans=1, builds=1, built=1, ran=1)
     delivered = engines().model_copy(update={"rungs": (low,), "causes": (Cause(kind=kind),)})
-    lines = " ".join(steps_told(lower_next(delivered, CASE)))
+    lines = " ".join(steps_told(lower_next(delivered)))
     assert all(phrase in lines for phrase in said)
-    assert ("modernize" in lines) == (kind == "no-engine")
+    assert ("opset 17" in lines) == (kind == "no-engine")
     passed = delivered.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
-    assert lower_next(passed, CASE) == ()
+    assert lower_next(passed) == ()
 
 
 def steps(delivered, judged, worth=None):

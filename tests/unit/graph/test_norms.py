@@ -6,20 +6,18 @@ import pytest
 
 from halfwise.graph.loading import load_network
 from halfwise.graph.norms import (
-    NORMALISATIONS,
-    Normalisation,
-    read_normalisations,
-)
-from halfwise.graph.polynomials import (
     INVERSE,
     MEAN,
     MEAN_SQUARED,
+    NORMALISATIONS,
     ONE,
     SCALED,
     SQUARES,
+    Normalisation,
     Polynomial,
     X,
     constant,
+    read_normalisations,
 )
 from halfwise.graph.written_out import written_out
 from tests.spellings import BIAS, WEIGHT

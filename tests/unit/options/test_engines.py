@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,7 +8,6 @@ from halfwise.options.engines import engine_target, understand_target
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.records import TensorName
-from halfwise.tensorrt.workers import configuration
 from tests.unit.graph.sketch import Sketch
 
 TARGET = {"target": "tensorrt", "trt_command": "python3"}
@@ -44,7 +40,6 @@ def test_options_reach_those_who_need_them():
         {
             **TARGET,
             "typing": "weak",
-            "timing_cache": "t.cache",
             "workspace": "2G",
             "optimization_level": 0,
             "tactic_sources": "cublas, cudnn",
@@ -60,7 +55,6 @@ def test_options_reach_those_who_need_them():
     )
     assert target.settings == EngineSettings(
         typing="weak",
-        timing_cache=Path("t.cache"),
         workspace_bytes=2 << 30,
         optimization_level=0,
         prefer="exact",
@@ -73,20 +67,6 @@ def test_options_reach_those_who_need_them():
         tf32=True,
     )
     assert target.resume
-
-
-def test_the_file_of_workers_gives_defaults_that_options_override(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    configuration().parent.mkdir()
-    configuration().write_text(
-        '[tensorrt.workers.orin]\ncommand = "ssh orin python3"\nbuild_timeout = 7200\n'
-        'workspace = "1G"\n'
-    )
-    given = {"target": "tensorrt", "trt_worker": "orin"}
-    settings = engine_target(given).settings
-    assert (settings.build_timeout, settings.workspace_bytes) == (7200, 1 << 30)
-    settings = engine_target({**given, "build_timeout": 5, "workspace": 16}).settings
-    assert (settings.build_timeout, settings.workspace_bytes) == (5, 16 << 20)
 
 
 @pytest.mark.parametrize(
@@ -133,25 +113,3 @@ def case_of_any_batch():
     s.op("Relu", s.input("x", ["n", 4]), name="relu")
     request = understand({"x": np.ones((4, 2, 4), np.float32)}, {})
     return load_case(s.proto("relu_out"), request.data, request.criterion)
-
-
-@pytest.mark.parametrize("place", ["absent/t.cache", "."])
-def test_a_timing_cache_that_cannot_be_written_is_refused_at_once(place):
-    with pytest.raises(UsageError, match="--engine timing-cache"):
-        engine_target({**TARGET, "timing_cache": place})
-
-
-def test_a_timing_cache_is_no_model(tmp_path):
-    model = tmp_path / "model.onnx"
-    model.write_bytes(b"weights")
-    with pytest.raises(UsageError, match="no timing cache"):
-        engine_target({**TARGET, "timing_cache": model})
-    assert model.read_bytes() == b"weights"
-
-
-def test_a_timing_cache_that_is_no_regular_file_is_not_replaced(tmp_path):
-    os.mkfifo(tmp_path / "device")
-    (tmp_path / "link").symlink_to("device")
-    for name in ("device", "link"):
-        with pytest.raises(UsageError, match="only regular files are replaced"):
-            engine_target({**TARGET, "timing_cache": name})

@@ -40,5 +40,5 @@ def test_what_is_only_stored_differently_is_the_same():
 
 def test_the_severity_is_that_of_the_kind():
     assert difference("batch-axis", "", "").severity == "info"
-    assert difference("kernel", "", "").severity == "warning"
+    assert difference("resampling", "", "").severity == "warning"
     assert difference("channels", "", "").severity == "error"

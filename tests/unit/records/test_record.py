@@ -17,11 +17,11 @@ from halfwise.records import (
     Criterion,
     Curve,
     GuardKind,
-    LeftAlone,
     Level,
     NodeName,
     Record,
     RunEvidence,
+    Sign,
     TimeRatio,
 )
 from halfwise.reporting.remarks import CAUSES
@@ -119,21 +119,20 @@ def test_every_level_and_guard_has_a_word():
 
 def test_what_a_terminal_acts_on_is_escaped_and_stays_the_same_name():
     name = "caf\u00e9 8\u00d71 \x1b[31m\x7f\x9b31m\u202egnp.exe\u2066\u2028\u061c\U000e0041"
-    left = LeftAlone(op=name, nodes=(), reason="")
-    text = left.model_dump_json(indent=1)
+    sign = Sign(severity="info", text=name)
+    text = sign.model_dump_json(indent=1)
     assert all(c.isprintable() or c == "\n" for c in text)
     assert "caf\u00e9 8\u00d71" in text
-    assert json.loads(text)["op"] == name
-    assert LeftAlone.model_validate_json(text) == left
+    assert json.loads(text)["text"] == name
+    assert Sign.model_validate_json(text) == sign
 
 
 def test_bytes_of_names_that_are_no_text_are_escaped():
-    left = LeftAlone(
-        op=os.fsdecode(b"caf\xe9 \xe2\x82\xac"), nodes=(NodeName(os.fsdecode(b"\xff")),), reason=""
-    )
-    text = left.model_dump_json(indent=1)
-    assert json.loads(text)["op"] == "caf\\udce9 €"
-    assert LeftAlone.model_validate_json(text).nodes == ("\\udcff",)
+    nodes = (NodeName(os.fsdecode(b"\xff")),)
+    sign = Sign(severity="info", text=os.fsdecode(b"caf\xe9 \xe2\x82\xac"), nodes=nodes)
+    text = sign.model_dump_json(indent=1)
+    assert json.loads(text)["text"] == "caf\\udce9 €"
+    assert Sign.model_validate_json(text).nodes == ("\\udcff",)
 
 
 def test_without_any_wish_no_threshold_is_set():

@@ -53,9 +53,6 @@ def latency(median: float) -> Latency:
         iterations=400,
         median_ms=median,
         p99_ms=median * 1.1,
-        transfer_median_ms=median + 0.5,
-        transfer_p99_ms=median + 0.6,
-        per_second=1000 / median,
         device_bytes=50 * 2**20,
     )
 

@@ -136,8 +136,7 @@ class Pipe:
         return {
             "model": {"files": files, "main": "model.onnx"},
             "config": CONFIG | config,
-            "timing_cache": None,
-            "shared_timing_cache": False,
+            "cached": False,
         }
 
     def build(

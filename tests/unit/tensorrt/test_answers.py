@@ -52,8 +52,6 @@ def file(sha256, size=1, path=None):
 def built(**changed):
     return {
         "engine": file(A),
-        "timing_cache": file(B),
-        "timing_cache_fits": True,
         "seconds": 1,
         "layers": [["l", "ELEMENTWISE", ["n"], True]],
         "unconstrained": {"n": "why"},
@@ -150,7 +148,6 @@ LINE = {"kind": "log", "severity": "info", "text": "t"}
 @pytest.mark.parametrize(
     "header",
     [
-        {"kind": "waiting"},
         {"kind": "started"},
         LINE,
         {**LINE, "id": 1},  # TensorRT's threads go on after a request

@@ -51,16 +51,14 @@ def test_what_it_tells(worker, cache):
 
 
 def test_a_build(worker, model):
-    log, progress = [], []
+    progress = []
     outcome = build(
         worker,
         model,
-        log=lambda *line: log.append(line),
         progress=lambda *step: progress.append(step),
     )
     assert (outcome.status, outcome.message, outcome.seconds) == ("built", "", 0.25)
     assert outcome.log == ("warning: Detected layernorm nodes in FP16.",)
-    assert log == [("warning", "Detected layernorm nodes in FP16.")]
     assert progress == [("Building", 1, 2)]
     assert outcome.engine is not None
     assert outcome.engine.side == "worker"
@@ -80,33 +78,6 @@ def test_files_travel_once_and_external_data_too(worker, model, cache, tmp_path)
     assert build(worker, model).engine == first
     assert not list(cache.glob("files/*.part"))
     assert [p.name for p in tmp_path.glob(".halfwise*")] == []
-
-
-def test_the_timing_cache_is_read_and_written(worker, model, tmp_path):
-    path = tmp_path / "timing.cache"
-    for expected in (b"+", b"++", b"+++"):
-        build(worker, model, timing_cache=path)
-        assert path.read_bytes() == expected
-
-
-def test_a_timing_cache_that_cannot_be_written_loses_no_engine(worker, model, tmp_path):
-    (tmp_path / "gone").mkdir()
-    path = tmp_path / "gone" / "timing.cache"
-    (tmp_path / "gone").rmdir()
-    outcome = build(worker, model, timing_cache=path)
-    assert outcome.status == "built"
-    assert any("timing cache was not written" in line for line in outcome.log)
-
-
-def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
-    path = tmp_path / "timing.cache"
-    path.write_bytes(b"of another GPU")
-    for remarks in (1, 0):
-        outcome = build(worker, model, timing_cache=path)
-        assert sum(line.startswith("remark: ") for line in outcome.log) == remarks
-    assert (tmp_path / "timing.cache.old").read_bytes() == b"of another GPU"
-    assert path.read_bytes() == b"of another GPU++"
-    assert sorted(p.name for p in tmp_path.glob("timing*")) == ["timing.cache", "timing.cache.old"]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +307,7 @@ class Notes(Silent):
 
 def test_a_worker_is_up_and_ends_with_the_block(fake_worker):
     notes = Notes()
-    with usable(WorkerSpec("fake", tuple(fake_worker()), "test"), notes, 60) as worker:
+    with usable(WorkerSpec("fake", tuple(fake_worker()), "test"), notes) as worker:
         assert worker.info.tensorrt == "8.6.1"
         assert worker.process_id
     assert not worker.process_id
@@ -344,7 +315,7 @@ def test_a_worker_is_up_and_ends_with_the_block(fake_worker):
 
 
 def test_one_that_cannot_build_is_refused():
-    bare = usable(WorkerSpec("bare", (sys.executable, "-I"), "test"), Silent(), 60)
+    bare = usable(WorkerSpec("bare", (sys.executable, "-I"), "test"), Silent())
     with pytest.raises(BackendMissing, match="cannot import tensorrt"):
         bare.__enter__()
 
@@ -354,20 +325,18 @@ def test_what_the_environment_does_to_tf32_is_told(fake_worker, value):
     notes = Notes()
     command = fake_worker(environment={"NVIDIA_TF32_OVERRIDE": value})
     spec = WorkerSpec("fake", tuple(command), "test")
-    with usable(spec, notes, 60) as worker:
+    with usable(spec, notes) as worker:
         assert notes.lines[1] == worker.info.tf32_remark
     if value == "0":
-        with usable(spec, notes, 60, exact=True) as worker:
+        with usable(spec, notes, exact=True) as worker:
             assert worker.info.tf32_override == "0"
 
 
 def test_where_tf32_cannot_be_kept_out_nothing_is_built(fake_worker):
     command = fake_worker(environment={"NVIDIA_TF32_OVERRIDE": "1"})
-    refused = usable(WorkerSpec("fake", tuple(command), "test"), Silent(), 60, exact=True)
+    refused = usable(WorkerSpec("fake", tuple(command), "test"), Silent(), exact=True)
     with pytest.raises(UsageError, match="results shown as FP32 may be TF32") as caught:
         refused.__enter__()
     words = shlex.split(caught.value.hint.rstrip("."))[-1]
-    with usable(
-        WorkerSpec("fake", tuple(shlex.split(words)), "hint"), Silent(), 60, exact=True
-    ) as it:
+    with usable(WorkerSpec("fake", tuple(shlex.split(words)), "hint"), Silent(), exact=True) as it:
         assert it.info.tf32_override is None

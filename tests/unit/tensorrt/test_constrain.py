@@ -166,9 +166,6 @@ def result(error, median_ms=None, kept=0, snr_db=60.0):
             iterations=10,
             median_ms=median_ms,
             p99_ms=median_ms,
-            transfer_median_ms=median_ms,
-            transfer_p99_ms=median_ms,
-            per_second=1.0,
             device_bytes=1,
         )
     return EngineResult(name="", build=build, verdict=verdict, latency=latency, kept=kept)

@@ -9,6 +9,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.records import NodeName
+from halfwise.tensorrt.failures import Blamed, how_refused
 from halfwise.tensorrt.layers import (
     Listed,
     NodeFinder,
@@ -19,7 +20,6 @@ from halfwise.tensorrt.layers import (
     names_in,
     region_of,
 )
-from halfwise.tensorrt.refusals import Blamed, how_refused
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.engine_runs import failed
 

@@ -11,7 +11,7 @@ from halfwise.graph.loading import load_network
 from halfwise.tensorrt import link
 from halfwise.tensorrt.failures import WorkerEnded
 from halfwise.tensorrt.link import Died, Link, Log
-from halfwise.tensorrt.transport import Lost, Waited
+from halfwise.tensorrt.transport import Lost
 from tests.fake_tensorrt.start import once_only
 from tests.workers import told_source
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 @pytest.fixture
 def linked(monkeypatch):
     monkeypatch.setattr(link, "worker_source", told_source)
-    linked = Link("told", [sys.executable], 30, 30)
+    linked = Link("told", [sys.executable], 30)
     yield linked
     linked.close()
 
@@ -37,37 +37,12 @@ def test_it_comes_up_when_it_is_asked(linked):
 
 def test_what_does_not_come_up_again_is_told_without_its_command(monkeypatch, tmp_path):
     monkeypatch.setattr(link, "worker_source", told_source)
-    linked = Link("told", once_only([sys.executable], tmp_path / "started"), 30, 30)
+    linked = Link("told", once_only([sys.executable], tmp_path / "started"), 30)
     linked.connect()
     linked.close()
     with pytest.raises(Lost) as lost:
         linked.ask({"op": "have", "hashes": []})
     assert lost.value.reason == "it does not restart: sh ended with status 1"
-
-
-def test_a_worker_that_waits_before_it_says_hello_does_not_answer(linked, monkeypatch):
-    def ask(*_, limit, **__):
-        raise Waited(limit)
-
-    monkeypatch.setattr("halfwise.tensorrt.link.Connection.ask", ask)
-    with pytest.raises(BackendMissing, match="still waits for a GPU after 30 s"):
-        linked.connect()
-
-
-def test_a_gpu_that_did_not_get_free_is_not_waited_for_as_long_again(linked, monkeypatch):
-    waits = []
-
-    def ask(*_, wait, **__):
-        waits.append(wait)
-        raise Waited(wait)
-
-    linked.connect()
-    monkeypatch.setattr("halfwise.tensorrt.link.Connection.ask", ask)
-    for _ in range(2):
-        with pytest.raises(WorkerEnded, match="Another build has had the GPU"):
-            linked.ask({"op": "have", "hashes": []})
-    assert waits[0] == 30
-    assert waits[1] < 10
 
 
 def test_a_file_travels_once(linked, tmp_path, monkeypatch):
@@ -83,14 +58,14 @@ def test_a_library_that_crashes_when_it_is_imported(monkeypatch, tmp_path):
     (tmp_path / "tensorrt.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(BackendMissing, match="Importing TensorRT ended with SIGSEGV"):
-        Link("odd", [sys.executable], 30, 30).connect()
+        Link("odd", [sys.executable], 30).connect()
 
 
 def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "file"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    linked = Link("here", [sys.executable], 30, 30)
+    linked = Link("here", [sys.executable], 30)
     linked.connect()
     linked.close()
     assert linked.cache.startswith(str(tmp_path / "halfwise-worker-"))
@@ -103,15 +78,12 @@ def test_what_died_tells_how(linked):
 
 
 def test_the_log_keeps_the_end_and_every_complaint():
-    heard: list[tuple[str, str]] = []
-    log = Log(lambda *line: heard.append(line))
+    log = Log()
     for number in range(500):
         severity = "warning" if number % 2 else "info"
         log.hear({"kind": "log", "severity": severity, "text": str(number)})
-    log.hear({"kind": "waiting"})
     log.hear({"kind": "progress", "phase": "p", "done": 1, "total": 2})
-    assert len(heard) == 501
-    assert list(log.last)[-2:] == ["warning: 499", "waiting: Another build is using this GPU."]
+    assert list(log.last)[-2:] == ["info: 498", "warning: 499"]
     assert len(log.last) == 30
     assert log.complaints[:2] == ["warning: 1", "warning: 3"]
     assert len(log.complaints) == 200

@@ -77,7 +77,6 @@ def engines(built, *, version="8.6.1", layers=(), **changed):
         "builds": (build,),
         "keep": (POW,),
         "delivered": ENGINE,
-        "timing_cache": "timing.cache",
     }
     return Engines(**values | changed)
 
@@ -191,21 +190,19 @@ def test_a_run_with_engines_gives_all_of_its_build():
     layer = NetworkLayer(name="pow_1", type="ELEMENTWISE", nodes=(POW,), constrained=True)
     free = NetworkLayer(name="shuffle", type="SHUFFLE", nodes=(POW,))
     record = run(engines=engines(built, layers=(layer, free)))
-    made = make(record, version="8.6.1", timing_cache="t.cache")
+    made = make(record, version="8.6.1")
     assert [(c.node, c.layers) for c in made.constraints] == [("pow", ("pow_1",))]
     assert made.tf32
     assert (made.workspace_bytes, made.optimization_level) == (5, 4)
     assert (made.tactic_sources, made.plugins) == (("CUBLAS",), ("/p.so",))
-    assert made.timing_cache == "t.cache"
     assert "differ from one to the next" in made.notes[0]
 
 
-def test_another_version_has_other_layers_and_timings():
+def test_another_version_has_other_layers():
     layer = NetworkLayer(name="pow_1", type="ELEMENTWISE", nodes=(POW,), constrained=True)
     record = run(engines=engines(config(), layers=(layer,)))
-    made = make(record, version="8.5", timing_cache="t.cache")
+    made = make(record, version="8.5")
     assert made.constraints[0].layers == ()
-    assert made.timing_cache is None
     assert "judged with TensorRT 8.6.1" in made.notes[0]
 
 

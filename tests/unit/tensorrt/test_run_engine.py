@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfwise.tensorrt.rendering import cpp
+from halfwise.tensorrt.recipe import cpp
 from tests.unit.tensorrt.compiling import (
     DECLARATIONS,
     compile_,

@@ -13,7 +13,6 @@ from halfwise.tensorrt.answers import Unfit
 from halfwise.tensorrt.transport import (
     Connection,
     Lost,
-    Waited,
     full_command,
     worker_source,
 )
@@ -273,9 +272,6 @@ def saying(script, connect):
     return saying
 
 
-WAITING = 'pack({"kind": "waiting", "id": 1})'
-
-
 @pytest.mark.parametrize(
     "again",
     [
@@ -294,14 +290,6 @@ def test_a_reply_that_comes_byte_by_byte_has_the_time_of_its_request(saying):
     begin = 'pack({"kind": "result", "id": 1, "text": "x" * 500})[:-400]'
     with pytest.raises(Lost, match=r"did not answer within 1 s"):
         hello(saying(begin, "b'x'"), limit=1.0)
-
-
-@pytest.mark.parametrize("again", ["b''", WAITING])
-def test_waiting_for_the_gpu_has_an_end(saying, again):
-    connection = saying(WAITING, again)
-    with pytest.raises(Waited):
-        hello(connection, limit=100.0, wait=0.2)
-    assert not is_running(connection.process_id)
 
 
 def test_a_header_that_cannot_be_read_ends_it_at_once(saying):

@@ -11,10 +11,8 @@ from halfwise.tensorrt.recipe import _note_on_opset
 from halfwise.tensorrt.versions import (
     AT_THE_LATEST,
     FIRST_WITHOUT_WEAK,
-    OLDEST_PARSER,
     SINCE,
     has,
-    has_operator,
     highest_opset,
     known_version,
     logged_version,
@@ -32,7 +30,7 @@ from tests.bindings.api import VERSIONS, load
 @pytest.mark.parametrize(
     ("text", "opset"),
     [
-        *(("8.2", 13), ("8.6.1", 17), ("9.3", 19), ("10", 20), ("10.1", 20), ("10.14", 20)),
+        *(("8.6.1", 17), ("9.3", 19), ("10", 20), ("10.1", 20), ("10.14", 20)),
         *(("10.15", 24), ("10.16.1.11", 24), ("11", 25), ("12.0", 25)),
     ],
 )
@@ -73,22 +71,6 @@ def test_versions(text, version):
 def test_what_is_no_known_version(text):
     with pytest.raises(UsageError, match="not a known version of TensorRT"):
         known_version(text)
-
-
-def test_old_parsers_and_what_8_may_mean():
-    assert known_version("8.4", oldest=OLDEST_PARSER) == (8, 4)
-    with pytest.raises(UsageError, match=r"8\.5 and 8\.6 support"):
-        known_version("8", oldest=OLDEST_PARSER)
-
-
-def test_operators_come_with_versions():
-    assert not has_operator("LayerNormalization", (8, 5))
-    assert has_operator("LayerNormalization", (8, 6))
-    assert not has_operator("RMSNormalization", (10, 9))
-    assert has_operator("RMSNormalization", (10, 15))
-    assert has_operator("Gelu", (11, 0))
-    assert has_operator("Conv", (8, 0))
-    assert not has_operator("Unique", (11, 0))
 
 
 def test_each_operator_is_onnx_own_and_in_one_table():
@@ -187,7 +169,7 @@ def test_the_worker_reads_versions_and_their_typing_alike(text):
 
 
 @pytest.mark.parametrize("version", [(8, 5), (8, 6), (9, 3), (10, 1), (10, 9), (10, 15)])
-def test_lint_modernize_and_export_agree_on_the_last_opset(version, tmp_path):
+def test_lint_and_export_agree_on_the_last_opset(version, tmp_path):
     """They said 24, 24 and 20 for 10.15; onnx-tensorrt's docs/operators.md of it says 24."""
     text, last = text_of(version), highest_opset(version)
     model = onnx.parser.parse_model(

@@ -5,7 +5,6 @@ import pytest
 
 from halfwise.errors import UsageError
 from halfwise.tensorrt.workers import (
-    WorkerDefaults,
     WorkerSpec,
     configuration,
     memory_bytes,
@@ -31,7 +30,7 @@ def test_by_default_it_is_this_interpreter(asked):
     assert asked() == [WorkerSpec("tensorrt", (sys.executable,), "default")]
 
 
-FILE = '[tensorrt]\ncommand = "ssh orin python3"\nbuild_timeout = 60\n'
+FILE = '[tensorrt]\ncommand = "ssh orin python3"\n'
 VARIABLES = {"HALFWISE_TRT_COMMAND": "docker run -i 'an image' python3"}
 
 
@@ -44,12 +43,6 @@ def test_options_beat_the_environment_which_beats_the_file(asked):
     (spec,) = asked(FILE, {"HALFWISE_TRT_COMMAND": ""})
     assert spec.command == ("ssh", "orin", "python3")
     assert spec.source.endswith("halfwise.toml")
-
-
-def test_settings_of_the_file_hold_whoever_names_the_worker(asked):
-    for options in ({}, {"trt_command": "/opt/python3"}):
-        assert asked(FILE, **options)[0].defaults == WorkerDefaults(build_timeout=60.0)
-    assert asked("[tensorrt]\nbuild_timeout = 60\n")[0].command == (sys.executable,)
 
 
 def test_paths_are_relative_to_what_names_them(asked, tmp_path, monkeypatch):
@@ -65,15 +58,9 @@ def test_paths_are_relative_to_what_names_them(asked, tmp_path, monkeypatch):
 SEVERAL = """
 [tensorrt]
 command = "/opt/trt/bin/python"
-workspace = "4G"
-tactic_sources = ["CUBLAS", "CUDNN"]
-run_timeout = 5
 
 [tensorrt.workers.orin]
 command = ["ssh", "orin", "python 3"]
-workspace = 512
-optimization_level = 3
-plugins = ["/usr/lib/p.so"]
 
 [tensorrt.workers.cloud]
 command = "ssh cloud docker run -i trt python3"
@@ -83,18 +70,7 @@ command = "ssh cloud docker run -i trt python3"
 def test_several_workers(asked):
     own, orin, cloud = asked(SEVERAL)
     assert [spec.name for spec in (own, orin, cloud)] == ["tensorrt", "orin", "cloud"]
-    assert own.defaults == WorkerDefaults(
-        workspace=4096, tactic_sources=("CUBLAS", "CUDNN"), run_timeout=5.0
-    )
     assert orin.command == ("ssh", "orin", "python 3")
-    assert orin.defaults == WorkerDefaults(
-        workspace=512,
-        tactic_sources=("CUBLAS", "CUDNN"),
-        run_timeout=5.0,
-        optimization_level=3,
-        plugins=("/usr/lib/p.so",),
-    )
-    assert cloud.defaults == own.defaults
     assert asked(SEVERAL, VARIABLES, trt_worker="cloud") == [cloud]
 
 
@@ -113,22 +89,11 @@ def test_several_workers(asked):
         ("[tensorrt]\ncommand = ''", "tensorrt.command"),
         ("[tensorrt]\ncommand = ' '", "is empty"),
         ("[tensorrt]\ncommand = '\"x'", "cannot be parsed"),
-        ("[tensorrt.workers.o]\nworkspace = 3", "needs a command"),
+        ("[tensorrt.workers.o]\n", "needs a command"),
         (
             "[tensorrt]\ncommand = 'a'\n[tensorrt.workers.tensorrt]\ncommand = 'b'",
             "two workers called tensorrt",
         ),
-        (
-            "[tensorrt]\nworkspace = 'large'",
-            "workspace in halfwise.toml is 'large'; expected a size",
-        ),
-        ("[tensorrt]\nworkspace = 0", "expected a size"),
-        ("[tensorrt]\noptimization_level = 6", "optimization_level is '6'"),
-        ("[tensorrt]\noptimization_level = true", "optimization_level is 'True'"),
-        ("[tensorrt]\ntactic_sources = 'CUBLAS'", "tactic_sources is 'CUBLAS'"),
-        ("[tensorrt]\nplugins = [3]", "plugins.0 is '3'"),
-        ("[tensorrt]\nbuild_timeout = 0", "build_timeout is '0'"),
-        ("[tensorrt]\nrun_timeout = nan", "run_timeout is 'nan'"),
     ],
 )
 def test_a_file_that_cannot_be_meant(asked, text, message):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from halfwise.case import Case, EngineSettings
+from halfwise.case import Case
 from halfwise.emulation.folding import settled
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines.device import Device
@@ -58,10 +58,8 @@ from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.recipe import is_built_apart
-from halfwise.tensorrt.workers import WorkerSpec
 
 JOURNAL_FILE = "journal.jsonl"
-TIMING_CACHE_FILE = "timing.cache"
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -159,17 +157,15 @@ def _devices(
 ) -> Iterator[dict[str, Device]]:
     """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
-    target = request.target
-    specs: list[tuple[str, WorkerSpec, EngineSettings]]
-    specs = [(spec.name, spec, how) for spec, how in target.each_profiled(case)]
-    specs = specs or [("", target.worker, target.profiled(case))]
+    target, how = request.target, request.target.profiled(case)
+    specs = {spec.name: spec for spec in target.devices} or {"": target.worker}
     devices: dict[str, Device] = {}
     lock = threading.Lock()
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
-        for name, spec, how in specs:
+        for name, spec in specs.items():
             watcher: Watcher = Named(shared, name, lock) if name else shared
-            worker = stack.enter_context(usable(spec, watcher, how.wait_timeout, exact=True))
+            worker = stack.enter_context(usable(spec, watcher, exact=True))
             journal = journal_of(out, worker.info, resume=target.resume, device=name)
             files = folder / (name or "engine")
             files.mkdir()
@@ -384,11 +380,6 @@ def recorded(
     if is_built_apart(run):
         built = fixed.assigned.of.network_of(fixed.assigned)
         save(readable(built, version).model, partial / BUILT_FILE)
-    cache = request.target.settings.timing_cache
-    if cache is not None and cache.exists():
-        (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
-        cached = run.devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
-        run = run.model_copy(update={"engines": cached})
     for name, device in devices.items():
         if device.journal is not None:
             file = f"journal.{name}.jsonl" if name else JOURNAL_FILE

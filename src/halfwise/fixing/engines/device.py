@@ -41,8 +41,7 @@ from halfwise.records import (
 from halfwise.reporting.plan import own_criterion, proven_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
 from halfwise.tensorrt.constrain import constraints, quantised_types, same_outputs, shown
-from halfwise.tensorrt.failures import ENGINE_FAULTS, EngineFailed
-from halfwise.tensorrt.refusals import LOST, build_failed
+from halfwise.tensorrt.failures import ENGINE_FAULTS, LOST, EngineFailed, build_failed
 from halfwise.tensorrt.versions import has_tf32
 from halfwise.wording import number
 

@@ -35,8 +35,8 @@ from halfwise.records import (
     RefusalKind,
     Spared,
 )
+from halfwise.tensorrt.failures import how_refused
 from halfwise.tensorrt.layers import region_of
-from halfwise.tensorrt.refusals import how_refused
 from halfwise.tensorrt.versions import has, version_of
 from halfwise.wording import count
 

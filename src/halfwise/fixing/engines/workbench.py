@@ -34,10 +34,9 @@ from halfwise.records import (
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.constrain import readable
-from halfwise.tensorrt.failures import WORKER_GONE, Journal
+from halfwise.tensorrt.failures import WORKER_GONE, Journal, how_refused
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
-from halfwise.tensorrt.refusals import how_refused
 from halfwise.tensorrt.versions import regime
 from halfwise.wording import shorten
 
@@ -89,7 +88,7 @@ class Builds:
             outputs: Further tensors to make outputs.
             unfused: Mark what fusion leaves for debugging.
             fresh: Time all tactics again, so that builds vary by chance, instead of reading them
-                from the cache shared by builds on this GPU. A user's cache is always used.
+                from the cache shared by builds on this GPU.
 
         Raises:
             UsageError, CaseError: as for `Worker.build`.
@@ -134,10 +133,7 @@ class Builds:
                         number=number,
                         purpose=purpose,
                         timeout=settings.build_timeout,
-                        timing_cache=settings.timing_cache,
-                        shared_timing_cache=settings.timing_cache is None and not fresh,
-                        verbose=settings.verbose,
-                        log=self._hear,
+                        cached=not fresh,
                         progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
                     )
             except (*WORKER_GONE, OSError) as error:
@@ -204,11 +200,6 @@ class Builds:
             for sha256, engine in engines.items():
                 if but is None or sha256 != but.sha256:
                     self.worker.forget(engine)
-
-    def _hear(self, severity: str, text: str) -> None:
-        # Waiting may take minutes, without any other sign.
-        if severity in ("waiting", "remark"):
-            self.watcher.note(text)
 
 
 @dataclass

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.one_node import put_in_place
 from halfwise.fixing.repair.rule import answered, misfit, named
 from halfwise.graph.model import Names, Writer, constant_array, graphs_of, is_standard, node_name
-from halfwise.graph.one_node import put_in_place
 from halfwise.graph.reading import (
     Nodes,
     axes_of,

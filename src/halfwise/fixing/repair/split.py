@@ -8,9 +8,9 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.one_node import put_in_place
 from halfwise.fixing.repair.rule import misfit, named, place
 from halfwise.graph.model import Names, Writer, graphs_of, node_name
-from halfwise.graph.one_node import put_in_place
 from halfwise.graph.reading import axes_of
 from halfwise.records import Repair, RepairRule
 

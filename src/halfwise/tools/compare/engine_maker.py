@@ -217,7 +217,7 @@ def engine_maker(case: Case, request: Request, watcher: Watcher) -> "Iterator[En
         return
     settings = request.target.profiled(case)
     with (
-        usable(request.target.worker, watcher, request.target.settings.wait_timeout) as worker,
+        usable(request.target.worker, watcher) as worker,
         scratch() as folder,
         EngineMaker(case, request.settings, settings, worker, folder, watcher).lasting() as maker,
     ):

@@ -25,12 +25,13 @@ from halfwise.records import Failure, Observations, Run, Rung, RungName, Sign, V
 from halfwise.reporting.remarks import with_failures
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder
+from halfwise.tools.compare.command import recorded_tensors
 from halfwise.tools.compare.engine_maker import engine_maker
 from halfwise.tools.diagnose.export import exported, healthy
 from halfwise.tools.diagnose.harness import harness
 from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
 from halfwise.tools.diagnose.precision import precision, tf32
-from halfwise.tools.diagnose.subject import Subject, demand_expected, expected_tensors
+from halfwise.tools.diagnose.subject import Subject, demand_expected
 from halfwise.wording import count
 
 
@@ -52,8 +53,7 @@ def diagnose(
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
         out: Run folder to create; must not exist. None writes nothing.
-        expected: The framework's outputs on the inputs: `.npz`, Polygraphy's `.json`, or
-            `file.py:factory` that returns a torch.nn.Module, which runs here.
+        expected: The framework's outputs on the inputs: `.npz`, or Polygraphy's `.json`.
         inputs_b: The same samples from a second pipeline.
         runner: Runner whose outputs to use, if `expected` holds several.
         watcher: Receives progress.
@@ -104,7 +104,7 @@ def _climb(
     check(case.network, runtime=settings.runtime)
     tensors = others = None
     if expected is not None:
-        tensors = expected_tensors(case, expected, runner)
+        tensors = recorded_tensors(case, Path(expected), runner)[0]
     if inputs_b is not None:
         others = _others(model, request, inputs_b, case.calibration)
     with engine_maker(case, request, watcher) as engines:

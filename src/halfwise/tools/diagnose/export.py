@@ -199,8 +199,7 @@ def exported(subject: Subject) -> Rung:
             2,
             "export",
             "The framework's outputs are not given.",
-            "Give its outputs on these inputs (--expected outputs.npz) or the PyTorch module "
-            "(--expected file.py:factory).",
+            "Give its outputs on these inputs: --expected outputs.npz.",
         )
     verdict = subject.against_framework
     if verdict is None:
@@ -218,15 +217,11 @@ def exported(subject: Subject) -> Rung:
 
 
 def _apart(verdict: Verdict, subject: Subject) -> Rung:
-    """Return why the outputs differ: order, FP32 rounding, or another function."""
+    """Return why the outputs differ: FP32 rounding, or another function."""
     signs = signs_of(verdict, "ONNX Runtime against the framework")
     if subject.tried is not None and subject.tried.planned:
         signs.append(Sign(severity="info", text=no_change(subject.tried)))
     rung = Rung(rung=2, name="export", passed=False, how="measured", cause="", inputs=subject.tried)
-    if subject.order is not None:
-        again = said("Give --expected the framework's outputs for these inputs, in the same order.")
-        cause = _reordered(subject.order, subject.samples.ids)
-        return rung.model_copy(update={"cause": cause, "evidence": (*signs,), "advice": again})
     if explained := blurred(subject):
         most = max(explained, key=lambda name: explained[name][0])
         figures = " and ".join(map(number, explained[most]))
@@ -253,14 +248,6 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
     )
 
 
-def _reordered(order: Sequence[int], ids: Sequence[str]) -> str:
-    """Say that the expected outputs belong to the same samples in another order."""
-    pairs = [f"{ids[i]} has the outputs of {ids[of]}" for i, of in enumerate(order) if i != of]
-    more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
-    listed = ", ".join(pairs[:3])
-    return f"The expected outputs belong to the same samples in another order: {listed}{more}."
-
-
 def _located(subject: Subject) -> Comparison:
     assert subject.expected is not None
     framework = RecordedSide(subject.expected, "the framework")
@@ -276,9 +263,9 @@ def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:
         "their names in the ONNX file."
     )
     other = (
-        "Make sure that the framework had these very inputs: of the usual changes none fits, but "
-        "crops, resizes, uncommon factors and three changes at once are not found. --inputs-b "
-        "compares them with the framework's."
+        "Make sure that the framework had these very inputs, in this order: of the usual changes "
+        "none fits, but crops, resizes, uncommon factors and three changes at once are not found. "
+        "--inputs-b compares them with the framework's."
     )
     return said(
         where,

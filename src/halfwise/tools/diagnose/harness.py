@@ -33,7 +33,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.remarks import clause, frozen_advice, frozen_cause, not_real
-from halfwise.tools.diagnose.subject import ALIKE, LONGEST_ROW, Subject
+from halfwise.tools.diagnose.subject import ALIKE, Subject
 from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses, transformation
 from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped, verb
@@ -51,6 +51,8 @@ of its size by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 6
 _DIRECTIONS = 8
 """Nudges by which independent numbers are counted: more than `_FEWEST`. Our choice."""
 _NUDGE = 0.05
+LONGEST_ROW = 4096
+"""Most numbers of an output that are compared between samples. Our choice."""
 _CURVED = 0.2
 """Singular value of eight directions of length 1 that curvature and float rounding may explain:
 with nudges of a twentieth, outputs that follow one number have a second value of at most 0.06."""
@@ -251,11 +253,10 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     folder.
 
     Returns:
-        None if nothing was tried: the outputs match, perhaps in another order of the samples, or
-        none holds floats.
+        None if nothing was tried: the outputs match, or none holds floats.
     """
     verdict = subject.against_framework
-    if verdict is None or verdict.passed or subject.order:
+    if verdict is None or verdict.passed:
         return None
     target = _Target.of(subject)
     before = [target.error(i, outputs) for i, outputs in enumerate(subject.references)]

@@ -1,26 +1,20 @@
 """The subject of a diagnosis, and what the framework computed for it."""
 
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.errors import BackendMissing, CaseError, UsageError
-from halfwise.formats import ROUNDINGS_OF_MODEL
+from halfwise.errors import UsageError
 from halfwise.graph.quantised import pairs_of
-from halfwise.inputs import load_function
 from halfwise.judging.judge import computed, judge_outputs
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import is_discrete
 from halfwise.progress import Watcher
 from halfwise.records import (
     FP32_SNR_DB,
@@ -35,58 +29,13 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.remarks import reasons
-from halfwise.tools.compare.command import recorded_tensors
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import Side, Walk
-from halfwise.user_code import guarded
 from halfwise.wording import number
 
-_SHARE = 0.25
-"""Error, relative to the outputs' spread between samples, up to which another order fits: the
-outputs of other samples give about √2."""
 ALIKE = 4.0
 """Factor up to which two errors in FP32 are alike: both flip a few choices each, and counts as
 small as these vary. Our choice."""
-LONGEST_ROW = 4096
-"""Most numbers of an output that are compared between samples. Our choice."""
-
-
-def order(expected: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
-    """Return the sample of each given output, if another order of the samples fits.
-
-    Each is matched with the nearest computed outputs. Only outputs count that hold finite floats of
-    one shape and are not alike in all samples.
-
-    Args:
-        expected: What the framework gave, by sample.
-        computed: What the model gives, by sample; at least these outputs.
-
-    Returns:
-        An index for each sample; None if the nearest form no other order, or do not fit.
-    """
-    parts = []
-    for name, first in expected[0].items() if expected else ():
-        arrays = [np.ravel(each[name]) for side in (expected, computed) for each in side]
-        if is_discrete(first.dtype) or len({array.shape for array in arrays}) > 1:
-            continue
-        rows = np.stack([a[:: -(-a.size // LONGEST_ROW) or 1] for a in arrays]).astype(np.float64)
-        actual = rows[len(expected) :]
-        spread = _rms(actual - actual.mean(axis=0))
-        if np.isfinite(rows).all() and spread > ROUNDINGS_OF_MODEL * _rms(actual):
-            parts.append((rows - actual.mean(axis=0)) / spread)
-    if not parts:
-        return None
-    wanted, actual = np.split(np.concatenate(parts, axis=1), 2)
-    squares = (wanted**2).sum(axis=1)[:, None] + (actual**2).sum(axis=1) - 2 * wanted @ actual.T
-    nearest = squares.argmin(axis=1)
-    if len(set(nearest)) < len(nearest) or (nearest == np.arange(len(nearest))).all():
-        return None
-    fits = _rms(wanted - actual[nearest]) <= _SHARE * min(1, _rms(wanted - actual))
-    return tuple(map(int, nearest)) if fits else None
-
-
-def _rms(array: NDArray[np.float64]) -> float:
-    return sqrt(float(np.square(array).mean())) if array.size else 0.0
 
 
 def demand_expected(expected: str | Path | None, runner: str | None) -> None:
@@ -95,140 +44,6 @@ def demand_expected(expected: str | Path | None, runner: str | None) -> None:
         raise UsageError(
             f"--runner {runner} does not apply without --expected.", "Give --expected too."
         )
-
-
-def expected_tensors(case: Case, source: str | Path, runner: str | None) -> Sequence[Outputs]:
-    """Return the framework's tensors for each sample of a case, by the model's tensor names.
-
-    Args:
-        case: Model and samples.
-        source: Recorded tensors, see `recorded_tensors`; or `file.py:factory` that returns a
-            torch.nn.Module (or one and example inputs). The file runs, as the user asked, and the
-            module in FP32 and eval mode. Its inputs and outputs match by name if the names are the
-            model's, else in order.
-        runner: Runner whose tensors to use, if several are recorded.
-
-    Raises:
-        BackendMissing: PyTorch is not installed.
-        UsageError, CaseError: the file cannot be used, or its module does not fit the model.
-    """
-    text = str(source)
-    if ".py:" not in text and not text.endswith(".py"):
-        return recorded_tensors(case, Path(source), runner)[0]
-    if runner is not None:
-        raise UsageError(
-            f"--runner {runner} does not apply to {text}, which names no runners.",
-            "Leave --runner out.",
-        )
-    _demand_torch()
-    module = _Module(load_function(text)(), text)
-    inputs, outputs = (
-        [str(v.name) for v in values]
-        for values in (case.network.graph.inputs, case.network.graph.outputs)
-    )
-    return [
-        module.outputs({name: sample[name] for name in inputs}, outputs)
-        for sample in case.calibration
-    ]
-
-
-def _demand_torch() -> None:
-    """Raise BackendMissing if PyTorch is not installed."""
-    try:
-        import torch  # noqa: F401, PLC0415 (PyTorch is an extra, and takes seconds to load)
-    except ImportError as error:
-        raise BackendMissing(
-            f"PyTorch is not installed: {error}.", "Install it: pip install 'halfwise[torch]'."
-        ) from error
-
-
-class _Module:
-    """The user's module in eval mode, called with arrays."""
-
-    def __init__(self, made: object, source: str) -> None:
-        """Take what a factory returned: a module, or one and example inputs.
-
-        Raises:
-            CaseError: the factory returned neither, or the parameters are not FP32.
-        """
-        import torch  # noqa: PLC0415
-
-        module = made[0] if isinstance(made, tuple) and len(made) == 2 else made
-        if not isinstance(module, torch.nn.Module):
-            raise CaseError(
-                f"{source} returned {type(module).__name__}, not a torch.nn.Module.",
-                "Return the module, or a pair of module and example inputs.",
-            )
-        low = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
-        if low:
-            raise CaseError(
-                f"The module returned by {source} stores {', '.join(sorted(map(str, low)))}.",
-                "Return it in FP32: call module.float() before loading its weights.",
-            )
-        self.source = source
-        self.module = module.eval()
-        self.names = tuple(inspect.signature(module.forward).parameters)
-
-    def outputs(
-        self, arrays: Mapping[str, NDArray[Any]], names: Sequence[str]
-    ) -> dict[str, NDArray[Any]]:
-        """Return the export's outputs `names`: by key if they are keys, else in order.
-
-        Args:
-            arrays: The export's inputs; they are parameters of forward, or stand in its order.
-            names: The export's outputs.
-
-        Raises:
-            CaseError: the module raised, or the number of inputs or outputs differs.
-        """
-        import torch  # noqa: PLC0415
-
-        tensors = {n: torch.from_numpy(np.array(a)) for n, a in self._bound(arrays).items()}
-        called = guarded(
-            self.source,
-            f"The module of {self.source}",
-            f" on inputs of shape {', '.join(f'{n} {tuple(t.shape)}' for n, t in tensors.items())}",
-            "Check the inputs against forward.",
-        )
-        with called, torch.no_grad():
-            result = self.module(**tensors)
-            leaves = [leaf.numpy() for leaf in _leaves(result)]
-            pairs = result.items() if isinstance(result, Mapping) else ()
-            keyed = {k: v.detach().numpy() for k, v in pairs if isinstance(v, torch.Tensor)}
-        if keyed.keys() >= {*names}:
-            return {name: keyed[name] for name in names}
-        if len(leaves) != len(names):
-            raise CaseError(
-                f"The module of {self.source} returns {len(leaves)} tensors, but the model has "
-                f"{len(names)} outputs: {', '.join(names)}.",
-                "Return the exported tensors in that order, or as a dictionary with these names.",
-            )
-        return dict(zip(names, leaves, strict=True))
-
-    def _bound(self, arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        if arrays.keys() <= {*self.names}:
-            return arrays
-        if len(arrays) > len(self.names):
-            raise CaseError(
-                f"The model has inputs {', '.join(arrays)}, but the module of {self.source} takes "
-                f"{', '.join(self.names) or 'none'}.",
-                "Give the module that the model was exported from.",
-            )
-        return dict(zip(self.names, arrays.values(), strict=False))
-
-
-def _leaves(result: object) -> Iterator[Any]:
-    """Yield tensors in the order in which exporters number them."""
-    import torch  # noqa: PLC0415
-
-    if isinstance(result, torch.Tensor):
-        yield result.detach()
-    elif isinstance(result, Mapping):
-        for value in result.values():
-            yield from _leaves(value)
-    elif isinstance(result, Sequence) and not isinstance(result, str):
-        for value in result:
-            yield from _leaves(value)
 
 
 @dataclass
@@ -303,11 +118,6 @@ class Subject:
             self.case.users_metric,
             level="recorded",
         ).verdict
-
-    @cached_property
-    def order(self) -> tuple[int, ...] | None:
-        """The sample of each framework output, if another order fits."""
-        return order(self.given, self.references) if self.given else None
 
     @property
     def same_function(self) -> Criterion:

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from math import isinf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Column, Sample, Samples
+from halfwise.case import Column, Sample
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import LoadedSamples
-from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays, read_npy
+from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays
 from halfwise.inputs.fitting import InputSpec, as_arrays, by_input, demand_sources, split_sources
 from halfwise.inputs.loading import IMAGES, data_files, load_samples, make_samples, paired_files
 from halfwise.options.options import bounded
@@ -24,7 +22,7 @@ from halfwise.reporting.remarks import note_text
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tools.preprocessing.changes import code_of, layout_of
 from halfwise.tools.preprocessing.comparing import compare_arrays
-from halfwise.user_code import RAISED, load_function
+from halfwise.user_code import load_function
 from halfwise.wording import count, dimensions, number, quoted, sentence, shorten
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]]
@@ -50,8 +48,7 @@ def compare_inputs(
         b: B, likewise, on the same samples in the same order.
         samples: Raw samples: an image or a `.npy` file, or a folder of either, passed to functions
             as paths; `name=path,name=path` for inputs with separate sources, passed as {input name:
-            path} or as single paths. With them, and Pillow, resize kernels are named, even
-            if A and B are arrays.
+            path} or as single paths.
         code: File to write the Python from A to B to; must not exist.
         watcher: Receives progress.
 
@@ -81,7 +78,6 @@ def compare_inputs(
             Column(other, name_b, step=watcher.step),
             name=name,
             name_b=name_b,
-            raws=raw.pixels(name) if raw and find_spec("PIL") else None,
         )
         for name, name_b in _paired(one[0], other[0])
     ]
@@ -125,26 +121,6 @@ class RawSamples:
 
     named: Sequence[tuple[str, Path | Mapping[str, Path]]]
     notes: tuple[Note, ...] = ()
-
-    def pixels(self, name: str) -> Column:
-        """Return the raw images of an input, empty where they cannot be read."""
-        ids, files = zip(*self.named, strict=True)
-        return Column(Samples(ids, lambda i: {name: _decoded(files[i], name)}), name)
-
-
-def _decoded(files: Path | Mapping[str, Path], name: str) -> NDArray[Any]:
-    """Return an array as it is, an image as u8[h, w, 3]; nothing if it cannot be read here."""
-    file = files if isinstance(files, Path) else files.get(name, Path())
-    if file.suffix.lower() == ".npy":
-        return read_npy(file)
-    try:
-        from PIL import Image  # noqa: PLC0415 - optional
-
-        with Image.open(file) as image:
-            return np.asarray(image.convert("RGB"))
-    # The functions decide whether they can read it.
-    except RAISED:
-        return np.zeros(0)
 
 
 def load_raw(source: str | Path) -> RawSamples:

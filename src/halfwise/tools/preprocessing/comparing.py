@@ -33,11 +33,10 @@ from halfwise.tools.preprocessing.changes import (
     transformation,
     written,
 )
-from halfwise.wording import percent
 
 Arrays = Sequence[NDArray[Any]]
 
-_LOSSY = ("kernel", "resampling", "fit", "shape", "values")
+_LOSSY = ("resampling", "fit", "shape", "values")
 """Differences that no code undoes, or only about."""
 _MOST_FITTED = 6
 """Samples on which a difference is found; the residual uses all."""
@@ -52,9 +51,6 @@ _FLOAT = 0.06
 """Levels that FP16 after ImageNet's normalisation is off by at most; FP32 by a thousandth of it."""
 _LEAST = 24.0
 """Levels between the darkest and the lightest pixel of a normalisation that may be."""
-_MOST_RESIZED = 3
-_TRUSTED, _TIED = 0.15, 0.0015
-"""Errors, over an image's deviation, up to which a kernel is believed, and two are equal."""
 _BETTER = 0.36
 """Ratio of squared misfits that another channel order must reach; grey images fit any order and
 stay at 1."""
@@ -77,7 +73,6 @@ def compare_arrays(
     *,
     name: str = "input",
     name_b: str | None = None,
-    raws: Arrays | None = None,
 ) -> InputComparison:
     """Return how two pipelines differ on one input.
 
@@ -87,8 +82,6 @@ def compare_arrays(
         b: The same samples of B.
         name: Name of the input in A.
         name_b: Name in B, if it differs.
-        raws: The raw image behind each sample, [h, w], [h, w, c] or [c, h, w] with values from 0 to
-            255; empty where there is none. With them, and Pillow, resize kernels are named.
 
     Raises:
         CaseError: Samples of one pipeline are images of several layouts.
@@ -98,7 +91,7 @@ def compare_arrays(
     one, two = _layout(a, "A"), _layout(b, "B")
     if one and two:
         stored += relaid(one, two)
-        change, level, shown = _compare_images(a, b, (one, two), raws or ())
+        change, level, shown = _compare_images(a, b, (one, two))
         lines, shown = (*one.read, *change.lines, *two.write), (*two.read, *shown)
     else:
         change, level = _compare_plain(a, b)
@@ -167,9 +160,9 @@ def _compare_plain(a: Arrays, b: Arrays) -> tuple[Change, float]:
 
 
 def _compare_images(
-    a: Arrays, b: Arrays, layouts: tuple[Layout, Layout], raws: Arrays
+    a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]
 ) -> tuple[Change, float, Lines]:
-    """Compare images by turn and shift, values, kernel.
+    """Compare images by turn and shift, values, fine detail.
 
     Returns:
         The change to [channels, rows, columns], one of 255 levels in B's unit, and the lines to
@@ -194,8 +187,7 @@ def _compare_images(
     )
     kept = sum(np.mean(blurred(x) ** 2) for x in rest)
     if same and kept <= _DETAIL * sum(np.mean(x**2) for x in rest):
-        raws = [raws[i] for i in chosen[:_MOST_RESIZED] if raws]
-        return place + tone + _kernel(raws, left, right), level, shown
+        return place + tone + Change.of("resampling"), level, shown
     sizes = {x.shape[1:] for x in (*left, *right)}
     return Change.of("values" if same and len(sizes) == 1 else "fit"), level, ()
 
@@ -335,75 +327,3 @@ def _line(x: Array, y: Array) -> tuple[float, float, float]:
     gain *= 1 if np.vdot(x - x.mean(), y) >= 0 else -1
     offset = float(other.mean() - gain * one.mean())
     return gain, offset, float(np.sqrt(np.mean((y - gain * x - offset) ** 2)))
-
-
-_KERNELS: dict[str, tuple[str, float | None]] = {
-    "bilinear with antialiasing": ("BILINEAR", None),
-    "bicubic with antialiasing": ("BICUBIC", None),
-    "Lanczos": ("LANCZOS", None),
-    "area": ("BOX", None),
-    "Hamming": ("HAMMING", None),
-    "nearest": ("NEAREST", 0.0),
-    "nearest from the corner, as OpenCV's": ("NEAREST", -0.4999),
-    "bilinear": ("BILINEAR", 0.0),
-    "bicubic": ("BICUBIC", 0.0),
-}
-"""Pillow's name of each; without antialiasing, how far from the middle of a result's pixel it
-samples, in its lengths: half of one, less what rounding may take to the pixel before."""
-
-
-def _resized(plane: Array, size: tuple[int, int], kernel: str) -> Array:
-    """Return a plane f64[h, w] with values from 0 to 255 at (columns, rows), as Pillow resizes."""
-    from PIL.Image import Resampling, Transform, fromarray  # noqa: PLC0415 - optional
-
-    (name, middle), image = _KERNELS[kernel], fromarray(plane.astype(np.float32))
-    if middle is None:
-        made = image.resize(size, Resampling[name])
-    else:
-        start = middle * np.divide(image.size, size)
-        extent = (*start, *(start + image.size))
-        made = image.transform(size, Transform.EXTENT, extent, Resampling[name])
-    return np.clip(np.asarray(made, np.float64), 0, 255)
-
-
-def _kernel(raws: Arrays, a: Arrays, b: Arrays) -> Change:
-    """Return how the kernels differ, by which raw images were resized to f64[c, h, w].
-
-    Kernels are known if one comes near on both sides; they differ if exchanging them fits clearly
-    worse. Ties are below a factor of 1.05.
-    """
-    sources = [run(layout.read, raw) for raw in raws if (layout := layout_of(raw))]
-    if len(sources) < max(1, len(raws)):
-        return Change.of("resampling")
-    errors = np.mean(
-        [[_errors(raw, x), _errors(raw, y)] for raw, x, y in zip(sources, a, b, strict=False)],
-        axis=0,
-    )
-    one, other = errors.argmin(axis=1)
-    least, exchanged = errors[(0, 1), (one, other)], errors[(0, 1), (other, one)]
-    tied = (exchanged <= np.maximum(1.25 * least, least + _TIED)).all()
-    if tied or least.max() > _TRUSTED:
-        return Change.of("resampling")
-    names = list(_KERNELS)[one], list(_KERNELS)[other]
-    off = f"{percent(least[0])} of its deviation with its own, {percent(exchanged[0])} with B's"
-    return Change.of("kernel", *names, evidence=f"A is off by {off}")
-
-
-def _errors(raw: Array, image: Array) -> Array:
-    """Return each kernel's error: RMS in grey over the deviation of `image`; both f64[c, h, w].
-
-    Sizes are those of an image that is stretched, that covers the whole (to 8/7 before a crop), and
-    that lies within it: the one that fits counts.
-    """
-
-    def error(kernel: str, rows: float, columns: float) -> float:
-        size = round(columns * raw.shape[2]), round(rows * raw.shape[1])
-        made = np.stack([_resized(plane, size, kernel) for plane in raw])
-        place, shown = aligned([made], [image])
-        same = correlation([grey(run((*place.lines, *shown), made))], [grey(run(shown, image))])
-        return float(np.sqrt(max(0.0, 1 - same**2)))
-
-    ratios = np.divide(image.shape[1:], raw.shape[1:])
-    sizes = (ratios, [ratios.max()] * 2, [ratios.max() * 8 / 7] * 2, [ratios.min()] * 2)
-    best = min(sizes, key=lambda size: error("bilinear with antialiasing", *size))
-    return np.array([error(kernel, *best) for kernel in _KERNELS])

@@ -27,8 +27,8 @@ from halfwise.targets.runners import running
 from halfwise.tensorrt.answers import profiles_of
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable
+from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.ports import check_covered, check_names
-from halfwise.tensorrt.refusals import build_failed
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.verify.gate import Gate
 
@@ -56,7 +56,7 @@ def verify_engine(
         CaseError: it has other inputs or outputs, or a sample is outside its profiles.
     """
     settings = request.settings
-    with usable(target.worker, watcher, target.settings.wait_timeout) as worker:
+    with usable(target.worker, watcher) as worker:
         file = worker.upload(path)
         measure = measured(worker, file, case, settings, target.settings)
         here = file.model_copy(update={"side": "here", "path": str(path)})
@@ -93,7 +93,7 @@ def verify_built(
     """
     settings, samples = request.settings, case.calibration
     with (
-        usable(target.worker, watcher, target.settings.wait_timeout, exact=True) as worker,
+        usable(target.worker, watcher, exact=True) as worker,
         scratch() as folder,
         EngineMaker(
             case, settings, target.profiled(case), worker, folder, watcher

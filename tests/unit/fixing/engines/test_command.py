@@ -13,7 +13,6 @@ from halfwise.emulation.rounding import new_node
 from halfwise.errors import BuildFailed, UsageError
 from halfwise.fixing.engines import command
 from halfwise.fixing.engines.command import (
-    TIMING_CACHE_FILE,
     Named,
     _replanned,
     journal_of,
@@ -158,20 +157,6 @@ def test_held_out_samples_that_joined_are_on_record(fix):
     assert run.search.joined == ("inputs[3]",)
     assert "inputs[3]" in run.search.calibration
     assert "inputs[3]" not in run.verdict.samples
-
-
-def test_a_timing_cache_that_is_not_taken_is_kept_and_the_new_one_stored(fix, tmp_path):
-    cache = tmp_path / "t.cache"
-    cache.write_bytes(b"of another GPU")
-    run = fix(models.layer_norm(), tmp_path / "run", options={"timing_cache": cache}).run
-    assert run.engines.timing_cache == TIMING_CACHE_FILE
-    assert (tmp_path / "run" / TIMING_CACHE_FILE).read_bytes() == cache.read_bytes()
-    assert (tmp_path / "t.cache.old").read_bytes() == b"of another GPU"
-    assert cache.read_bytes().startswith(b"faketiming")
-    remarks = [
-        line for build in run.engines.builds for line in build.log if "t.cache.old: it" in line
-    ]
-    assert len(remarks) == 1
 
 
 def test_what_the_search_adds_to_its_graph_reaches_no_engine(fix, monkeypatch):

@@ -9,8 +9,7 @@ from halfwise.fixing.engines.workbench import Fetched
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.weights import save
 from halfwise.store import FP32_FILE
-from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
-from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.failures import EngineFailed, WorkerEnded, build_failed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.reporting.engine_runs import build
@@ -158,22 +157,13 @@ def test_a_worker_that_can_no_longer_build_is_lost(stage, monkeypatch, error):
     assert not ready.journal.remembers
 
 
-def test_progress_and_waiting_are_told(stage, monkeypatch):
+def test_progress_is_told(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
-    steps, builds = [], ready.device.builds
+    steps: list[int] = []
     monkeypatch.setattr(ready.listener, "step", lambda done, *_: steps.append(done))
-    build = ready.worker.build
-
-    def waits(*arguments, log, **options):
-        log("waiting", "Another build is using this GPU.")
-        log("info", "much")
-        return build(*arguments, log=log, **options)
-
-    monkeypatch.setattr(ready.worker, "build", waits)
-    builds.build(ready.device.fp32, "x")
+    ready.device.builds.build(ready.device.fp32, "x")
     assert steps == sorted(steps)
     assert steps
-    assert ready.listener.notes[-1] == "Another build is using this GPU."
 
 
 def test_strong_typing_leaves_types_to_the_model(stage):
@@ -225,7 +215,6 @@ def test_no_option_of_the_builder_is_advised_where_the_parser_refuses():
         assert "tactic-sources" not in hint(*log)
         for help_ in (
             "halfwise lint",
-            "halfwise modernize",
             "halfwise explain-log",
             "--engine plugin",
         ):

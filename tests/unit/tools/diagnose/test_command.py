@@ -19,7 +19,6 @@ from tests.end_to_end.test_unjudged import choice
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
 from tests.unit.tools.compare.copies import DATA, network, proto, side
-from tests.unit.tools.diagnose.test_framework_outputs import file, needs_torch
 
 
 @pytest.fixture
@@ -54,14 +53,6 @@ def test_an_export_that_is_wrong_ends_it(files):
     assert result.run.diagnosis[-1].cause.endswith("Where they diverge is unknown.")
     assert reasons(result.run.verdict.failures) == (result.run.diagnosis[-1].cause,)
     assert result.run.next_step == result.run.diagnosis[-1].advice
-
-
-@needs_torch
-@pytest.mark.parametrize("factory", ["right", "wrong"])
-def test_the_module_that_the_export_is_of(files, factory):
-    result = diagnose(files, expected=f"{file(files)}:{factory}")
-    assert result.run.diagnosis[1].passed is (factory == "right")
-    assert result.run.diagnosis[1].how == "measured"
 
 
 def test_another_pipeline(files):

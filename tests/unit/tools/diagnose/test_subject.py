@@ -1,12 +1,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import Criterion
 from halfwise.reporting.remarks import steps_told
-from halfwise.tools.diagnose.subject import order, signs_of, skipped
+from halfwise.tools.diagnose.subject import signs_of, skipped
 
 
 def test_references_are_the_models_own(subject):
@@ -41,12 +40,3 @@ def test_signs_of_a_verdict(subject):
 def test_what_is_skipped():
     rung = skipped(3, "model", "why", "what to do")
     assert (rung.passed, rung.how, steps_told(rung.advice)) == (None, "skipped", ("what to do",))
-
-
-@pytest.mark.parametrize(("noise", "fits"), [(0.2, True), (0.3, False)])
-def test_another_order_of_samples_fits_up_to_a_quarter_of_their_spread(noise, fits):
-    random = np.random.default_rng(0)
-    computed = random.standard_normal((8, 1000))
-    given = np.roll(computed, 1, axis=0) + noise * random.standard_normal(computed.shape)
-    found = order([{"y": row} for row in given], [{"y": row} for row in computed])
-    assert (found == (7, *range(7))) is fits
