@@ -216,7 +216,7 @@ def exponentials() -> models.Ill:
         (long_sum, {"split"}),
         *((make, {"shift"}) for make in (arg_max, top_k, non_max_suppression)),
         *((make, {"shift"}) for make in (cancellation, patch_columns, rotary)),
-        (exponentials, {"one-node"}),
+        (exponentials, {"scale"}),
     ],
 )
 def test_sums_softmaxes_and_choices_are_repaired_where_fp16_alone_is_asked_for(fix, make, rules):

@@ -78,7 +78,7 @@ def forgetful(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS: dict[str, tuple[Plant, str, str]] = {
-    "a further kept node": (one_more(min), "cases/convs/no-repair", "kept"),
+    "a further kept node": (one_more(min), "cases/convs/no-repair", "without a cause"),
     "a dearer plan": (one_more(max), "cases/convs/no-repair", "cost"),
     "everything kept": (
         found_otherwise(lambda searched, found: replace(found, kept=frozenset(searched.nodes))),

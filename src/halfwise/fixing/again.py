@@ -48,9 +48,9 @@ def recorded(
     ignored = {*updates, *(() if inputs is None else _OF_THE_DATA)}
     every = run.provenance.options.items()
     texts = {n: text for n, text in every if n in names and n not in ignored}
-    for name, text in {**texts, **({} if inputs is not None else {"inputs": str(data)})}.items():
-        if name in _CODE or text.rpartition(":")[0].endswith(".py"):
-            raise not_run(name, text)
+    for name, given in {**texts, **({} if inputs is not None else {"inputs": str(data)})}.items():
+        if name in _CODE or given.rpartition(":")[0].endswith(".py"):
+            raise not_run(name, given)
     texts |= {name: _data(run, texts[name]) for name in _FILES if name in texts}
     options = {name: _typed(name, text) for name, text in texts.items()}
     return _data(run, str(data)) if inputs is None else data, options

@@ -162,14 +162,14 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     )
 
 
-def capability(text: str) -> str:
+def capability(given: str) -> str:
     """Return a compute capability as it is given, such as "SM86"; UsageError if it is none."""
-    if not re.fullmatch("SM[0-9]{2,3}", text):
+    if not re.fullmatch("SM[0-9]{2,3}", given):
         raise UsageError(
-            f"--sm is {text!r}; expected a compute capability.",
+            f"--sm is {given!r}; expected a compute capability.",
             "Give SM and its digits: SM86 for 8.6.",
         )
-    return text
+    return given
 
 
 def _failing(word: str | float) -> float:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions, spelt
@@ -144,7 +144,7 @@ def verify(
         refuse_run(path)
     kind = _kind(path, asked if runner is None else {**asked, "runner": runner})
     question = _Question(model, candidate, path, kind, request, again, before, watcher, started)
-    if kind in ("an engine", "a model built into an engine"):
+    if kind in ("engine", "built"):
         return _written(*_in_engine(question, target), None, question, folder)
     case, run = _without_engine(question, runner)
     seen = None if folder is None else observed_worst(case, run, request.settings, watcher)
@@ -170,7 +170,7 @@ class _Question:
     model: Model
     candidate: Model
     path: Path | None
-    kind: str
+    kind: "_Kind"
     request: Request
     again: Again | None
     before: Earlier | None
@@ -194,7 +194,7 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
     original = case = question.case()
     # Loaded first, since running the reference may take minutes.
     mixed = None
-    if question.path is not None and question.kind == "recorded outputs":
+    if question.path is not None and question.kind == "recorded":
         case, judged = _judging_recorded(question.path, case, request, watcher, runner)
     else:
         loaded = load_model(question.candidate, watcher)
@@ -240,7 +240,7 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
 def _in_engine(question: _Question, target: Target) -> tuple[Case, Run]:
     """Return the case and the record of an engine, given or built from a given model."""
     path, request, watcher = question.path, question.request, question.watcher
-    engine = demand_engine(path) if path is not None and question.kind == "an engine" else None
+    engine = demand_engine(path) if path is not None and question.kind == "engine" else None
     case = question.case()
     with frozen_named(case, request.settings):
         if engine is not None:
@@ -266,31 +266,33 @@ def _written(
 
 
 _WORKER = sorted(WorkerOptions.__annotations__.keys() - {"run_timeout"})
-_INAPPLICABLE = {
-    "an engine": ("accumulate", "runner", "target"),
-    "recorded outputs": ("accumulate", "target", *_WORKER),
-    "a model built into an engine": ("accumulate", "runner"),
-    "a model that is not built into an engine": ("runner", *_WORKER),
+_Kind = Literal["engine", "recorded", "built", "model"]
+_KINDS: dict[_Kind, tuple[str, tuple[str, ...]]] = {
+    "engine": ("an engine", ("accumulate", "runner", "target")),
+    "recorded": ("recorded outputs", ("accumulate", "target", *_WORKER)),
+    "built": ("a model built into an engine", ("accumulate", "runner")),
+    "model": ("a model that is not built into an engine", ("runner", *_WORKER)),
 }
-"""Options by kind of candidate: only models are emulated, only records have runners."""
+"""Words for each kind of candidate, and the options that do not apply to it: only models are
+emulated, only records have runners."""
 
 
-def _kind(path: Path | None, given: Mapping[str, Any]) -> str:
+def _kind(path: Path | None, given: Mapping[str, Any]) -> _Kind:
     """Return the kind of a candidate.
 
     Raises:
         UsageError: an option does not apply to it.
     """
     builds = TENSORRT in given.get("target", ())
+    kind: _Kind = "built" if builds else "model"
     if path is not None and is_engine(path):
-        kind, given = "an engine", {n: v for n, v in given.items() if n != "target" or not builds}
+        kind, given = "engine", {n: v for n, v in given.items() if n != "target" or not builds}
     elif path is not None and holds_outputs(path):
-        kind = "recorded outputs"
-    else:
-        kind = f"a model {'' if builds else 'that is not '}built into an engine"
-    for name in _INAPPLICABLE[kind]:
+        kind = "recorded"
+    called, inapplicable = _KINDS[kind]
+    for name in inapplicable:
         if name in given:
-            raise UsageError(f"{spelt(name)} does not apply to {kind}.", "Leave it out.")
+            raise UsageError(f"{spelt(name)} does not apply to {called}.", "Leave it out.")
     return kind
 
 
