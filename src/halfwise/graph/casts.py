@@ -28,7 +28,7 @@ from halfwise.graph.model import (
     tensor_name,
 )
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces
+from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces, span
 from halfwise.records import AdjustedConstant, NodeName, TensorName
 
 
@@ -171,9 +171,11 @@ def adjusted_elements(array: NDArray[Any], fmt: Format) -> int:
     NaN and infinities do not count. The result is 1 for a constant with a single value that would
     underflow to zero, and 0 for an empty array.
     """
+    low, high = span(array)
+    if not max(-low, high) > fmt.max:
+        return int(fmt.vanishes(array))
     sizes = (np.abs(piece.astype(np.float32, copy=False)) for piece in pieces(array))
-    beyond = sum(int(np.count_nonzero((s > fmt.max) & np.isfinite(s))) for s in sizes)
-    return beyond or int(fmt.vanishes(array))
+    return sum(int(np.count_nonzero((s > fmt.max) & np.isfinite(s))) for s in sizes)
 
 
 def _adjusted(

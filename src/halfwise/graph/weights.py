@@ -8,10 +8,10 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from math import prod
+from math import nan, prod
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary, finalize
 
 import numpy as np
 import onnx_ir as ir
@@ -107,6 +107,34 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield flat[start : start + CHUNK]
     if flat.size > CHUNK:
         release_files()
+
+
+_SPANS: dict[int, tuple[float, float]] = {}
+
+
+def span(array: NDArray[Any]) -> tuple[float, float]:
+    """Return the smallest and largest finite element, NaN for none.
+
+    Each array is read once, as long as it lives: those of constants never change.
+    """
+    if id(array) not in _SPANS:
+        _SPANS[id(array)] = _span(array)
+        finalize(array, _SPANS.pop, id(array), None).atexit = False
+    return _SPANS[id(array)]
+
+
+def _span(array: NDArray[Any]) -> tuple[float, float]:
+    ends = []
+    for piece in pieces(array):
+        low, high = piece.min(), piece.max()
+        if not (np.isfinite(low) and np.isfinite(high)):
+            finite = piece[np.isfinite(piece)]
+            if not finite.size:
+                continue
+            low, high = finite.min(), finite.max()
+        ends.append((float(low), float(high)))
+    lows, highs = zip(*ends, strict=True) if ends else ((nan,), (nan,))
+    return min(lows), max(highs)
 
 
 def release_files() -> None:

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.graph.weights import pieces
+from halfwise.graph.weights import span
 from halfwise.records import (
     Detail,
     Guard,
@@ -96,7 +95,6 @@ class Evidence:
     keeps: bool = True
     raised: tuple[Guard, ...] | None = None
     remarks: list[Remark] = field(default_factory=list)
-    _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def nodes(self) -> Mapping[NodeName, ir.Node]:
@@ -154,13 +152,7 @@ class Evidence:
 
     def span(self, value: ir.Value) -> tuple[float, float]:
         """Return the smallest and largest finite element of a constant, NaN for none."""
-        name = tensor_name(value)
-        if name not in self._spans:
-            finite = [p[np.isfinite(p)] for p in pieces(constant_array(value))]
-            spans = [(float(p.min()), float(p.max())) for p in finite if p.size]
-            lows, highs = zip(*spans, strict=True) if spans else ((math.nan,), (math.nan,))
-            self._spans[name] = (min(lows), max(highs))
-        return self._spans[name]
+        return span(constant_array(value))
 
     def largest(self, value: ir.Value) -> float:
         """Return the largest finite magnitude of a constant, 0 for none."""
