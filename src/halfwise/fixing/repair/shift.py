@@ -124,11 +124,11 @@ def _choice(node: ir.Node) -> _Change | None:
     nodes = frozenset((node, *(n for n, _, _ in constants)))
     least = node.inputs[_THRESHOLD] if len(node.inputs) > _THRESHOLD else None
     suppresses = node.op_type == "NonMaxSuppression"
-    # One threshold for several rows cannot be shifted with each.
+    # One threshold for several rows cannot be shifted with each; without one, ONNX does not say
+    # which scores count.
     rows = list(scores.shape or ())[:-1] if suppresses and scores is not None else []
-    if not constants or not _alone(nodes, node) or any(size != 1 for size in rows):
-        return None
-    if suppresses and least is None:  # ONNX does not say which scores count then.
+    unclear = suppresses and least is None
+    if unclear or not constants or not _alone(nodes, node) or any(size != 1 for size in rows):
         return None
 
     def make(writer: Writer) -> None:
