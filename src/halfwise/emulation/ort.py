@@ -124,12 +124,16 @@ def uploaded(array: NDArray[np.generic]) -> ort.OrtValue | None:
     """Return `array` on the GPU, where one copy serves all sessions; None if that is not possible.
 
     ONNX Runtime shares only values that it does not own itself, as one from DLPack. Older versions
-    have no DLPack, and it has no types that other packages registered with NumPy.
+    have no DLPack, and it has no types that other packages registered with NumPy. What keeps a GPU
+    from taking them, such as its memory, is for the session to say.
     """
     if array.dtype.isbuiltin == _REGISTERED or not hasattr(ort.OrtValue, "from_dlpack"):
         return None
     if id(array) not in _UPLOADED:
-        value = ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+        try:
+            value = ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+        except (*OrtFailure, RuntimeError):
+            return None
         _UPLOADED[id(array)] = ort.OrtValue.from_dlpack(value)
         weakref.finalize(array, _UPLOADED.pop, id(array), None).atexit = False
         release_files()

@@ -116,6 +116,8 @@ def after_verify(
         integers: Whether it is quantised without such pairs, dynamically.
         loads: Whether its element types agree.
     """
+    if passed and request.settings.targets:
+        return ()
     if passed:
         words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
         words += _options(request.given, _JUDGED)
@@ -271,6 +273,8 @@ def next_steps(
         built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof, *older)
         if any(note.kind == "unbuilt" for note in case.notes):
             built = ()
+        elif request.settings.targets and out is not None:
+            built = (Step(kind="deliver", text=command(_delivered(case, out))),)
         elif own := dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n)):
             built = (Step(kind="unfused", names={"operators": listed(list(own), 3)}),)
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
@@ -300,8 +304,8 @@ def _proving(case: Case, request: Request, out: Path | None) -> Step:
     else:
         names = {"unseen": "DATA"}
         options = {**options, "labels": "LABELS"} if "labels" in options else options
-    file = out / (STATIC_FILE if is_static(case) else MODEL_FILE)
-    words = [_model(case), argument(file), "--inputs", _data(request.data.heldout)]
+    file = argument(_delivered(case, out))
+    words = [_model(case), file, "--inputs", _data(request.data.heldout)]
     words += _options(options, _JUDGED)
     return Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE))
 
@@ -443,6 +447,10 @@ def building(
     words = ["halfwise", "export", argument(out), "--as", "python"]
     words += ["--trt-version", text_of(WEAK_ONLY), "-o", folder]
     return strong, Step(kind="older", names={"older": f"{WEAK_ONLY[0]}.x"}, command=tuple(words))
+
+
+def _delivered(case: Case, out: Path) -> Path:
+    return out / (STATIC_FILE if is_static(case) else MODEL_FILE)
 
 
 def is_static(case: Case) -> bool:

@@ -141,7 +141,7 @@ def square_of(value: ir.Value) -> Seen | None:
     if (power := split_constant(value, "Pow")) and power[1] == 2.0:
         return power[0]
     product = maker(value, "Mul")
-    if product is None or not same(*product.inputs) or product.inputs[0] is None:
+    if product is None or product.inputs[0] is None or product.inputs[0] is not product.inputs[1]:
         return None
     return Seen(product.inputs[0], way(value))
 

@@ -299,10 +299,26 @@ def _in_heads(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognis
         drawn = not any(all(map(within_unit, floats[bins])) for _, bins in ordered)
         if len(widths) == 1 and scored and drawn:
             ((_, sides),) = widths
-            if sides % 4 == 0 and sides // 4 >= _FEWEST_BINS:
+            fits = sides % 4 == 0 and sides // 4 >= _FEWEST_BINS
+            if fits and _are_distances([(floats[name], floats[bins]) for name, bins in ordered]):
                 names = tuple(name for both in ordered for name in both)
                 how = Boxes(layout="heads", image=image)
                 yield _look(names, floats[names[0]], ("beside-scores", "cells-of-image"), how)
+
+
+def _are_distances(maps: Sequence[tuple[Arrays, Arrays]]) -> bool:
+    """Return whether visible boxes have distributions with most of it in two neighbouring bins.
+
+    That is what training asks of them, and not of mask coefficients or embeddings. True without
+    visible boxes: then nothing is judged by them.
+    """
+    shares = [
+        softmax(sides[scores.max(axis=-1) >= VISIBLE].reshape(-1, 4, sides.shape[-1] // 4))
+        for of_samples in maps
+        for scores, sides in zip(*of_samples, strict=True)
+    ]
+    near = np.concatenate([(one[..., 1:] + one[..., :-1]).max(axis=-1) for one in shares])
+    return not near.size or bool(np.median(near) > 1 / 2)
 
 
 def _in_several(

@@ -452,7 +452,7 @@ def constant_slices(
         ours, theirs = _Extents(shape[axis]), _Extents(shape[axis])
         for reference, candidate in zip(references, candidates, strict=True):
             ours.add(_finite(reference), axis)
-            theirs.add(_finite(candidate), axis)
+            theirs.add(candidate.astype(np.float64), axis)  # NaN is not constant
         least = NOISE * max(ours.largest.max(), -ours.smallest.min())
         varies = ours.largest - ours.smallest
         flat = np.flatnonzero((theirs.largest == theirs.smallest) & (varies > least))

@@ -305,6 +305,7 @@ def _readable(value: object) -> object:
 StepKind = Literal[
     "said",
     "write",
+    "deliver",
     "build",
     "older",
     "prove",
@@ -351,7 +352,8 @@ class Step(Facts):
         items: What it lists: metrics, nodes, devices, groups of figures, or what a model has
             that is built.
         command: The words of the command that does it, not quoted; None if no single one does.
-        text: The sentence itself for "said", which other records hold the facts of; "" otherwise.
+        text: The sentence itself for "said", which other records hold the facts of; the file for
+            "deliver"; "" otherwise.
     """
 
     kind: StepKind

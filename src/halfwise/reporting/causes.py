@@ -94,10 +94,8 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
         infinite=helps and before == inf,
         samples=first.proof and sum(first.proof.samples.values()),
     )
-    if guards := dict.fromkeys(
-        f"{at.kind} at {at.node}" for repair in group for at in repair.guards
-    ):
-        yield f"Fixed: {', '.join(first_of([*map(shorten, guards)]))}."
+    if guards := [f"{at.kind} at {at.node}" for repair in group for at in repair.guards]:
+        yield f"Fixed: {listed([*dict.fromkeys(guards)])}."
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:
         yield say("repairs", "room", room=room)

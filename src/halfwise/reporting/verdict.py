@@ -295,7 +295,7 @@ def places(verdict: Verdict) -> str:
     Of one that only fails where it runs or is built: where.
     """
     if failing := failing_runners(verdict):
-        return f" where {listed(failing)} {verb(len(failing), 'takes', 'take')} the file"
+        return f" on {listed(failing)}"
     targets = verdict.as_file[1:] if verdict.passed else ()
     # Without what a runner is set to.
     names = {run.runner.partition(" (")[0]: run.built for run in targets}

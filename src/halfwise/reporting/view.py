@@ -456,8 +456,8 @@ def _times(run: Run) -> str:
 
 
 def _forced(run: Run) -> list[str]:
-    """Return what is lost at nodes that rules lower, the worst first."""
-    lowered = run.plan.lowered if run.plan is not None else {}
+    """Return what a failing run loses at nodes that rules lower, the worst first."""
+    lowered = run.plan.lowered if run.plan is not None and not run.verdict.passed else {}
     lines = [f"{shorten(g.node)}: {g.message}." for g in run.guards if lowered.keys() & g.nodes]
     return first_of(lines or [*followed_lines(run), *non_finite(run.verdict)] if lowered else [])
 

@@ -371,3 +371,11 @@ def test_sessions_on_a_gpu_read_one_copy_of_the_weights():
     sample = {"x": np.ones((2, 64), np.float32)}
     np.testing.assert_array_equal(first.run(sample)["y"], second.run(sample)["y"])
     np.testing.assert_allclose(first.run(sample)["y"], sample["x"] @ wide, rtol=1e-4)
+
+
+def test_weights_that_a_gpu_cannot_take_are_left_to_the_session(monkeypatch):
+    def full(*_):
+        raise RuntimeError("CUDA failure 2: out of memory")
+
+    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_numpy", full)
+    assert ort.uploaded(np.ones(WIDE, np.float32)) is None

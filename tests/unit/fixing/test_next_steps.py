@@ -83,6 +83,16 @@ def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
     assert engine.command[-2:] == ("--target", "tensorrt")
 
 
+def test_what_passed_on_other_targets_is_delivered_there_and_not_built_for_tensorrt(tmp_path):
+    request = understand("x.npz", {"target": ("webgpu",)})
+    assert after_verify(CASE, request, Path("mixed.onnx"), passed=True) == ()
+    delivered = outcome(models.small(), allow_random=True)
+    case = delivered.space.variant.case
+    told = next_steps(verdict(), case, request, delivered, (), tmp_path / "run", (), None)
+    assert [step.kind for step in told] == ["deliver"]
+    assert told[0].text == str(tmp_path / "run" / "model.onnx")
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

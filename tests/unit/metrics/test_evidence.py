@@ -156,6 +156,8 @@ def test_heads_of_a_detector_are_told_by_the_cells_of_the_image() -> None:
     few = {n: a[..., :12] if n.startswith("sides") else a for n, a in given.items()}
     assert read(few) is None
     assert read(given | {"sides1": np.abs(arrays[3]) / np.abs(arrays[3]).max()}) is None
+    embedded = {n: a if n.startswith("scores") else np.tanh(a) for n, a in given.items()}
+    assert read(embedded) is None
 
 
 @pytest.mark.parametrize(("how", "arrays"), LAYOUTS[7:9])

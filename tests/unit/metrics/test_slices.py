@@ -17,6 +17,7 @@ from halfwise.metrics.slices import (
     ROOM,
     SAMPLE_GAP,
     SHORT,
+    constant_slices,
     extent,
     group_errors,
     place,
@@ -557,3 +558,14 @@ def test_places_in_words() -> None:
 def test_an_axis_of_another_length_in_each_sample_has_no_faint_slices() -> None:
     arrays = [np.geomspace(1, 1e-4, size) for size in (72, 69)]
     assert totals([{"y": array} for array in arrays])["y"].faint == ()
+
+
+@pytest.mark.parametrize(("value", "found"), [(0.0, True), (np.nan, False)])
+def test_slices_are_constant_where_the_candidate_has_one_number(value: float, found: bool) -> None:
+    references = [rng(i).normal(size=(4, 8, 16)).astype(np.float32) for i in range(3)]
+    candidates = [reference.copy() for reference in references]
+    for candidate in candidates:
+        candidate[2] = value
+    flat = constant_slices(references, candidates)
+    assert (flat is not None) == found
+    assert flat is None or (flat[0], list(flat[1])) == (0, [2])

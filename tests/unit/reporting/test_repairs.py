@@ -60,6 +60,14 @@ def test_alike_repairs_share_a_line_and_others_do_not():
     assert ["3e−6" in line for line in (shared, own, other)] == [False, False, True]
 
 
+def test_many_faults_that_a_repair_fixes_are_one_list():
+    guards = tuple(Place(kind="square", node=NodeName(f"/{n}.{i}")) for n in "abcde" for i in "01")
+    (line,) = (x for x in lines(SCALED.model_copy(update={"guards": guards})) if "Fixed" in x)
+    assert "/a.{0, 1}" in line
+    assert ". " not in line[:-1]
+    assert not line.endswith("..")
+
+
 def test_what_was_undone_is_told_once():
     useless = Remark(
         kind="repair-useless",

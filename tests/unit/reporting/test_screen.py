@@ -2,10 +2,10 @@
 
 import pytest
 
-from halfwise.records import Failure, LadderRung, said
+from halfwise.records import Failure, LadderRung, NodeName, said
 from halfwise.reporting.parts import NARROW, SCREEN, Column, Lines, Report, Table, _cut, commands
 from halfwise.reporting.terminal import fitted, print_report
-from halfwise.reporting.view import screen
+from halfwise.reporting.view import report, screen
 from tests.unit.reporting.diagnoses import diagnosis
 from tests.unit.reporting.runs import (
     BROKEN,
@@ -49,6 +49,13 @@ def test_what_failed_says_why_and_not_what_the_low_format_does():
         shown = parts(screen(run(verdict=failed)))
         assert list(shown) == ["Result", title, "Next"]
         assert shown[title].lines == ("B.", "C.", "D.")
+
+
+def test_only_a_run_that_fails_tells_what_rules_harm():
+    made = plan((), candidates=1, lowered={NodeName("/a"): "--only fp16"})
+    for passed in (True, False):
+        judged = run(plan=made, guards=(guard("/a"),), verdict=verdict(passed=passed))
+        assert ("Why it failed" in parts(report(judged))) is not passed
 
 
 def test_a_ladder_has_a_row_for_each_rung_however_much_else_there_is(capsys):

@@ -123,22 +123,26 @@ def _choice(node: ir.Node) -> _Change | None:
     constants = _columns(scores, node.attributes.get_int("axis", axis))
     nodes = frozenset((node, *(n for n, _, _ in constants)))
     least = node.inputs[_THRESHOLD] if len(node.inputs) > _THRESHOLD else None
-    # One threshold for several rows cannot be shifted with each.
-    rows = [] if least is None or scores is None else list(scores.shape or ())[:-1]
-    if not constants or not _alone(nodes, node) or any(size != 1 for size in rows):
+    suppresses = node.op_type == "NonMaxSuppression"
+    # One threshold for several rows cannot be shifted with each; without one, ONNX does not say
+    # which scores count.
+    rows = list(scores.shape or ())[:-1] if suppresses and scores is not None else []
+    unclear = suppresses and least is None
+    if unclear or not constants or not _alone(nodes, node) or any(size != 1 for size in rows):
         return None
 
     def make(writer: Writer) -> None:
-        means = {n: [v for v in n.inputs if v is not None] for n, _, _ in constants}
+        medians = {n: [v for v in n.inputs if v is not None] for n, _, _ in constants}
         for n, at, along in constants:
-            array = constant_array(means[n][at]).astype(np.float64)
-            mean = array.mean(axis=along, keepdims=True)
-            n.replace_input_with(at, writer.constant("less", (array - mean).astype(np.float32)))
-            means[n][at] = writer.constant("mean", mean.astype(np.float32))
+            array = constant_array(medians[n][at]).astype(np.float64)
+            # Of whole numbers, as of votes, it is exact, so that equal scores stay equal.
+            median = np.median(array, axis=along, keepdims=True)
+            n.replace_input_with(at, writer.constant("less", (array - median).astype(np.float32)))
+            medians[n][at] = writer.constant("median", median.astype(np.float32))
         if node.op_type == "TopK" and node.outputs[0].name:
-            add_behind(writer, node.outputs[0], _shared(writer, means))
+            add_behind(writer, node.outputs[0], _shared(writer, medians))
         elif least is not None:
-            shared = _shared(writer, means)
+            shared = _shared(writer, medians)
             flat = writer.op("Reshape", shared, writer.constant("one", np.array([1])))
             node.replace_input_with(_THRESHOLD, writer.op("Sub", least, flat))
             node.prepend(writer.made)
@@ -168,10 +172,10 @@ def _columns(value: ir.Value | None, axis: int) -> list[tuple[ir.Node, int, int]
     return places if fits and whole and not constant[0] and all(constant[1:]) else []
 
 
-def _shared(writer: Writer, means: Mapping[ir.Node, list[ir.Value]]) -> ir.Value:
-    """Return what nodes make of the means of their constants: what all columns share."""
+def _shared(writer: Writer, medians: Mapping[ir.Node, list[ir.Value]]) -> ir.Value:
+    """Return what nodes make of the medians of their constants: what all columns share."""
     made: dict[ir.Value, ir.Value] = {}
-    for node, read in means.items():
+    for node, read in medians.items():
         inputs = [made.get(v, v) for v in read]
         made[node.outputs[0]] = writer.op(node.op_type, *inputs, **node.attributes)
     return made.popitem()[1]
@@ -190,7 +194,10 @@ def _variance(node: ir.Node) -> _Change | None:
         return None
     axes, x = axes_of(total), square.value
     nodes = frozenset((node, total, mean)) | square.nodes | squared.nodes
-    if axes is None or axes != axes_of(mean) or not _alone(nodes, node):
+    shapes = {n.attributes.get_int("keepdims", 1) for n in (total, mean)}
+    # Only then is every element paired with the mean of its own row.
+    paired = axes == axes_of(mean) and len(shapes) == 1 and not any(map(moves, nodes))
+    if axes is None or not paired or not _alone(nodes, node):
         return None
 
     def make(writer: Writer) -> None:
@@ -211,7 +218,8 @@ def _multiple(node: ir.Node) -> _Change | None:
     if found is None or seen is None:
         return None
     (cast, factors), (period, readers) = found, seen
-    shares = [Fraction(float(f)) / Fraction(period) for f in factors.ravel()]
+    parts = np.fmod(factors, period).ravel().tolist()
+    shares = [Fraction(part) / Fraction(period) for part in parts]
     steps = [share.limit_denominator(_FARTHEST) for share in shares]
     if period != _TURN and steps != shares:
         return None
@@ -285,7 +293,7 @@ def _period(value: ir.Value) -> _Readers | None:
         elif is_standard(node, "Sin", "Cos"):
             found.append((_TURN, [node]))
         else:
-            found.append((divisor, [node]) if divisor and divisor > 0 else None)
+            found.append((divisor, [node]) if divisor and 0 < divisor < math.inf else None)
     known = [each for each in found if each is not None]
     if not known or len(known) < len(found) or len({period for period, _ in known}) > 1:
         return None

@@ -86,6 +86,56 @@ def test_a_variance_does_not_see_the_mean(keepdims):
     np.testing.assert_allclose(run_low(after, sample)[y], right, rtol=2e-2)
 
 
+def spread(s: Sketch, *, turned: str = "", keepdims: int = 1) -> str:
+    """Return E[x²] - E[x]² of rows, but for what is turned or lacks an axis."""
+
+    def turn(name: str, value: str) -> str:
+        return s.op("Transpose", value, perm=[1, 0], name="turn") if turned == name else value
+
+    x = s.input("x", [8, 8])
+    square = turn("square", s.op("Mul", x, turn("factor", x), name="square"))
+    mean = s.op("ReduceMean", x, axes=[-1], keepdims=keepdims, name="mean")
+    squared = turn("squared", s.op("Pow", mean, f32(2.0), name="squared"))
+    squares = s.op("ReduceMean", square, axes=[-1], keepdims=1, name="squares")
+    return s.op("Sub", squares, squared, name="variance")
+
+
+@pytest.mark.parametrize(
+    "unlike", [{"turned": each} for each in ("factor", "square", "squared")] + [{"keepdims": 0}]
+)
+def test_what_is_no_variance_stays(unlike):
+    sample = {"x": f32(300 + generator.normal(size=(8, 8)))}
+    for given, stays in (({}, False), (unlike, True)):
+        s = Sketch()
+        before, after = shifted(s, sample, spread(s, **given))
+        assert (after is before) == stays
+
+
+@pytest.mark.parametrize("classes", [6, 7])
+def test_equal_votes_stay_equal(classes):
+    votes = generator.integers(3000, 3003, size=(5, classes))
+    x = f32(generator.integers(20, 23, size=(512, 5)))
+    s = Sketch()
+    scores = s.op("MatMul", s.input("x", [512, 5]), f32(votes), name="scores")
+    before, after = shifted(s, {"x": x}, s.op("ArgMax", scores, axis=-1, name="choose"))
+    assert after is not before
+    assert (run(after, {"x": x})["choose_out"] == run(before, {"x": x})["choose_out"]).all()
+
+
+@pytest.mark.parametrize("threshold", [True, False])
+def test_suppression_is_shifted_with_its_threshold(threshold):
+    s = Sketch()
+    x = f32(1 + 0.3 * generator.normal(size=(1, 1, 8)))
+    middle = f32([np.median(x @ f32(BASIS))])
+    boxes = f32(np.arange(10)[None, :, None] * 0.2 + [[[0, 0, 1, 1]]])
+    scores = s.op("MatMul", s.input("x", [1, 1, 8]), f32(BASIS), name="scores")
+    limits = ([10], f32([0.5]), *([middle] if threshold else []))
+    y = s.op("NonMaxSuppression", boxes, scores, *limits, name="choose")
+    before, after = shifted(s, {"x": x}, y)
+    assert (after is before) != threshold
+    assert (run(after, {"x": x})[y] == run(before, {"x": x})[y]).all()
+
+
 FREQUENCIES = f32([1.0, 0.3, 0.01, 1e-5, 7.0])
 
 
@@ -109,7 +159,9 @@ def test_sines_see_no_whole_turns(op, outer):
     assert not np.abs(run_low(before, {"n": INTEGERS})[y] - right).max() < 0.1
 
 
-@pytest.mark.parametrize(("factor", "period"), [(1.0, 64.0), (1.0, 100.0), (0.25, 24.0)])
+@pytest.mark.parametrize(
+    ("factor", "period"), [(1.0, 64.0), (1.0, 100.0), (0.25, 24.0), (-3.0, 64.0), (2.0**60, 3.0)]
+)
 def test_remainders_see_no_whole_periods(factor, period):
     s = Sketch()
     number = s.op("Cast", s.input("n", [1, 10], TensorProto.INT64), to=TensorProto.FLOAT)
@@ -131,7 +183,9 @@ def test_what_sees_a_shift_stays():
     s = Sketch()
     number = s.op("Cast", s.input("n", [1, 10], TensorProto.INT64), to=TensorProto.FLOAT)
     whole = s.op("Mod", s.op("Mul", number, f32(0.1)), f32(1.0), name="part", fmod=1)
-    before, after = shifted(s, {"n": INTEGERS}, whole, s.op("Sin", number), s.op("Exp", number))
+    past = s.op("Mod", s.op("Mul", number, f32(2.0)), f32(np.inf), name="past", fmod=1)
+    others = (s.op("Sin", number), s.op("Exp", number))
+    before, after = shifted(s, {"n": INTEGERS}, whole, past, *others)
     assert after is before
 
 
