@@ -111,7 +111,7 @@ def fix(
             infinite inside; a remark says so.
     """
     quick = quick and settings.chosen is None
-    stage = Stages(watcher, sum(1 for _ in case.network.nodes()))
+    stage = Stages(watcher)
     quantised = quantised_start(case.network, start_from)
     start_from = None if quantised else start_from
     with stage("reference"):

@@ -17,7 +17,6 @@ from shutil import disk_usage, rmtree
 from typing import Literal
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.emulation.budget import limited, sized
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.measure import Measure
 from halfwise.graph.model import Network
@@ -126,16 +125,15 @@ class Builds:
 
         def run() -> BuildOutcome:
             try:
-                with limited(expect=self.watcher.expect), sized("building"):
-                    return self.worker.build(
-                        model,
-                        config,
-                        number=number,
-                        purpose=purpose,
-                        timeout=settings.build_timeout,
-                        cached=not fresh,
-                        progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
-                    )
+                return self.worker.build(
+                    model,
+                    config,
+                    number=number,
+                    purpose=purpose,
+                    timeout=settings.build_timeout,
+                    cached=not fresh,
+                    progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
+                )
             except (*WORKER_GONE, OSError) as error:
                 return self._not_begun(error, number, config, purpose)
 

@@ -48,9 +48,6 @@ class Listener:
     def left(self, seconds):
         self.told.append(("left", seconds))
 
-    def expect(self, seconds, of):
-        self.told.append(("expect", seconds, of))
-
     def note(self, line):
         self.told.append(("note", line))
 
