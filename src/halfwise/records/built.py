@@ -354,7 +354,7 @@ class TimeRatio(Record):
     """Time of one engine relative to another, from rounds in which they took turns.
 
     Attributes:
-        low: Lower end of the interval of the median ratio (`fixing/engines/race.py`).
+        low: Lower end of the interval of the median ratio (`fixing/engines/measure.py`).
         high: Upper end.
         rounds: Number of rounds.
     """

@@ -1,7 +1,7 @@
 """The final table of a run: every engine in it is judged, timed and inspected the same way.
 
 The fastest engine that passes is delivered. Times are noisy: engines take turns, and one counts as
-faster if the interval of their ratio shows it (`race`).
+faster if the interval of their ratio shows it (`time_ratio`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from math import inf
 from statistics import median
 
 from halfwise.fixing.engines.bench import Bench
+from halfwise.fixing.engines.measure import race, time_ratio
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
-from halfwise.fixing.engines.race import race, time_ratio
 from halfwise.fixing.plan.plan import Plan
 from halfwise.records import FULL_RUNGS, EngineResult, Prefer
 from halfwise.tensorrt.constrain import as_exact, same_outputs

@@ -7,7 +7,7 @@ import pytest
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines import workbench
-from halfwise.fixing.engines.race import ROUNDS
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.reporting.remarks import reasons

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan, Outcome
-from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.table import (
     choose,
     full_offers,
