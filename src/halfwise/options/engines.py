@@ -27,7 +27,6 @@ class Target:
         workers: Workers, best first; never none.
         settings: Settings from the options; `profiled` adds the profiles.
         shapes: Values of minShapes, optShapes and maxShapes.
-        resume: Whether to go on after a run that ended early.
         devices: Workers that one plan must be right on, if several are named; the first is that of
             `workers`.
     """
@@ -35,7 +34,6 @@ class Target:
     workers: tuple[WorkerSpec, ...]
     settings: EngineSettings
     shapes: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-    resume: bool
     devices: tuple[WorkerSpec, ...] = ()
 
     @property
@@ -93,7 +91,6 @@ def engine_target(options: Mapping[str, Any]) -> Target:
             _texts(options.get("opt_shapes", ())),
             _texts(options.get("max_shapes", ())),
         ),
-        resume=bool(options.get("resume", False)),
         devices=devices,
     )
 
