@@ -151,7 +151,8 @@ def _devices(
     """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
     target, how = request.target, request.target.profiled(case)
-    specs = {spec.name: spec for spec in target.devices} or {"": target.worker}
+    several = len(target.workers) > 1
+    specs = {spec.name if several else "": spec for spec in target.workers}
     devices: dict[str, Device] = {}
     lock = threading.Lock()
     with ExitStack() as stack:
