@@ -15,10 +15,10 @@ from halfwise.errors import (
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.int8.blame import blame
+from halfwise.fixing.loop import Stages
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.result import Result
-from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
