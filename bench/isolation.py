@@ -1,8 +1,7 @@
 """Kills workers in every way, while they build and while they run, and checks what is left.
 
-TensorRT and libcuda are those of `tests/fake_tensorrt`; worker, client and journal are real. Each
-failure must be recorded for what it is, the journal must be readable and make a resumed run skip
-the build, and no process may be left.
+TensorRT and libcuda are those of `tests/fake_tensorrt`; worker and client are real. Each failure
+must be recorded for what it is, and no process may be left.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import EngineFailed, Journal
+from halfwise.tensorrt.failures import EngineFailed
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 
@@ -70,19 +69,18 @@ class Seen:
     """Findings after each failure: how often all was well, and what was not."""
 
     recorded: int = 0
-    journal: int = 0
     left: int = 0
     wrong: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
 
 
 class Isolation:
-    """A worker with its faults, the journal, and the folder of both."""
+    """A worker with its faults, and its folder."""
 
     def __init__(self, folder: Path, planned: Sequence[Trial]) -> None:
         """Write the model; take the failures in order."""
-        self.planned, self.folder = planned, folder
-        self.model, self.path = folder / "model.onnx", folder / "journal.jsonl"
+        self.planned = planned
+        self.model = folder / "model.onnx"
         text = '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4] x) => (float[1, 4] y)'
         onnx.save(onnx.parser.parse_model(text + "{ [twice] y = Add(x, x) }"), self.model)
         self.mark = uuid.uuid4().hex
@@ -119,19 +117,10 @@ class Isolation:
         return self.seen
 
     def _build(self, worker: Worker, number: int, timeout: float | None) -> BuildOutcome:
-        config = self._config(number)
-
-        def build() -> BuildOutcome:
-            return worker.build(self.model, config, number=number, purpose="bench", timeout=timeout)
-
-        journal = Journal(self.path)
-        return journal.record(build, number=number, purpose="bench", config=config, timeout=timeout)
-
-    def _config(self, number: int) -> BuildConfig:
-        # Differs, so that the journal can tell builds apart.
-        return BuildConfig(
+        config = BuildConfig(
             model_sha256="0" * 64, typing="weak", low="fp16", workspace_bytes=(number + 1) << 20
         )
+        return worker.build(self.model, config, number=number, purpose="bench", timeout=timeout)
 
     def _good_build(self, worker: Worker, number: int) -> BuildOutcome:
         outcome = self._build(worker, number, None)
@@ -164,33 +153,6 @@ class Isolation:
             seen.recorded += 1
         else:
             seen.wrong.append(f"{name}: recorded as {found}")
-        if self._journal_holds(trial, number):
-            seen.journal += 1
-        else:
-            seen.wrong.append(f"{name}: the journal does not tell it")
-
-    def _journal_holds(self, trial: Trial, number: int) -> bool:
-        """Return whether the journal is readable, and makes a resumed run skip a build that died.
-
-        A lost connection says nothing about the build, so that is tried again.
-        """
-        journal = Journal(self.path)
-        if trial.at == "run":
-            return True
-        told = BuildOutcome(
-            number=number, purpose="again", status="built", config=self._config(number), seconds=0
-        )
-        if EXPECTED[trial.do][0] == "lost":
-            return not journal.remembers or self._resumed(number, told).status == "built"
-        return self._resumed(number, told).status == "skipped"
-
-    def _resumed(self, number: int, told: BuildOutcome) -> BuildOutcome:
-        """Return a resumed run's outcome of a build; the journal stays unchanged."""
-        copy = self.folder / "resumed.jsonl"
-        copy.write_bytes(self.path.read_bytes())
-        return Journal(copy).record(
-            lambda: told, number=number, purpose="again", config=self._config(number), timeout=1.0
-        )
 
     def _left(self, worker: Worker) -> list[int]:
         """Return the processes that do not belong to the open connection.
@@ -232,7 +194,6 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     bench.details["isolation"] = {"failures": dict(sorted(seen.kinds.items())), "wrong": seen.wrong}
     return [
         equal("failures recorded correctly", seen.recorded, FAILURES),
-        equal("journals valid after a failure", seen.journal, FAILURES),
         equal("processes left", seen.left, 0),
         reported("seconds for each failure", seconds / FAILURES),
     ], None

@@ -29,7 +29,7 @@ from unittest import mock
 
 from halfwise import cli
 from halfwise.emulation.ort import Session
-from halfwise.fixing.stages import Stages
+from halfwise.fixing.loop import Stages
 
 OTHER, FUNCTIONS = "other", 25
 BELOW = ("emulation", "bench", "unittest")

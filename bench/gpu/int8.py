@@ -35,7 +35,7 @@ from bench.gpu.repair_plans import SCALED
 from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16

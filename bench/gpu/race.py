@@ -26,7 +26,7 @@ from bench.gpu.jobs import Host
 from bench.gpu.pipe import Pipe, Refused
 from halfwise.case import Case, Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.race import ROUNDS, time_ratio
+from halfwise.fixing.engines.measure import ROUNDS, time_ratio
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.norms import NORMALISATIONS

@@ -417,11 +417,6 @@ class Settings:
     targets: tuple[FileRunner, ...] = ()
     large_from: int = LARGE_MODEL_BYTES
 
-    @property
-    def searches(self) -> bool:
-        """Whether the plan is searched for, and not chosen."""
-        return self.chosen is None
-
 
 @dataclass(frozen=True)
 class EngineSettings:

@@ -13,7 +13,7 @@ PERCENT = "%"
 """The part of a stage whose steps differ in weight: only the share that is over means something."""
 
 WORTH_TELLING = 2.0
-"""Seconds of work from which the time that it takes, or has left, is told. Our choice."""
+"""Seconds of work from which the time that it has left is told. Our choice."""
 
 
 class Watcher(Protocol):
@@ -32,13 +32,6 @@ class Watcher(Protocol):
 
     def left(self, seconds: float) -> None:
         """Report the longest time that a stage with a budget may take; inf if unknown."""
-
-    def expect(self, seconds: float, of: str) -> None:
-        """Report how long part `of` of the stage, which begins now, will probably take.
-
-        With `of` "", the whole stage, estimated from other work. 0 seconds: it is over, or nothing
-        is known about it.
-        """
 
     def note(self, line: str) -> None:
         """Report a message worth reading."""
@@ -77,9 +70,6 @@ class Silent:
         """Do nothing."""
 
     def left(self, seconds: float) -> None:
-        """Do nothing."""
-
-    def expect(self, seconds: float, of: str) -> None:
         """Do nothing."""
 
     def note(self, line: str) -> None:

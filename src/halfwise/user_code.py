@@ -21,11 +21,10 @@ from halfwise.wording import excerpt
 
 RAISED = (Exception, SystemExit, GeneratorExit)
 """What reading a user's object may raise; KeyboardInterrupt may be Ctrl-C."""
-_CORRECT = "Fix the function; call it in Python to try it."
 
 
 @contextlib.contextmanager
-def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> Iterator[None]:
+def guarded(spec: str) -> Iterator[None]:
     """Turn anything that the user's code raises into a CaseError with type, message and line.
 
     Its output goes to standard error, as standard output is for results. NumPy's treatment of
@@ -33,9 +32,6 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
 
     Args:
         spec: `file.py:function`; the line in the message is from that file.
-        what: What raised, instead of `spec`.
-        when: On what input, as words after the message; "" for none.
-        hint: What to do.
 
     Raises:
         CaseError: It raised anything but KeyboardInterrupt, even SystemExit.
@@ -48,7 +44,8 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
     # The code in here is the user's and may raise anything, including SystemExit.
     except BaseException as error:
         raise CaseError(
-            f"{what or spec} raised {described(error)}{when} ({_place(error, spec)}).", hint
+            f"{spec} raised {described(error)} ({_place(error, spec)}).",
+            "Fix the function; call it in Python to try it.",
         ) from error
 
 

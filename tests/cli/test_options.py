@@ -156,7 +156,7 @@ def test_flags_and_repeated_options(given):
     passed = given(
         "--allow", "random,bf16", "--allow", "tf32", "--keep", "a",
         "--keep", "outputs", "--keep-op", "Softmax",
-        "--lower", "b", "--ort-library", "x.so", "--engine", "tf32", "--resume",
+        "--lower", "b", "--ort-library", "x.so", "--engine", "tf32",
         "--engine", "plugin=p.so",
         "--engine", "minShapes=x:1x3", "--engine", "optShapes=x:2x3", "--engine", "maxShapes=x:4x3",
         "--engine", "minShapes=x:4x3",
@@ -167,7 +167,6 @@ def test_flags_and_repeated_options(given):
         "allow_bf16": True,
         "allow_tf32": True,
         "tf32": True,
-        "resume": True,
         "plugin": ["p.so"],
         "min_shapes": ["x:1x3", "x:4x3"],
         "opt_shapes": ["x:2x3"],

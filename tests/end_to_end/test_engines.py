@@ -47,7 +47,7 @@ def test_a_vision_transformer(call, fake_worker, tmp_path):
     )
     assert ended.code == 0, ended.err
     assert {p.name for p in ended.folder.iterdir()} == {
-        *("model.engine", "model.fp32.onnx", "model.onnx", "journal.jsonl", "observations.json"),
+        *("model.engine", "model.fp32.onnx", "model.onnx", "observations.json"),
         *("model.built.onnx", "run.json", "evidence.json", "report.html"),
     }
     found = ended.record["engines"]
@@ -66,8 +66,6 @@ def test_a_vision_transformer(call, fake_worker, tmp_path):
     purposes = [build["purpose"] for build in found["builds"]]
     assert purposes[:2] == TABLE[:2]
     assert found["proven"][0]["build"] == 1
-    lines = (ended.folder / "journal.jsonl").read_text().splitlines()
-    assert [json.loads(line)["event"] for line in lines] == ["begin", "end"] * len(purposes)
     onnx.checker.check_model(ended.folder / "model.fp32.onnx")
     again = call("report", "run")
     assert (again.code, again.out) == (0, ended.out)
@@ -183,7 +181,6 @@ def test_an_engine_that_cannot_be_fetched_leaves_a_run_without_it(
     assert found["results"][-1]["build"]["engine"]["sha256"] in there
     assert found["results"][-1]["verdict"]["passed"]
     assert call("report", "run").out == ended.out
-    assert not (tmp_path / "run.journal.jsonl").exists()
 
 
 def test_engines_that_cannot_be_read_are_on_record(engines):
@@ -467,7 +464,6 @@ def test_what_the_version_or_the_shapes_do_not_allow(refused, saved, fake_worker
         (("--budget", "builds=3"), "--budget builds"),
         (("--engine", "tf32"), "--engine tf32"),
         (("--trt-command", "python3"), "--trt-command"),
-        (("--resume",), "--resume"),
     ],
 )
 def test_options_of_engines_need_a_target(refused, files, words, named):

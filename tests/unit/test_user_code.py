@@ -49,15 +49,6 @@ def test_syntax_errors_may_be_made_up(filename):
     assert "raised SyntaxError" in told(SyntaxError("m", (filename, 3, 1, "text")))
 
 
-def test_what_and_when_are_told():
-    words = r"^The module raised ValueError: no on x 3 \(net.py\)"
-    with (
-        pytest.raises(CaseError, match=words),
-        guarded("net.py:make", "The module", " on x 3"),
-    ):
-        raise ValueError("no")
-
-
 def test_ctrl_c_stays_one():
     with pytest.raises(KeyboardInterrupt), guarded("prep.py:f"):
         signal.raise_signal(signal.SIGINT)

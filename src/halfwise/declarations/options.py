@@ -473,7 +473,6 @@ class Target(TypedDict, total=False):
         Literal["speed", "memory", "exact"],
         _build("What decides between equally fast engines.", default="speed"),
     ]
-    resume: Annotated[bool, _engine("Continue a run that ended early; skip what crashed.")]
 
 
 class Building(TypedDict, total=False):

@@ -20,57 +20,9 @@ from typing import Any, Literal, TypeVar
 
 from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
-from halfwise.progress import WORTH_TELLING, interruption
+from halfwise.progress import interruption
 from halfwise.records import BudgetEnd, CutStage
 from halfwise.wording import number
-
-WORK: Mapping[str, float] = {
-    "load": 1.0,
-    "reference": 2.2,
-    "observe": 9.0,
-    "emulate": 10.0,
-    "judge": 9.0,
-    "store": 12.0,
-    "proof": 17.0,
-    "compare": 11.0,
-    "model": 0.6,
-}
-"""Work of each stage per node of the model, relative to loading it: measured on models of 500,
-2,000 and 5,000 nodes of bench/scale.py, where single runs were off by up to 1.6 times. Models with
-many samples or large tensors take longer in all stages but the first, so an estimate may be off by
-a factor of two or three until the stage itself has run or is counted."""
-
-
-@dataclass
-class Paces:
-    """Seconds of work so far.
-
-    Attributes:
-        known: For each kind of work, its total seconds and total size.
-    """
-
-    known: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-    def add(self, kind: str, size: int, seconds: float) -> None:
-        """Record finished work; for kinds in `WORK`, `size` ≥ 1 is the number of nodes."""
-        took, sizes = self.known.get(kind, (0.0, 0))
-        self.known[kind] = took + seconds, sizes + size
-
-    def expected(self, kind: str, size: int) -> float:
-        """Return the seconds that work will probably take; 0 if nothing is known.
-
-        The pace is that of earlier work of the same kind; otherwise, for kinds in `WORK`, that of
-        the stages that have run.
-        """
-        if kind in self.known:
-            took, sizes = self.known[kind]
-            return took / sizes * size if sizes else 0.0
-        staged = [(took, WORK[k] * sizes) for k, (took, sizes) in self.known.items() if k in WORK]
-        units = sum(done for _, done in staged)
-        if not units:
-            return 0.0
-        return sum(took for took, _ in staged) / units * WORK.get(kind, 0.0) * size
-
 
 RUN_SECONDS: float = default("run_timeout")
 """Default limit of one evaluation: the same as for one inference of an engine."""
@@ -102,13 +54,11 @@ class _Calls:
         repeating: Whether one of its models repeats a body.
         longest: Seconds of the longest call that finished.
         late: The error of the first call that reached its limit.
-        paces: How long work of known size took.
     """
 
     repeating: bool = False
     longest: float = 0.0
     late: RunFailed | None = None
-    paces: Paces = field(default_factory=Paces)
 
     @property
     def seconds(self) -> float:
@@ -126,9 +76,6 @@ class Limits:
         until: Value of `time.monotonic()` at which all work must end; None for never.
         over: Returns whether all work must end now, whatever the time.
         tell: Called with a message about each long call.
-        expect: Called with the seconds that work will probably take, and its kind; afterwards with
-            0.
-        expected: Value of `time.monotonic()` up to which the present work has been announced.
         forgiving: Whether any number of calls may reach the limit.
         calls: The calls so far.
     """
@@ -137,8 +84,6 @@ class Limits:
     until: float | None = None
     over: Callable[[], bool] = lambda: False
     tell: Callable[[str], None] | None = None
-    expect: Callable[[float, str], None] = lambda _seconds, _kind: None
-    expected: float = 0.0
     forgiving: bool = False
     calls: _Calls = field(default_factory=_Calls)
 
@@ -164,42 +109,14 @@ def limited(
     seconds: float | None = None,
     *,
     tell: Callable[[str], None] | None = None,
-    expect: Callable[[float, str], None] | None = None,
 ) -> Iterator[None]:
     """Bound each call within the block, and report long ones; None keeps the outer setting."""
     outer = _now()
     with _changed(
         seconds=outer.seconds if seconds is None else seconds,
         tell=tell or outer.tell,
-        expect=expect or outer.expect,
     ):
         yield
-
-
-@contextmanager
-def sized(kind: str, size: int = 1) -> Iterator[None]:
-    """Report how long the block will probably take, by its kind and size; see `Paces.expected`.
-
-    Until that time is over, work inside the block is not reported: the block takes longer.
-    """
-    limits, started = _now(), time.monotonic()
-    paces = limits.calls.paces
-    expected = 0.0 if started < limits.expected else paces.expected(kind, size)
-    telling, of = expected >= WORTH_TELLING, kind if kind in paces.known else ""
-    if telling:
-        limits.expect(expected, of)
-    try:
-        with _changed(expected=started + expected if telling else limits.expected):
-            yield
-    finally:
-        if telling:
-            limits.expect(0.0, of)
-    took(kind, size, time.monotonic() - started)
-
-
-def took(kind: str, size: int, seconds: float) -> None:
-    """Record work whose size is known only once it is over; see `sized`."""
-    _now().calls.paces.add(kind, size, seconds)
 
 
 @contextmanager

@@ -381,13 +381,11 @@ def _loaded(
     proto: onnx.ModelProto, options: ort.SessionOptions, device: str
 ) -> ort.InferenceSession:
     serialised = proto.SerializeToString()
-    # Without weights, this size predicts the time as well as the number of nodes does.
-    with bounded.sized("loading", len(serialised)):
-        return bounded.call(
-            lambda: ort.InferenceSession(serialised, options, providers=_CHAINS[device]),
-            lambda: options.set_load_cancellation_flag(True),
-            "Loading the model in ONNX Runtime",
-        )
+    return bounded.call(
+        lambda: ort.InferenceSession(serialised, options, providers=_CHAINS[device]),
+        lambda: options.set_load_cancellation_flag(True),
+        "Loading the model in ONNX Runtime",
+    )
 
 
 def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:

@@ -49,7 +49,6 @@ Rounding = Literal["nearest", "zero"]
 """How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and each build may pick
 different ones. Rounding toward zero triples the error. A product's effect on the outputs matches
 one of the two to within 4 % (bench/gpu/tf32_ranks.py)."""
-ROUNDINGS: tuple[Rounding, ...] = ("nearest", "zero")
 
 TF32_MARK = "halfwise.tf32"
 """Key in a node's metadata: the plan allows TF32 for this node."""

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from halfwise.case import FEW_SAMPLES, Case, Samples, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.budget import forgiving, sized
+from halfwise.emulation.budget import forgiving
 from halfwise.emulation.folding import static
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
@@ -41,7 +41,7 @@ from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting import is_parsed, precision_remarks
 from halfwise.metrics import Excess, Outputs, criterion_hints, totals
 from halfwise.options.engines import Target
-from halfwise.options.loading import load_asked, load_start, nodes_of, tell
+from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
@@ -142,18 +142,6 @@ def concluded(
         watcher: Receives progress.
     """
     watcher.stage("store")
-    with sized("store", nodes_of(case.network)):
-        return _stored(case, request, fixed, folder, started, watcher)
-
-
-def _stored(
-    case: Case,
-    request: Request,
-    fixed: Fixed,
-    folder: Path | None,
-    started: float,
-    watcher: Watcher,
-) -> Result:
     settings = request.settings
     fixed = _at_sizes(fixed, case, settings)
     mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)

@@ -1,10 +1,14 @@
 """The stages of a run in order: the table of contents of halfwise."""
 
+import gc
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.ort import give_back
 from halfwise.fixing.bench import Bench, Outcome, Tolerance
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths, Verdicts
@@ -22,7 +26,6 @@ from halfwise.fixing.plan.search import MOST_FAILURES, SearchResult
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
-from halfwise.fixing.stages import Stages
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
@@ -85,6 +88,35 @@ def end_remarks(space: LowSpace) -> Iterator[Remark]:
             yield Remark(kind="input", names=names, numbers={"value": o.absmax})
 
 
+class Stages:
+    """Begins stages by name; a stage may begin several times.
+
+    Attributes:
+        seconds: Total time of each stage.
+    """
+
+    def __init__(self, watcher: Watcher) -> None:
+        """Take what stages are reported to."""
+        self._watcher, self._last = watcher, ""
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Report a stage, unless the last one goes on, and time its block."""
+        if name != self._last:
+            self._watcher.stage(name)
+        self._last = name
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            # Graphs and their weights are cycles: else they would stay, for there are few
+            # collections (cli). Only of objects made since the last stage: 10 ms.
+            gc.collect(1)
+            give_back()  # else what follows would need its memory on top of the last run's
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+
 UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
 """What is known before a search."""
 
@@ -111,7 +143,7 @@ def fix(
             infinite inside; a remark says so.
     """
     quick = quick and settings.chosen is None
-    stage = Stages(watcher, sum(1 for _ in case.network.nodes()))
+    stage = Stages(watcher)
     quantised = quantised_start(case.network, start_from)
     start_from = None if quantised else start_from
     with stage("reference"):

@@ -18,7 +18,7 @@ from halfwise.emulation.ort import Session, runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import Assessment
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles

@@ -13,7 +13,7 @@ User data is untrusted: nothing is unpickled. A `file.py:function` does run, as 
 
 from halfwise.case import hash_together
 from halfwise.inputs.array_files import load_labels
-from halfwise.inputs.fitting import InputSpec, fit_to, split_sources
+from halfwise.inputs.fitting import InputSpec, split_sources
 from halfwise.inputs.loading import RANDOM, load_inputs, load_samples
 from halfwise.inputs.recorded import (
     fit_recorded,
@@ -32,7 +32,6 @@ __all__ = [
     "Rows",
     "UserFunction",
     "fit_recorded",
-    "fit_to",
     "hash_together",
     "holds_outputs",
     "judge_inputs",

@@ -304,24 +304,6 @@ def fit_sample(
     return {spec.name: fit_values(arrays[spec.name], spec, where) for spec in specs}
 
 
-def fit_to(
-    arrays: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], where: str
-) -> dict[str, NDArray[Any]]:
-    """Return one sample that fits the model in names, ranks, fixed axes, dtypes and values.
-
-    Args:
-        arrays: Input name → array of one sample; a batch axis may be missing.
-        specs: The inputs.
-        where: Place to name in errors.
-
-    Raises:
-        CaseError: It does not fit; see `match_names`, `as_one_sample` and `fit_values`.
-    """
-    named = match_names(arrays, specs, where)
-    shaped = {spec.name: as_one_sample(named[spec.name], spec, where) for spec in specs}
-    return fit_sample(shaped, specs, where)
-
-
 def _is_text(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "OU"
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples, Seen
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bodies import observed_bodies
-from halfwise.emulation.budget import Budget, sized
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.probe import (
     DRAWN,
     SELECTING_OPSET,
@@ -38,7 +38,7 @@ from halfwise.judging.reference import check, frozen_named
 from halfwise.metrics import Outputs
 from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
 from halfwise.observing.statistics import DetailCounter
-from halfwise.options.loading import load_asked, nodes_of
+from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Detail, NodeName, Observation, Observations, TensorName
@@ -543,7 +543,7 @@ def observe(
     case = load_asked(model, request, watcher, split=False)
     check(case.network, runtime=settings.runtime)
     watcher.stage("observe")
-    with sized("observe", nodes_of(case.network)), frozen_named(case, settings):
+    with frozen_named(case, settings):
         return observe_network(
             case.network,
             case.calibration,

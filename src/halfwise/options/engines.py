@@ -7,7 +7,6 @@ from typing import Any
 
 from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
-from halfwise.declarations.options import Worker
 from halfwise.errors import UsageError
 from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.workers import WorkerSpec, memory_bytes, resolve
@@ -24,19 +23,14 @@ class Target:
     """Where and how engines are built.
 
     Attributes:
-        workers: Workers, best first; never none.
+        workers: Workers that one plan must be right on; one unless several are named.
         settings: Settings from the options; `profiled` adds the profiles.
         shapes: Values of minShapes, optShapes and maxShapes.
-        resume: Whether to go on after a run that ended early.
-        devices: Workers that one plan must be right on, if several are named; the first is that of
-            `workers`.
     """
 
     workers: tuple[WorkerSpec, ...]
     settings: EngineSettings
     shapes: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-    resume: bool
-    devices: tuple[WorkerSpec, ...] = ()
 
     @property
     def worker(self) -> WorkerSpec:
@@ -45,9 +39,9 @@ class Target:
         Raises:
             UsageError: several are named.
         """
-        if self.devices:
+        if len(self.workers) > 1:
             raise UsageError(
-                f"{len(self.devices)} workers are named, but this needs one.",
+                f"{len(self.workers)} workers are named, but this needs one.",
                 "Name one; only halfwise fix finds a plan for several.",
             )
         return self.workers[0]
@@ -80,21 +74,14 @@ def engine_target(options: Mapping[str, Any]) -> Target:
     """Return where and how to build; errors as for `understand_target`."""
     check(options)
     options, _ = split(options, EngineOptions)
-    devices = _devices(options)
-    if devices:
-        options = {**options, "trt_worker": devices[0].name}
-    named, _ = split(options, Worker)
-    workers = resolve(**named)
     return Target(
-        workers=tuple(workers),
+        workers=_workers(options),
         settings=engine_settings(options),
         shapes=(
             _texts(options.get("min_shapes", ())),
             _texts(options.get("opt_shapes", ())),
             _texts(options.get("max_shapes", ())),
         ),
-        resume=bool(options.get("resume", False)),
-        devices=devices,
     )
 
 
@@ -106,16 +93,16 @@ def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "trt_worker": names[0]}
 
 
-def _devices(options: Mapping[str, Any]) -> tuple[WorkerSpec, ...]:
-    """Return the workers that one plan must be right on; none if at most one is named.
+def _workers(options: Mapping[str, Any]) -> tuple[WorkerSpec, ...]:
+    """Return the workers that one plan must be right on, at least one.
 
     Raises:
         UsageError: one is named twice, or is ambiguous in the run folder, or an option for one
             device is given with several.
     """
-    names = options.get("trt_worker")
+    names, command = options.get("trt_worker"), options.get("trt_command")
     if names is None or isinstance(names, str):
-        return ()
+        return (resolve(trt_command=command, trt_worker=names)[0],)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"--trt-worker {twice} is given twice.", "Name each worker once.")
     if odd := next((name for name in names if not _FILE_NAME.fullmatch(name)), None):
@@ -124,7 +111,6 @@ def _devices(options: Mapping[str, Any]) -> tuple[WorkerSpec, ...]:
             "engine file is named after its worker.",
             "Rename it in halfwise.toml, using letters, digits, '.', '_' and '-'.",
         )
-    command = options.get("trt_command")
     return tuple(resolve(trt_command=command, trt_worker=name)[0] for name in names)
 
 

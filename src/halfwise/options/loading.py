@@ -1,7 +1,6 @@
 """Load what the user named into a case."""
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
@@ -14,7 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, TOGETHER, Case, Runtime, Sample, Samples, hash_sample
-from halfwise.emulation.budget import expect_repeating, took
+from halfwise.emulation.budget import expect_repeating
 from halfwise.emulation.ort import Session, has_operator
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
@@ -357,17 +356,11 @@ def load_asked(
 ) -> Case:
     """Return the requested case, and report its notes; see `load_case`."""
     watcher.stage("load")
-    started, runtime = time.monotonic(), request.settings.runtime
+    runtime = request.settings.runtime
     arguments = model, request.data, request.criterion
     case = load_case(*arguments, split=split, whole=whole, runtime=runtime, watcher=watcher)
-    took("load", nodes_of(case.network), time.monotonic() - started)
     tell(watcher, case.notes)
     return case
-
-
-def nodes_of(network: Network) -> int:
-    """Return the number of nodes, ≥ 1, by which the time of stages is expected."""
-    return max(1, sum(1 for _ in network.nodes()))
 
 
 def tell(watcher: Watcher, notes: Iterable[Note]) -> None:

@@ -197,7 +197,7 @@ def bounded(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         options = cast(dict[str, Any], kwargs)
         watcher: Watcher = options.get("watcher") or Silent()
-        with limited(options.get("run_timeout"), tell=watcher.note, expect=watcher.expect):
+        with limited(options.get("run_timeout"), tell=watcher.note):
             return command(*args, **kwargs)
 
     return run

@@ -119,11 +119,9 @@ class BuildOutcome(Record):
         number: Its number in the run, from 1.
         purpose: Its purpose in a few words ("mixed, confirmation 2").
         status: "built"; "failed": the builder gave up; "crashed": a signal or exit ended it;
-            "timeout"; "lost": the connection broke; "skipped": it crashed or took too long before,
-            or two runs in a row got no result of it (`--resume`); "interrupted": Ctrl-C ended it.
+            "timeout"; "lost": the connection broke; "interrupted": Ctrl-C ended it.
         signal: Name of the signal, such as "SIGSEGV".
         message: One sentence; empty if it was built.
-        begun: False if the worker was lost before the work itself began.
         parsed: False if the parser rejects the model.
         log: The last lines of the log if it was not built, otherwise its warnings and errors.
         config: The request.
@@ -136,10 +134,9 @@ class BuildOutcome(Record):
 
     number: int
     purpose: str
-    status: Literal["built", "failed", "crashed", "timeout", "lost", "skipped", "interrupted"]
+    status: Literal["built", "failed", "crashed", "timeout", "lost", "interrupted"]
     signal: str | None = None
     message: str = ""
-    begun: bool = True
     parsed: bool = True
     log: tuple[str, ...] = ()
     config: BuildConfig
@@ -354,7 +351,7 @@ class TimeRatio(Record):
     """Time of one engine relative to another, from rounds in which they took turns.
 
     Attributes:
-        low: Lower end of the interval of the median ratio (`fixing/engines/race.py`).
+        low: Lower end of the interval of the median ratio (`fixing/engines/measure.py`).
         high: Upper end.
         rounds: Number of rounds.
     """

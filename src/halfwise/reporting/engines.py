@@ -244,7 +244,6 @@ def _failure(build: BuildOutcome) -> str:
         "failed",
         build,
         how=WORDS["build"][build.status],
-        ran=build.status != "skipped",
         said=build.message.strip().rstrip("."),
         last="" if last in build.message else shorten(last, 160),
     )

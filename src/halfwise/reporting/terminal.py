@@ -168,8 +168,8 @@ class TerminalWatcher:
         self._begin(name)
 
     def _begin(self, name: str, total: int | None = None) -> None:
-        # Of the stage: its name and steps, the part that goes on, and when it ends at the latest.
-        self._name, self._total, self._part, self._bound = name, total, "", inf
+        # Of the stage: its name and steps, and when it ends at the latest.
+        self._name, self._total, self._bound = name, total, inf
         self._of = ""
         self._done: int | None = None
         self._began = self._last_line = self._clock()
@@ -218,10 +218,6 @@ class TerminalWatcher:
         self._bound = self._clock() + seconds
         self._say_seldom()
 
-    def expect(self, seconds: float, of: str) -> None:
-        """Name the part that goes on; 0 seconds: it is over."""
-        self._part = of if seconds else ""
-
     def note(self, line: str) -> None:
         """Print a note."""
         self._console.print(indented(sentence(line), self._console, style="dim"))
@@ -237,7 +233,7 @@ class TerminalWatcher:
     @property
     def label(self) -> str:
         """The name of the stage and its part, padded so that nothing jumps."""
-        of = self._part or ("" if self._of == PERCENT else self._of)
+        of = "" if self._of == PERCENT else self._of
         named = f"{self._name}: {of}" if of and of != self._name else self._name
         width, shown = (12, of or self._name) if self._narrow else (20, named)
         return f"{shorten(shown, width):<{width}}"
@@ -250,7 +246,7 @@ class TerminalWatcher:
     @property
     def steps(self) -> str:
         """The steps that are over; "" if none are counted."""
-        if self._done is None or self._part:
+        if self._done is None:
             return ""
         if self._of == PERCENT:
             return f"{100 * self._done // (self._total or 1)} %"

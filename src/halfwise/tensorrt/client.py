@@ -154,7 +154,7 @@ class Worker:
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
             status, message = failures.lost_connection(self.info.name, lost)
-            return {"status": status, "message": message, "begun": heard.begun}
+            return {"status": status, "message": message}
         except Died as died:
             status, signal, message = failures.death(died.answer, "The build", timeout)
             return {"status": status, "signal": signal, "message": message}

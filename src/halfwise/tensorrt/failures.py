@@ -1,18 +1,7 @@
-"""Errors for a worker's refusals, crashes and silences, and the journal of builds that ended so.
+"""Errors for a worker's refusals, crashes and silences."""
 
-A build can crash halfwise itself, or the machine. The journal shows builds that began and never
-ended: `--resume` retries them once, and no more, since they may be what takes the machine down. The
-same holds for a build during which the connection was lost; if it was lost before, nothing is
-known.
-"""
-
-import hashlib
-import json
-import os
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,175 +16,11 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
-from halfwise.records import BuildConfig, BuildOutcome, LogFinding, RefusalKind
+from halfwise.records import BuildOutcome, LogFinding, RefusalKind
 from halfwise.tensorrt.layers import foreign_region, names_in
 from halfwise.tensorrt.log import at_layer, explain, known, split_line
 from halfwise.tensorrt.transport import Ended, Lost
 from halfwise.wording import MOST_ROWS, excerpt, seconds, stopped
-
-SILENT_RUNS = 2
-"""A build is skipped after this many consecutive runs without a result. Our choice: one may be an
-accident, such as a power failure or a batch system's time limit."""
-
-
-def config_key(config: BuildConfig) -> str:
-    """Return the SHA-256 of a configuration, in hexadecimal."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class _Try:
-    """A build that began, and perhaps ended badly; `run` counts the runs that share a journal."""
-
-    run: int
-    timeout: float | None
-    outcome: BuildOutcome | None = None
-
-    @property
-    def is_silent(self) -> bool:
-        return self.outcome is None or self.outcome.status == "lost"
-
-
-class Journal:
-    """The file `journal.jsonl`: one line before each build, after it, and when a run resumes.
-
-    Attributes:
-        path: The file.
-    """
-
-    def __init__(self, path: Path, where: str = "") -> None:
-        """Open the journal; its content is kept.
-
-        Args:
-            path: The file; created if missing.
-            where: TensorRT and GPU. Builds that crashed elsewhere are not skipped here.
-
-        Raises:
-            RecordMismatch: the file is no journal.
-            OSError: it cannot be written.
-        """
-        self.path, self._where = path, where
-        self._tries: defaultdict[str, list[_Try]] = defaultdict(list)
-        self._run = 0
-        self._whole = True
-        # A line that a crash cut off is useless, and the next one must not be appended to it.
-        whole = path.read_bytes().rpartition(b"\n")[:2] if path.exists() else (b"",)
-        for number, line in enumerate(b"".join(whole).splitlines(), start=1):
-            try:
-                self._take(json.loads(line))
-            except (ValueError, TypeError, LookupError, RecursionError) as error:
-                raise RecordMismatch(
-                    f"Line {number} of the journal {self.path} cannot be read.",
-                    "Remove the file; builds that crashed are then tried again.",
-                ) from error
-        with path.open("ab") as file:
-            file.truncate(sum(map(len, whole)))
-        if whole[0]:
-            self._write({"event": "resume"})
-            self._run += 1
-
-    @property
-    def remembers(self) -> bool:
-        """Whether any build crashed, timed out, or had no result."""
-        return any(self._tries.values())
-
-    def _take(self, entry: Mapping[str, Any]) -> None:
-        """Take a line into account: a result clears its configuration, others are remembered.
-
-        An interruption says nothing, and neither does a worker that was lost before the build.
-        """
-        if entry["event"] == "resume":
-            self._run += 1
-            return
-        if entry["where"] != self._where:
-            return
-        tries, limit = self._tries[entry["key"]], entry.get("timeout")
-        if entry["event"] == "begin":
-            tries.append(_Try(self._run, None if limit is None else float(limit)))
-            return
-        begun = tries.pop()
-        if entry["outcome"] is None:
-            return
-        outcome = BuildOutcome.model_validate(entry["outcome"])
-        if outcome.begun and outcome.status in ("crashed", "timeout", "lost"):
-            tries.append(replace(begun, outcome=outcome))
-        elif outcome.begun:
-            tries.clear()
-
-    def record(
-        self,
-        build: Callable[[], BuildOutcome],
-        *,
-        number: int,
-        purpose: str,
-        config: BuildConfig,
-        timeout: float | None,
-    ) -> BuildOutcome:
-        """Build, recording start and end, or skip a configuration that ended badly before.
-
-        Args:
-            build: Builds `config`.
-            number: Number of the build.
-            purpose: What it is for.
-            config: The configuration to build.
-            timeout: Its time-out in seconds. After a time-out, only a longer one is tried.
-
-        Returns:
-            The outcome from `build`, or one of status "skipped".
-        """
-        key = config_key(config)
-        if reason := self._why_skipped(self._tries[key], timeout):
-            return BuildOutcome(
-                number=number,
-                purpose=purpose,
-                status="skipped",
-                message=reason,
-                config=config,
-                seconds=0.0,
-            )
-        about = {"key": key, "where": self._where, "number": number, "purpose": purpose}
-        dumped = config.model_dump(mode="json")
-        self._note({"event": "begin", **about, "timeout": timeout, "config": dumped})
-        outcome = None
-        try:
-            outcome = build()
-        finally:
-            ended = None if outcome is None else outcome.model_dump(mode="json")
-            self._note({"event": "end", **about, "outcome": ended})
-        return outcome
-
-    def _why_skipped(self, tries: Sequence[_Try], timeout: float | None) -> str:
-        silent = {t.run for t in takewhile(lambda t: t.is_silent, reversed(tries))} - {self._run}
-        if len(silent) >= SILENT_RUNS:
-            return (
-                f"{len(silent)} runs in a row got no result for this build: halfwise itself "
-                "ended during it, or the connection was lost; it is not tried again."
-            )
-        last = tries[-1] if tries else None
-        if last is None or last.outcome is None or last.outcome.status == "lost":
-            return ""
-        if last.outcome.status == "crashed":
-            how = last.outcome.signal or "an exit"
-            return f"This build ended with {how} before; it is not tried again."
-        longer = last.timeout is not None and (timeout is None or timeout > last.timeout)
-        return "" if longer else f"This build took longer than {seconds(last.timeout or 0)} before."
-
-    def _note(self, entry: dict[str, Any]) -> None:
-        """Take an entry and write it; a failure to write stops only the writing."""
-        self._take(entry)
-        try:
-            if self._whole:
-                self._write(entry)
-        except OSError:
-            self._whole = False
-
-    def _write(self, entry: dict[str, Any]) -> None:
-        with self.path.open("ab") as file:
-            file.write(json.dumps(entry).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-
 
 FailureStatus = Literal["failed", "crashed", "timeout", "lost", "interrupted"]
 
@@ -445,15 +270,9 @@ _UNPARSED = (
     "lacks needs a plugin (--engine plugin=PATH) or another version of TensorRT. `halfwise "
     "explain-log` reads the log of trtexec."
 )
-LOST = (
-    "Try again (`halfwise fix` with --resume). A connection through ssh lasts longer with "
-    "ServerAliveInterval."
-)
+LOST = "Try again. A connection through ssh lasts longer with ServerAliveInterval."
 _NEXT = {
     "timeout": "Give it more time: --budget build-timeout=SECONDS.",
-    "skipped": "A smaller --engine workspace=SIZE or a lower optimization-level makes it a "
-    "different build, which is tried; remove the journal next to the run folder to try all "
-    "builds again.",
     "lost": LOST,
 }
 

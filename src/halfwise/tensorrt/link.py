@@ -152,13 +152,11 @@ class Log:
     Attributes:
         last: The last lines, each prefixed with its severity.
         complaints: Warnings and errors, likewise.
-        begun: Whether the worker began the work itself.
     """
 
     def __init__(self, progress: ProgressListener | None = None) -> None:
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         self.complaints: list[str] = []
-        self.begun = False
         self._started = time.monotonic()
         self._progress = progress
 
@@ -170,7 +168,7 @@ class Log:
         elif kind == "log":
             self._take(str(header.get("severity")), str(header.get("text")))
         elif kind == "started":
-            self._started, self.begun = time.monotonic(), True
+            self._started = time.monotonic()
 
     def _take(self, severity: str, text: str) -> None:
         line = f"{severity}: {text[:LONGEST_LINE]}"

@@ -126,7 +126,7 @@ def _built(
     with scratch() as folder:
         file = folder / "model.onnx"
         save(network.model, file)
-        builds = Builds(worker, settings, typing, None, watcher)
+        builds = Builds(worker, settings, typing, watcher)
         outcome = builds.build(file, out.name, low=low, tf32=settings.tf32, keep=keep)
     if outcome.engine is None:
         raise build_failed(outcome, "no engine of this model")

@@ -7,15 +7,12 @@ import pytest
 
 from halfwise.emulation import budget as bounded
 from halfwise.emulation.budget import (
-    WORK,
     OutOfTime,
-    Paces,
     call,
     ending,
     expect_repeating,
     forgiving,
     limited,
-    sized,
 )
 from halfwise.errors import RunFailed, TookTooLong
 
@@ -155,32 +152,3 @@ def test_what_is_over_stops_a_call_and_refuses_further_ones() -> None:
     with limited(1e6, tell=told.append), ending(until, began.is_set), pytest.raises(OutOfTime):
         call(evaluate, stopped.set, "It")
     assert told == []
-
-
-def test_work_of_a_kind_is_expected_to_take_as_long_as_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told, now = list[tuple[float, str]](), [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with limited(expect=lambda seconds, kind: told.append((seconds, kind))):
-        for size, seconds in ((10, 5.0), (3, 1.5), (20, 11.0)):
-            with sized("loading", size), sized("building", size):
-                now[0] += seconds
-    # What comes within it is not told, nor what is short.
-    assert told == [(10.0, "loading"), (0.0, "loading")]
-
-
-def test_work_takes_as_long_as_its_kind_did_or_as_stages_did_by_nodes():
-    paces = Paces()
-    assert paces.expected("observe", 100) == 0
-    paces.add("loading", 10, 60.0)
-    assert paces.expected("observe", 100) == 0
-    paces.add("load", 100, 1.0)
-    assert paces.expected("observe", 100) == pytest.approx(WORK["observe"])
-    assert paces.expected("building", 1) == 0
-    paces.add("reference", 100, 5.0)
-    pace = (1.0 + 5.0) / (1 + WORK["reference"])
-    assert paces.expected("observe", 100) == pytest.approx(pace * WORK["observe"])
-    paces.add("observe", 100, 2.0)
-    assert paces.expected("observe", 50) == pytest.approx(1)
-    assert paces.expected("loading", 5) == pytest.approx(30)

@@ -43,10 +43,6 @@ class Listener:
     def left(self, seconds):
         assert seconds >= 0
 
-    def expect(self, seconds, of):
-        assert seconds >= 0
-        assert of == of.strip()
-
     def note(self, line):
         self.notes.append(line)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from halfwise.fixing.stages import Stages
+from halfwise.fixing.loop import Stages
 from halfwise.progress import Silent
 
 

@@ -31,7 +31,6 @@ def test_without_further_options_the_defaults_hold():
     assert target is not None
     assert target.settings == EngineSettings()
     assert target.shapes == ((), (), ())
-    assert not target.resume
     assert target.workers[0].command == ("python3",)
 
 
@@ -50,7 +49,6 @@ def test_options_reach_those_who_need_them():
             "run_timeout": 5,
             "tf32": True,
             "prefer": "exact",
-            "resume": True,
         }
     )
     assert target.settings == EngineSettings(
@@ -66,7 +64,6 @@ def test_options_reach_those_who_need_them():
         run_timeout=5,
         tf32=True,
     )
-    assert target.resume
 
 
 @pytest.mark.parametrize(

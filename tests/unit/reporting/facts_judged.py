@@ -144,7 +144,7 @@ def built() -> Iterator[str]:
     ratio = TimeRatio(low=0.912, high=1.02, rounds=28)
     timed = engines(results=(row.model_copy(update={"ratio": ratio}),))
     yield from of_engines._remarks(timed)
-    ends = ("failed", "timeout", "lost", "skipped", "interrupted")
+    ends = ("failed", "timeout", "lost", "interrupted")
     quiet: dict[str, Any] = {"signal": None, "message": "", "log": ()}
     for i, end in enumerate(ends):
         yield of_engines._failure(failed(i, status=end, **quiet))

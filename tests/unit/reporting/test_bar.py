@@ -134,17 +134,6 @@ def test_a_budget_tells_how_long_is_left_at_most(attach, after):
         assert drawn(watcher) == ("search: nodes", "1/10", "at most 1:03:00 left", 0.1)
 
 
-def test_a_part_without_steps_is_named_until_it_is_over(attach):
-    attach()
-    with TerminalWatcher() as watcher:
-        watcher.stage("emulate")
-        watcher.step(1, 2)
-        watcher.expect(20.0, "loading")
-        assert drawn(watcher)[:3] == ("emulate: loading", "", "")
-        watcher.expect(0.0, "loading")
-        assert drawn(watcher) == ("emulate", "1/2", "", 0.5)
-
-
 def test_unequal_steps_are_shown_as_a_share(attach):
     attach()
     with TerminalWatcher() as watcher:

@@ -6,7 +6,7 @@ graph.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 
 from halfwise.case import Case
 from halfwise.emulation.folding import settled
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import CaseError
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file
@@ -43,7 +43,6 @@ from halfwise.records import (
     Remark,
     Run,
     Step,
-    WorkerInfo,
 )
 from halfwise.scratch import scratch
 from halfwise.store import (
@@ -52,14 +51,10 @@ from halfwise.store import (
     MODEL_FILE,
     engine_file,
     new_folder,
-    refuse_irregular,
 )
 from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.constrain import readable
-from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.recipe import is_built_apart
-
-JOURNAL_FILE = "journal.jsonl"
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -121,7 +116,7 @@ def fix_in_engines(
     assert request.target is not None
     original, case = case, one_at_a_time(case)
     _demand_enough(case)
-    with _devices(case, request, watcher, out, started) as devices:
+    with _devices(case, request, watcher, started) as devices:
         run = EngineRun(devices, watcher)
         if (wrong := run.reference()) is None:
             run.with_tf32()
@@ -136,9 +131,7 @@ def fix_in_engines(
                     proof = run.brought(proof, paths)
                 fixed = on_targets(delivered(fixed, proof, run.stages.seconds))
                 engines = list(proof.engines.values())
-                record = recorded(
-                    folder, case, fixed, request, engines, out, started, devices, watcher
-                )
+                record = recorded(folder, case, fixed, request, engines, out, started, watcher)
             for name, device in devices.items():
                 device.builds.forget(passed[name])
             return Result(record, out, fixed.rewritten.model, fixed.seen)
@@ -153,12 +146,13 @@ def fix_in_engines(
 
 @contextmanager
 def _devices(
-    case: Case, request: Request, shared: Watcher, out: Path | None, started: float
+    case: Case, request: Request, shared: Watcher, started: float
 ) -> Iterator[dict[str, Device]]:
     """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
     target, how = request.target, request.target.profiled(case)
-    specs = {spec.name: spec for spec in target.devices} or {"": target.worker}
+    several = len(target.workers) > 1
+    specs = {spec.name if several else "": spec for spec in target.workers}
     devices: dict[str, Device] = {}
     lock = threading.Lock()
     with ExitStack() as stack:
@@ -166,12 +160,10 @@ def _devices(
         for name, spec in specs.items():
             watcher: Watcher = Named(shared, name, lock) if name else shared
             worker = stack.enter_context(usable(spec, watcher, exact=True))
-            journal = journal_of(out, worker.info, resume=target.resume, device=name)
             files = folder / (name or "engine")
             files.mkdir()
             devices[name] = Device(
                 *(with_copied_network(case), request.settings, how, worker, files, watcher),
-                journal=stack.enter_context(journal),
                 started=started,
             )
         yield devices
@@ -299,45 +291,6 @@ def refused(
     return Result(run, out)
 
 
-@contextmanager
-def journal_of(
-    out: Path | None, worker: WorkerInfo, *, resume: bool, device: str = ""
-) -> Iterator[Journal | None]:
-    """Provide the journal next to the run folder; it is kept only to remember a crash.
-
-    With several devices, each journal bears the device's name.
-
-    Raises:
-        UsageError: a journal of a run that ended early exists and no option says what to do with
-            it, or it cannot be written.
-    """
-    if out is None:
-        yield None
-        return
-    path = out.with_name(f"{out.name}.{f'{device}.' if device else ''}{JOURNAL_FILE}")
-    refuse_irregular(path, "The journal")
-    if path.exists() and not resume:
-        raise UsageError(
-            f"{path} is the journal of a run that ended early or is still running.",
-            "Continue without the builds that crashed (--resume), or remove the file to retry all.",
-        )
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
-    except OSError as error:
-        raise UsageError(
-            f"The journal {path} cannot be written: {error.strerror}.",
-            "It is next to the run folder: choose another folder with -o.",
-        ) from error
-    finished = False
-    try:
-        yield journal
-        finished = True
-    finally:
-        if finished or not journal.remembers:
-            path.unlink(missing_ok=True)
-
-
 def recorded(
     partial: Path | None,
     case: Case,
@@ -346,7 +299,6 @@ def recorded(
     engines: Sequence[Engines],
     out: Path | None,
     started: float,
-    devices: Mapping[str, Device],
     watcher: Watcher,
 ) -> Run:
     """Return the run of what was found and proven, with everything in `partial`, if any.
@@ -359,7 +311,6 @@ def recorded(
         engines: Results of the engines, by device.
         out: The run folder's later place.
         started: `time.monotonic()` at the start of the command.
-        devices: The devices, by name, for their journals.
         watcher: Receives progress.
     """
     assert request.target is not None
@@ -380,10 +331,6 @@ def recorded(
     if is_built_apart(run):
         built = fixed.assigned.of.network_of(fixed.assigned)
         save(readable(built, version).model, partial / BUILT_FILE)
-    for name, device in devices.items():
-        if device.journal is not None:
-            file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
-            (partial / file).write_bytes(device.journal.path.read_bytes())
     finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
     return run
 

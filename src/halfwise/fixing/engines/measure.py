@@ -5,9 +5,10 @@ are paired, because what slows the GPU down slows both, and the median of their 
 two of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from math import comb
 from typing import TypeVar
 
 from halfwise.case import Case, EngineSettings, Sample, Samples, Settings
@@ -28,6 +29,7 @@ from halfwise.records import (
     PrecisionProof,
     ShapeVerdict,
     TensorName,
+    TimeRatio,
     Verdict,
 )
 from halfwise.reporting.remarks import under, with_failures
@@ -39,6 +41,8 @@ from halfwise.tensorrt.ports import fit_inputs, fit_outputs, model_ports, profil
 from halfwise.tensorrt.prove import prove
 
 _Result = TypeVar("_Result")
+_Key = TypeVar("_Key", bound=Hashable)
+_Engine = TypeVar("_Engine")
 
 QUICK_SECONDS = 0.5
 """Time spent timing a candidate of the search."""
@@ -50,6 +54,10 @@ TIMED_RUNS = 100
 """Minimum number of timed runs: fewer have no 99th percentile."""
 ROUND_SECONDS = 0.2
 """Time of one turn when engines take turns, after a quarter of that to warm up."""
+ROUNDS = 7
+"""Rounds in which all take turns: the fewest from which an interval of `CONFIDENCE` can be had."""
+CONFIDENCE = 0.98
+"""Confidence of the interval of a ratio."""
 
 
 @dataclass
@@ -254,3 +262,56 @@ def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
         if shape.verdict is not None and not shape.verdict.passed:
             verdict = with_failures(verdict, under("shapes", shape.at, shape.verdict.failures))
     return verdict
+
+
+def time_ratio(one: Sequence[float], other: Sequence[float]) -> TimeRatio | None:
+    """Return the ratio of two engines' times, from paired rounds.
+
+    The interval contains the median of the ratios with at least `CONFIDENCE`, whatever their
+    distribution, if rounds are independent: the k-th smallest and the k-th largest of n do with 1 -
+    2 P(X < k), where X is binomial with n and 1/2 (the sign test inverted; Thompson 1936, Hahn and
+    Meeker 1991, section 5.2).
+
+    Args:
+        one: Its medians in ms (> 0), by round.
+        other: Those of the other, in the same rounds; surplus rounds of either are ignored.
+
+    Returns:
+        The ratio; None with fewer than `ROUNDS` rounds.
+    """
+    ratios = sorted(a / b for a, b in zip(one, other, strict=False))
+    trimmed = _trimmed(len(ratios))
+    if trimmed is None:
+        return None
+    return TimeRatio(low=ratios[trimmed], high=ratios[-1 - trimmed], rounds=len(ratios))
+
+
+def _trimmed(rounds: int) -> int | None:
+    """Return how many of the smallest and largest the interval omits; None: too few rounds."""
+    chance, most = 0.0, None
+    for k in range(rounds // 2):
+        chance += 2 * comb(rounds, k) / 2**rounds
+        if chance > 1 - CONFIDENCE:
+            break
+        most = k
+    return most
+
+
+def race(
+    engines: Mapping[_Key, _Engine], lap: Callable[[_Engine], float | None]
+) -> dict[_Key, tuple[float, ...]]:
+    """Return the times of engines by round, in ms; empty for one that failed meanwhile.
+
+    Args:
+        engines: The engines.
+        lap: Runs one for a while and returns its time in ms; None if it fails.
+    """
+    times: dict[_Key, list[float | None]] = {key: [] for key in engines}
+    for _ in range(ROUNDS):
+        for key, engine in engines.items():
+            if None not in times[key]:
+                times[key].append(lap(engine))
+    return {
+        key: tuple(t for t in laps if t is not None) if None not in laps else ()
+        for key, laps in times.items()
+    }

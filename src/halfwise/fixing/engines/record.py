@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from halfwise.fixing.engines.bench import Bench
+from halfwise.fixing.engines.bench import Bench, is_faster, rows_of
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, is_steady
 from halfwise.fixing.engines.search import refusals
-from halfwise.fixing.engines.table import is_faster, rows_of
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.graph.model import node_name
 from halfwise.records import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from shutil import move
 
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.bench import Bench
+from halfwise.fixing.engines.bench import Bench, choose, full_offers, offer_of, raced
 from halfwise.fixing.engines.device import Device, side_by_side
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.engines.record import (
@@ -23,11 +23,10 @@ from halfwise.fixing.engines.record import (
     verdict_of,
 )
 from halfwise.fixing.engines.search import EngineSearch, near
-from halfwise.fixing.engines.table import choose, full_offers, offer_of, raced
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import Stages
 from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import LowSpace
-from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared, Verdict

@@ -1,6 +1,6 @@
 """What every use of engines needs: types, builds, runs, and a model that the builder takes.
 
-Every build of a run is numbered, recorded before it begins, and kept with its outcome. If the
+Every build of a run is numbered, and kept with its outcome. If the
 worker is lost, a build is repeated once: the loss concerns the worker, not the build. A worker that
 has built before and no longer can, because its GPU is gone, counts as lost too.
 
@@ -17,7 +17,6 @@ from shutil import disk_usage, rmtree
 from typing import Literal
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.emulation.budget import limited, sized
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.measure import Measure
 from halfwise.graph.model import Network
@@ -34,7 +33,7 @@ from halfwise.records import (
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.constrain import readable
-from halfwise.tensorrt.failures import WORKER_GONE, Journal, how_refused
+from halfwise.tensorrt.failures import WORKER_GONE, how_refused
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
 from halfwise.tensorrt.versions import regime
@@ -49,7 +48,6 @@ class Builds:
         worker: The worker.
         settings: How to build, optimization profiles included.
         typing: Typing regime.
-        journal: Written before and after each build; None for none.
         watcher: Receives progress.
         numbers: Counts builds across the command; None counts only these.
         outcomes: Every build so far, in order.
@@ -58,7 +56,6 @@ class Builds:
     worker: Worker
     settings: EngineSettings
     typing: Typing
-    journal: Journal | None
     watcher: Watcher
     numbers: Iterator[int] | None = None
     outcomes: list[BuildOutcome] = field(default_factory=list)
@@ -123,28 +120,19 @@ class Builds:
         self.watcher.note(f"build {number}: {purpose}")
         if number == 1:  # others are expected to take as long as this one did
             self.watcher.left(settings.build_timeout)
-
-        def run() -> BuildOutcome:
-            try:
-                with limited(expect=self.watcher.expect), sized("building"):
-                    return self.worker.build(
-                        model,
-                        config,
-                        number=number,
-                        purpose=purpose,
-                        timeout=settings.build_timeout,
-                        cached=not fresh,
-                        progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
-                    )
-            except (*WORKER_GONE, OSError) as error:
-                return self._not_begun(error, number, config, purpose)
-
-        if self.journal is None:
-            return self._kept(run())
-        timeout = settings.build_timeout
-        return self._kept(
-            self.journal.record(run, number=number, purpose=purpose, config=config, timeout=timeout)
-        )
+        try:
+            outcome = self.worker.build(
+                model,
+                config,
+                number=number,
+                purpose=purpose,
+                timeout=settings.build_timeout,
+                cached=not fresh,
+                progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
+            )
+        except (*WORKER_GONE, OSError) as error:
+            outcome = self._not_begun(error, number, config, purpose)
+        return self._kept(outcome)
 
     def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
         """Return the outcome for a model that cannot be written here.
@@ -172,7 +160,6 @@ class Builds:
             message=error.message
             if isinstance(error, HalfwiseError)
             else f"Its files cannot be written here: {error.strerror or error}.",
-            begun=False,
             config=config,
             seconds=0.0,
         )
@@ -263,7 +250,6 @@ class Workbench:
         worker: Where engines are built and run.
         folder: Holds ONNX files and engines; must exist as long as the workbench.
         watcher: Receives progress.
-        journal: Written before and after each build; None for none.
         notes: Collects notes.
         builds: Every build.
         measure: Runs and judges engines.
@@ -276,7 +262,6 @@ class Workbench:
     worker: Worker
     folder: Path
     watcher: Watcher
-    journal: Journal | None = None
     notes: list[str] = field(default_factory=list)
     _written: dict[Hashable, Path] = field(default_factory=dict, init=False)
 
@@ -300,7 +285,7 @@ class Workbench:
         profiles = self.engine_settings.profiles or profiles_from_data(self.case.network, samples)
         check_covered(profiles, samples)
         how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
-        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
+        self.builds = Builds(self.worker, how, typing, self.watcher)
         self.measure = Measure(self.worker, self.case, self.settings, how)
         self.fetched = Fetched(self.worker, self.folder)
 

@@ -13,6 +13,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.fixed import Fixed, kept_nodes, plan_record
+from halfwise.fixing.following import Stage
 from halfwise.fixing.int8.placing import (
     FIRST_OPSET,
     QuantisedModel,
@@ -27,7 +28,6 @@ from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, LowSpace
-from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
 from halfwise.judging.judge import computed
@@ -103,7 +103,7 @@ def _left_out(
 
 def int8_rung(
     below: Fixed,
-    stage: Stages,
+    stage: Stage,
     watcher: Watcher,
     source: QuantisedModel | None = None,
     start: PlanRecord | None = None,

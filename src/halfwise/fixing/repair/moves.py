@@ -11,7 +11,6 @@ from functools import cached_property
 from itertools import chain, combinations
 from math import inf
 
-from halfwise.emulation.budget import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.bench import Bench
@@ -215,9 +214,8 @@ class _Move:
 
     def _passes(self, plan: Plan) -> bool:
         try:
-            with sized("trying"):
-                bench = self.space.bench if self.space.observed.get(plan.of) else self._trials
-                return bench.evaluate(plan).passed
+            bench = self.space.bench if self.space.observed.get(plan.of) else self._trials
+            return bench.evaluate(plan).passed
         except (CaseError, RunFailed):
             return False
 

@@ -1,7 +1,6 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.budget import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
@@ -28,7 +26,7 @@ from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.judge import fed
 from halfwise.judging.reference import check, check_types, demand_same_inputs
 from halfwise.options.engines import TENSORRT
-from halfwise.options.loading import load_asked, load_model, nodes_of
+from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison, Step
@@ -171,8 +169,7 @@ def compare(
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
-        with sized("compare", nodes_of(case.network)) if maker is None else nullcontext():
-            comparison = find_divergence(walk, 1 if maker is None else maker.rounds)
+        comparison = find_divergence(walk, 1 if maker is None else maker.rounds)
         _demand_compared(comparison, (first, second))
         names = [*comparison.outputs] if maker is None else []
         off = excess_of(case.criterion, first, second, names)

@@ -8,7 +8,6 @@ from typing import Unpack
 
 from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.budget import sized, took
 from halfwise.errors import CaseError
 from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import cost, unsearched_run, with_unjudged
@@ -17,7 +16,7 @@ from halfwise.graph.conversion import upcast
 from halfwise.inputs import split_sources
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
-from halfwise.options.loading import load_case, load_model, nodes_of, tell
+from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
@@ -69,9 +68,7 @@ def diagnose(
     demand_expected(expected, runner)
     folder = free_folder(out)
     watcher.stage("load")
-    loading = time.monotonic()
     case, refused = _case(model, request, watcher)
-    took("load", nodes_of(case.network), time.monotonic() - loading)
     tell(watcher, case.notes)
     with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
@@ -232,8 +229,7 @@ def climb(
     rungs: list[Rung] = []
     for name, look in ladder:
         subject.watcher.stage(name)
-        with sized(name, nodes_of(subject.case.network)):
-            rungs.append(look(subject))
+        rungs.append(look(subject))
         if rungs[-1].overflows:
             rungs = [_suspected(rung) if _is_prediction(rung) else rung for rung in rungs]
         if rungs[-1].passed is False and not _is_prediction(rungs[-1]):

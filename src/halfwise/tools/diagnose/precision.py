@@ -8,7 +8,6 @@ from typing import Literal
 import onnx_ir as ir
 
 from halfwise.case import Case
-from halfwise.emulation.budget import sized
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.errors import HalfwiseError
@@ -23,7 +22,6 @@ from halfwise.inputs import split_heldout
 from halfwise.judging.deciding import Deciding, with_true_values
 from halfwise.judging.judge import judge
 from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals
-from halfwise.options.loading import nodes_of
 from halfwise.options.options import RULES
 from halfwise.progress import offered
 from halfwise.records import (
@@ -162,16 +160,15 @@ def precision(subject: Subject) -> Rung:
 
 
 def _judged(subject: Subject, case: Case, typed: ir.Model) -> Verdict:
-    with sized("judge", nodes_of(case.network)):
-        return judge(
-            typed,
-            case.calibration,
-            subject.references,
-            case.criterion,
-            case.metric,
-            accumulate=subject.settings.accumulate,
-            runtime=subject.settings.runtime,
-        ).verdict
+    return judge(
+        typed,
+        case.calibration,
+        subject.references,
+        case.criterion,
+        case.metric,
+        accumulate=subject.settings.accumulate,
+        runtime=subject.settings.runtime,
+    ).verdict
 
 
 def _decided(subject: Subject, case: Case, typed: ir.Model, verdict: Verdict) -> Decided | None:

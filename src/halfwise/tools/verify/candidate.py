@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime
-from halfwise.emulation.budget import sized
 from halfwise.emulation.ort import Session
 from halfwise.errors import (
     CaseError,
@@ -29,7 +28,7 @@ from halfwise.judging.reference import (
     check_types,
     demand_same_inputs,
 )
-from halfwise.options.loading import nodes_of, runnable, tell
+from halfwise.options.loading import runnable, tell
 from halfwise.options.metric import without_outputs
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
@@ -69,10 +68,9 @@ def remade(
         return Remade(repairs=(), differs=differs) if differs else None
     (watcher or Silent()).stage("proof")
     try:
-        with sized("proof", nodes_of(network)):
-            network, made = repaired_at(network, repairs, candidate.opset)
-            unseen = case.calibration.select(())
-            proof = prove(network, made, case.calibration, unseen, runtime=runtime)
+        network, made = repaired_at(network, repairs, candidate.opset)
+        unseen = case.calibration.select(())
+        proof = prove(network, made, case.calibration, unseen, runtime=runtime)
     except (CaseError, *REFUSALS) as error:
         why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
         return Remade(repairs=repairs, failures=(Failure(kind="unmade", names={"why": why}),))

@@ -15,10 +15,10 @@ from halfwise.errors import (
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.int8.blame import blame
+from halfwise.fixing.loop import Stages
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.result import Result
-from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
@@ -37,7 +37,7 @@ from halfwise.judging.reference import (
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import TENSORRT, Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, nodes_of
+from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
@@ -200,7 +200,7 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
         loaded = load_model(question.candidate, watcher)
         mixed, case = without_aside(loaded, case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
-    stages = Stages(watcher, nodes_of(case.network))
+    stages = Stages(watcher)
     with stages("reference"):
         check(case.network, runtime=settings.runtime)
         with frozen_named(case, settings):

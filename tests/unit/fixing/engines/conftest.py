@@ -23,7 +23,6 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import Journal
 from tests.models import Ill
 
 
@@ -46,7 +45,6 @@ class Stage:
     worker: Worker
     device: Device
     listener: Listener
-    journal: Journal
 
     @cached_property
     def run(self) -> EngineRun:
@@ -108,9 +106,8 @@ def stage(
             worker = stack.enter_context(Worker("fake", fake_worker(version, **knobs)))
             folder, listener = tmp_path / "files", Listener()
             folder.mkdir()
-            journal = Journal(tmp_path / "journal.jsonl")
-            how = case, request.settings, settings, worker, folder, listener, journal
+            how = case, request.settings, settings, worker, folder, listener
             device = Device(*how, started=time.monotonic())
-            return Stage(case, request.settings, worker, device, listener, journal)
+            return Stage(case, request.settings, worker, device, listener)
 
         yield stage

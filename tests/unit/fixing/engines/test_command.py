@@ -10,21 +10,18 @@ import pytest
 from halfwise import api
 from halfwise.case import Case, Samples
 from halfwise.emulation.rounding import new_node
-from halfwise.errors import BuildFailed, UsageError
 from halfwise.fixing.engines import command
 from halfwise.fixing.engines.command import (
     Named,
     _replanned,
-    journal_of,
     one_at_a_time,
 )
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.space import LowSpace
-from halfwise.records import Criterion, WorkerInfo
+from halfwise.records import Criterion
 from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
 from tests import models
-from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Wrong
 from tests.unit.emulation.test_folding import exported
 from tests.unit.fixing.engines.test_run import wide
@@ -47,9 +44,6 @@ class Listener:
 
     def left(self, seconds):
         self.told.append(("left", seconds))
-
-    def expect(self, seconds, of):
-        self.told.append(("expect", seconds, of))
 
     def note(self, line):
         self.told.append(("note", line))
@@ -171,56 +165,10 @@ def test_what_the_search_adds_to_its_graph_reaches_no_engine(fix, monkeypatch):
     assert fix(models.layer_norm()).run.verdict.passed
 
 
-def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
-    out, journal = tmp_path / "run", tmp_path / "run.journal.jsonl"
-    crash = {"faults": [Fault("build", "segv", on=(1,))]}
-    with pytest.raises(BuildFailed, match="by SIGSEGV"):
-        fix(models.layer_norm(), out, **crash)
-    assert journal.exists()
-    with pytest.raises(UsageError, match="run that ended early"):
-        fix(models.layer_norm(), out, **crash)
-    with pytest.raises(BuildFailed, match="not tried again"):
-        fix(models.layer_norm(), out, options={"resume": True}, **crash)
-    journal.unlink()
-    assert fix(models.layer_norm(), out, **crash).run.verdict.passed
-    assert not journal.exists()
-
-
-def test_a_connection_that_is_lost_in_two_runs_is_not_tried_a_third_time(fix, tmp_path):
-    losing = {"faults": [Fault("build", "disconnect")]}
-    for _ in range(2):
-        with pytest.raises(BuildFailed, match="is lost"):
-            fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
-    with pytest.raises(BuildFailed, match="2 runs in a row got no result"):
-        fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
-
-
-def test_a_journal_that_cannot_be_written_is_told(fix, tmp_path):
-    (tmp_path / "run.journal.jsonl").mkdir()
-    with pytest.raises(UsageError, match="is a folder; only regular files are replaced"):
-        fix(models.layer_norm(), tmp_path / "run", options={"resume": True})
-
-
-def test_a_journal_without_crashes_goes(fix, tmp_path):
-    with pytest.raises(BuildFailed):
-        fix(models.layer_norm(), tmp_path / "run", faults=[Fault("build", "memory")])
-    assert not (tmp_path / "run.journal.jsonl").exists()
-
-
 def test_bf16(fix):
     run = fix(models.small(), options={"to": "bf16", "rel_max": 0.1}, version="10.0.1").run
     assert run.verdict.passed
     assert run.engines.results[-1].name == "BF16"
-
-
-def test_each_of_several_devices_has_a_journal_of_its_own(tmp_path):
-    info, out = WorkerInfo(name="orin", command=("x",)), tmp_path / "run"
-    with journal_of(out, info, resume=False, device="orin") as journal:
-        assert journal is not None
-        assert journal.path == tmp_path / "run.orin.journal.jsonl"
-        with journal_of(out, info, resume=False, device="a100"):
-            assert len(list(tmp_path.iterdir())) == 2
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("unrepaired")

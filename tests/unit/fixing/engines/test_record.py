@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
-from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.record import (
     DeviceResults,
     all_of,

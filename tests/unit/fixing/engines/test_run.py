@@ -7,7 +7,7 @@ import pytest
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines import workbench
-from halfwise.fixing.engines.race import ROUNDS
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.reporting.remarks import reasons
@@ -255,7 +255,6 @@ def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
         outcome = once(*args, **named)
         if ready.fixed.result.kept and len(ready.device.builds.outcomes) == 2:  # FP32, and the plan
             monkeypatch.setattr(workbench, "save", full_disk)
-            monkeypatch.setattr(ready.device.builds.journal, "_write", full_disk)
         return outcome
 
     monkeypatch.setattr(ready.device.builds, "_once", then_full)

@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan, Outcome
-from halfwise.fixing.engines.race import ROUNDS
-from halfwise.fixing.engines.table import (
+from halfwise.fixing.engines.bench import (
     choose,
     full_offers,
     is_faster,
@@ -15,6 +13,8 @@ from halfwise.fixing.engines.table import (
     raced,
     rows_of,
 )
+from halfwise.fixing.engines.measure import ROUNDS
+from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan, Outcome
 from halfwise.fixing.plan.plan import Plan
 from halfwise.progress import offered
 from halfwise.records import FP32_ENGINE, EngineRung, Prefer, TimeRatio

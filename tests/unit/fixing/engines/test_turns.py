@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.race import CONFIDENCE, ROUNDS, race, time_ratio
+from halfwise.fixing.engines.measure import CONFIDENCE, ROUNDS, race, time_ratio
 from halfwise.records import TimeRatio
 
 
