@@ -146,6 +146,15 @@ def test_webgpu_takes_and_gives_each_type_and_shape(webgpu, tmp_path, dtype):
             np.testing.assert_array_equal(output, array, strict=True)
 
 
+def test_webgpu_takes_and_gives_strings(webgpu, tmp_path):
+    s = Sketch(17)
+    x = s.input("x", ["n"], TensorProto.STRING)
+    onnx.save(s.proto(s.op("Identity", x, name="y")), tmp_path / "m.onnx")
+    samples = [{"x": np.array(words, object)} for words in (["a", "ä\n"], [])]
+    ran = webgpu.run(tmp_path / "m.onnx", samples)
+    assert [outputs["y_out"].tolist() for outputs in ran.outputs] == [["a", "ä\n"], []]
+
+
 def test_what_webgpu_cannot_run_is_an_error(webgpu, tmp_path):
     (tmp_path / "m.onnx").write_bytes(b"no model")
     assert webgpu.run(tmp_path / "m.onnx", []).error

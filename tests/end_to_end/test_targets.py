@@ -46,6 +46,21 @@ def test_one_run_with_both_targets(fix, make):
 
 
 @pytest.mark.usefixtures("on_webgpu")
+def test_strings_are_judged_where_they_run(fix, call):
+    """No TensorRT takes them, so nothing is said of engines."""
+    s = Sketch(17)
+    y = s.op("Relu", s.input("x", [4, 8]), name="relu")
+    names = np.array([*"abcdefgh"], object)
+    named = s.op("Gather", names, s.op("ArgMax", y, axis=1, keepdims=0), name="named")
+    ill = models.Ill(s.proto(y, named), {"x": models.signals(4, 8, seed=1)})
+    assert fix(ill, *WEBGPU).code == 0
+    judged = call("verify", "run", *WEBGPU, "-o", "again", folder="again")
+    assert judged.code == 0, judged.out
+    assert [one["outcome"] for one in judged.record["held"]] == ["same"] * 2
+    assert judged.record["next_step"] == []
+
+
+@pytest.mark.usefixtures("on_webgpu")
 def test_plans_have_to_pass_where_a_target_is_wrong(fix):
     # The emulation alone, with sums in FP32, passes with no node kept: see test_judged.
     options = ("--no-repair", "--accumulate", "fp32", "--target", "webgpu")

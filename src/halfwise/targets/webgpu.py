@@ -1,5 +1,6 @@
 """ONNX Runtime's WebGPU provider in Node.js: a file's own arithmetic, in FP16."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,9 +121,13 @@ class WebGpu(Worker):
 
 
 def _stored(array: Array, file: Path) -> dict[str, Any]:
-    file.write_bytes(np.ascontiguousarray(array).tobytes())
-    return {"type": array.dtype.name, "dims": list(array.shape), "file": str(file)}
+    kind = "string" if array.dtype.kind in "OU" else array.dtype.name
+    strings = json.dumps([*map(str, array.flat)]).encode() if kind == "string" else None
+    file.write_bytes(np.ascontiguousarray(array).tobytes() if strings is None else strings)
+    return {"type": kind, "dims": list(array.shape), "file": str(file)}
 
 
 def _loaded(type: str, dims: Sequence[int], file: str) -> Array:  # noqa: A002 - ONNX Runtime's word
+    if type == "string":
+        return np.array(json.loads(Path(file).read_bytes()), object).reshape(dims)
     return np.fromfile(file, np.dtype(type)).reshape(dims)

@@ -15,7 +15,7 @@ from halfwise.errors import (
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.int8.blame import blame
-from halfwise.fixing.next_steps import after_verify
+from halfwise.fixing.next_steps import after_verify, unbuildable
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.result import Result
 from halfwise.fixing.stages import Stages
@@ -34,6 +34,7 @@ from halfwise.judging.reference import (
     frozen_named,
     inspected_reference,
 )
+from halfwise.linting import precision_remarks
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import TENSORRT, Target, engine_target, split
@@ -232,7 +233,10 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
         kinds = {"quantised": bool(paired), "integers": bool(quantising(mixed))}
         kinds["loads"] = not mistyped(mixed)
         passed = verdict.passed
-        steps = after_verify(case, request, question.path, passed=passed, held=held, **kinds)
+        instead = unbuildable(mixed, precision_remarks(mixed)) if passed else None
+        steps = after_verify(
+            case, request, question.path, passed=passed, held=held, instead=instead, **kinds
+        )
         run = run.model_copy(update={"next_step": steps})
     return case, beside(run, question.before)
 
