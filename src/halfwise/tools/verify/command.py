@@ -285,9 +285,10 @@ def _kind(path: Path | None, given: Mapping[str, Any]) -> str:
     Raises:
         UsageError: an option does not apply to it.
     """
-    builds = TENSORRT in given.get("target", ())
+    builds = TENSORRT in (given.get("target") or ())
     if path is not None and is_engine(path):
-        kind, given = "an engine", {n: v for n, v in given.items() if n != "target" or not builds}
+        kind, others = "an engine", _files_for(given)
+        given = {n: v for n, v in given.items() if n != "target" or others}
     elif path is not None and holds_outputs(path):
         kind = "recorded outputs"
     else:
@@ -369,15 +370,20 @@ def _judging_recorded(
     return case, compare
 
 
+def _files_for(options: Mapping[str, Any]) -> list[str]:
+    """Return the targets that take a file; that of engines is another."""
+    targets = options.get("target") or ()
+    targets = [targets] if isinstance(targets, str) else targets
+    return [name for name in targets if name != TENSORRT]
+
+
 def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Request, Target]:
     """Return the options of `verify`, and the target of an engine.
 
     Raises:
         UsageError: see `understand` and `engine_target`.
     """
-    targets = options.get("target") or ()
-    targets = [targets] if isinstance(targets, str) else [*targets]
-    builds = TENSORRT in targets
+    builds = TENSORRT in (options.get("target") or ())
     worker, others = split(options, BuildingOptions if builds else WorkerOptions)
-    others["target"] = [name for name in targets if name != TENSORRT]
+    others["target"] = _files_for(options)
     return understand(inputs, others).by_use, engine_target(worker)
