@@ -123,7 +123,7 @@ def products(subject: Subject) -> Iterator[Found]:
             for product in folded(graph):
                 message = f"{product.node.op_type} is in FP32 between {product.low.name} nodes"
                 yield Found(
-                    f"{message}, and is computed in that type",
+                    f"{message}: TensorRT for RTX computes it in that type",
                     "Keep the activation behind it in FP32 too.",
                     product.node,
                 )
