@@ -26,7 +26,10 @@ _KERNEL = re.compile(
     r"(?:, TacticName: .*?)?(?:, StreamId: \d+)?, Metadata: (?P<metadata>.*)"
 )
 _TENSOR = re.compile(r"\{ Name: (.*?), Dimensions: \[([^\]]*)\].*?, Datatype: (\w+)")
-_NODE = re.compile(r"\[ONNX Layer: (.*?)(?: \| .*? \(\w+\) \| .*?)?\](?=\[ONNX|\s|$)")
+_NODE = re.compile(
+    r"\[ONNX Layer: (.*?)(?: \| .*? \((?:then_branch|else_branch|body)\) \| .*?)?\]"
+    r"(?=\[ONNX|\s|$)"
+)
 """Of a node in a body, the log has the graph and the node that holds it, too."""
 
 PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")

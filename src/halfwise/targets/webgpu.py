@@ -99,7 +99,7 @@ class WebGpu(Worker):
             except Crashed as crash:
                 return Ran(error=str(crash))
             if "error" in answer:
-                return Ran(error=answer["error"])
+                return Ran(error=_said(answer["error"], model))
             return Ran(
                 tuple(
                     {name: _loaded(**stored) for name, stored in outputs.items()}
@@ -116,8 +116,13 @@ class WebGpu(Worker):
         request = {"model": str(model.resolve()), "level": "disabled", "samples": [], "severity": 1}
         answer, printed = self.overheard(request, seconds)
         if "error" in answer:
-            raise Crashed(answer["error"])
+            raise Crashed(_said(answer["error"], model))
         return tuple(dict.fromkeys(_LACKING.findall(printed)))
+
+
+def _said(error: str, model: Path) -> str:
+    """Return what ONNX Runtime says of a file, whose place tells nothing."""
+    return error.replace(f"Load model from {model.resolve()} failed:", "")
 
 
 def _stored(array: Array, file: Path) -> dict[str, Any]:
