@@ -57,7 +57,9 @@ def test_strings_are_judged_where_they_run(fix, call):
     judged = call("verify", "run", *WEBGPU, "-o", "again", folder="again")
     assert judged.code == 0, judged.out
     assert [one["outcome"] for one in judged.record["held"]] == ["same"] * 2
-    assert judged.record["next_step"] == []
+    words = ("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz")
+    emulated = call(*words, "-o", "emulated", folder="emulated")
+    assert emulated.record["next_step"] == judged.record["next_step"] == []
 
 
 @pytest.mark.usefixtures("on_webgpu")
