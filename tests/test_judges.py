@@ -37,6 +37,37 @@ def test_a_product_between_casts_is_folded_and_its_weights_are_rounded(rtx, tmp_
     assert WEIGHTS.tobytes()[:64] not in build.engine
 
 
+@pytest.mark.parametrize("holder", ["Loop", "If"])
+def test_a_product_in_a_body_is_folded_too(rtx, tmp_path, holder):
+    half = TensorProto.FLOAT16
+    nodes = (
+        helper.make_node("Relu", ["state"], ["low"], "relu"),
+        helper.make_node("Cast", ["low"], ["wide"], "widen", to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["wide", "w"], ["product"], "kept"),
+        helper.make_node("Cast", ["product"], ["next"], "narrow", to=half),
+    )
+    s = Sketch(17)
+    x, _ = s.input("x", [32, 64], half), s.constant(WEIGHTS @ WEIGHTS.T, "w")
+    end = helper.make_tensor_value_info("next", half, [32, 64])
+    if holder == "Loop":
+        flags = [helper.make_tensor_value_info(n, TensorProto.BOOL, []) for n in ("go", "on")]
+        own = [helper.make_tensor_value_info("step", TensorProto.INT64, []), flags[0]]
+        own.append(helper.make_tensor_value_info("state", half, [32, 64]))
+        on = helper.make_node("Identity", ["go"], ["on"], "on")
+        body = helper.make_graph([on, *nodes], "body", own, [flags[1], end])
+        y = s.op("Loop", np.array(3), np.array(True), x, body=body)
+    else:
+        nodes[0].input[0] = x
+        other = helper.make_tensor_value_info("other", half, [32, 64])
+        idle = helper.make_graph([helper.make_node("Abs", [x], ["other"], "abs")], "e", [], [other])
+        flag, then = s.input("flag", [], TensorProto.BOOL), helper.make_graph(nodes, "t", [], [end])
+        y = s.op("If", flag, then_branch=then, else_branch=idle)
+    onnx.save(s.proto(y), tmp_path / "m.onnx")
+    build = rtx.build(tmp_path / "m.onnx")
+    assert build.built
+    assert folded(build.kernels, onnx.load(tmp_path / "m.onnx")) == ("kept",)
+
+
 def test_a_product_beside_an_activation_in_fp32_is_not_folded(rtx, tmp_path):
     model = between_casts("MatMul", WEIGHTS, tmp_path / "m.onnx", activation="Sigmoid")
     build = rtx.build(model)
@@ -113,6 +144,15 @@ def test_webgpu_takes_and_gives_each_type_and_shape(webgpu, tmp_path, dtype):
         for array, output in zip(sample.values(), outputs.values(), strict=True):
             assert output.dtype == dtype
             np.testing.assert_array_equal(output, array, strict=True)
+
+
+def test_webgpu_takes_and_gives_strings(webgpu, tmp_path):
+    s = Sketch(17)
+    x = s.input("x", ["n"], TensorProto.STRING)
+    onnx.save(s.proto(s.op("Identity", x, name="y")), tmp_path / "m.onnx")
+    samples = [{"x": np.array(words, object)} for words in (["a", "ä\n"], [])]
+    ran = webgpu.run(tmp_path / "m.onnx", samples)
+    assert [outputs["y_out"].tolist() for outputs in ran.outputs] == [["a", "ä\n"], []]
 
 
 def test_what_webgpu_cannot_run_is_an_error(webgpu, tmp_path):

@@ -65,6 +65,12 @@ def test_no_gpu(refused, fake_worker):
     assert "There is no NVIDIA driver here" in refused(4, *building(*worker(absent)))
 
 
+def test_an_engine_runs_in_no_other_target(refused, engine, fake_worker):
+    targets = ("--target", "tensorrt", "--target", "webgpu", *worker(fake_worker()))
+    message = refused(2, "verify", "m.onnx", engine, "--inputs", "x.npz", *targets)
+    assert "--target does not apply to an engine" in message
+
+
 def test_an_engine_of_another_version(refused, engine, fake_worker):
     message = refused(7, "inspect", engine, *worker(fake_worker("10.0.1")))
     assert "The engine was built by TensorRT 8.6.1; this is TensorRT 10.0.1." in message

@@ -7,6 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
+from halfwise.fixing.engines.measure import Measure
+from halfwise.records import Failure
 from tests import models
 from tests.end_to_end.test_judged import pooled
 from tests.unit.graph.sketch import Sketch, f32
@@ -122,6 +124,33 @@ def test_an_engine_is_a_target_beside_others(again, fake_worker, knobs, code, to
     assert ended.code == code, ended.out
     assert held(ended) == {"TensorRT": told, **dict.fromkeys(WEBGPU, ("same", []))}
     assert ended.record["held"][0]["version"].startswith("10.0.1 on ")
+
+
+@pytest.mark.parametrize(("wrong", "told"), [([1], "fragile"), ([1, 2], "fp32")])
+def test_an_engine_that_fails_at_other_shapes_is_not_the_same(
+    again, fake_worker, monkeypatch, wrong, told
+):
+    at_shapes, calls = Measure.at_shapes, []
+
+    def failing(measure, engine, samples):
+        calls.append(engine)
+        broken = {"passed": False, "failures": (Failure(kind="no-sample"),)}
+        return [
+            one.model_copy(update={"verdict": one.verdict.model_copy(update=broken)})
+            for one in at_shapes(measure, engine, samples)
+            if one.verdict is not None and len(calls) in wrong
+        ]
+
+    monkeypatch.setattr(Measure, "at_shapes", failing)
+    s = Sketch(17)
+    ill = models.Ill(
+        s.proto(s.op("Relu", s.op("MatMul", s.input("x", ["n", 8]), np.eye(8)), name="relu")),
+        {"x": models.signals(1, 8, seed=1)},
+    )
+    worker = shlex.join(fake_worker("10.0.1"))
+    ended = again(ill, "--target", "tensorrt", "--trt-command", worker)
+    assert ended.code == 10, ended.out
+    assert held(ended) == {"TensorRT": (told, [])}
 
 
 @pytest.mark.usefixtures("in_rtx")

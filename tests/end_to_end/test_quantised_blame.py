@@ -110,3 +110,23 @@ def test_what_is_wrong_without_quantisation_is_told(call, tmp_path):
     found = blamed(call, tmp_path, model(), low, {"x": SAMPLES}, "--rel-max", "0.05")
     assert found["left_out"] == []
     assert found["bare"] > 0.5 * found["error"]
+
+
+def test_a_part_that_joins_stored_integers_is_blamed(call, tmp_path):
+    """Its pair has stored integers alone, and no scale of what is joined."""
+    stored, turn = f32(RNG.normal(size=(1, SIZE))), f32(RNG.normal(size=(2 * SIZE, 4)))
+
+    def made(low):
+        s = Sketch(17)
+        codes = np.rint(stored / 0.5).astype(np.int8)
+        given = (
+            s.op("DequantizeLinear", codes, 0.5, np.zeros((), np.int8))
+            if low
+            else s.constant(stored)
+        )
+        joined = s.op("Concat", s.input("x", [1, SIZE]), given, axis=1, name="join")
+        return s.proto(s.op("MatMul", joined, turn, name="end"))
+
+    found = blamed(call, tmp_path, made(False), made(True), {"x": signals(1, SIZE, seed=1)})
+    (first,) = found["left_out"]
+    assert (first["nodes"], first["joined"]) == (["join"], None)

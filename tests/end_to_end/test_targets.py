@@ -46,6 +46,23 @@ def test_one_run_with_both_targets(fix, make):
 
 
 @pytest.mark.usefixtures("on_webgpu")
+def test_strings_are_judged_where_they_run(fix, call):
+    """No TensorRT takes them, so nothing is said of engines."""
+    s = Sketch(17)
+    y = s.op("Relu", s.input("x", [4, 8]), name="relu")
+    names = np.array([*"abcdefgh"], object)
+    named = s.op("Gather", names, s.op("ArgMax", y, axis=1, keepdims=0), name="named")
+    ill = models.Ill(s.proto(y, named), {"x": models.signals(4, 8, seed=1)})
+    assert fix(ill, *WEBGPU).code == 0
+    judged = call("verify", "run", *WEBGPU, "-o", "again", folder="again")
+    assert judged.code == 0, judged.out
+    assert [one["outcome"] for one in judged.record["held"]] == ["same"] * 2
+    words = ("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz")
+    emulated = call(*words, "-o", "emulated", folder="emulated")
+    assert emulated.record["next_step"] == judged.record["next_step"] == []
+
+
+@pytest.mark.usefixtures("on_webgpu")
 def test_plans_have_to_pass_where_a_target_is_wrong(fix):
     # The emulation alone, with sums in FP32, passes with no node kept: see test_judged.
     options = ("--no-repair", "--accumulate", "fp32", "--target", "webgpu")
@@ -247,6 +264,20 @@ def test_an_engine_is_built_ahead_of_time(call, tmp_path):
     assert made.out.startswith("Builds; typed as asked; not run")
     assert "SM89" in made.out
     assert (tmp_path / "a.engine").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_lint_fails_on_what_webgpu_refuses(call, tmp_path):
+    s = Sketch(17)
+    onnx.save(s.proto(s.op("Relu", s.input("x", [4]), name="first")), tmp_path / "m.onnx")
+    model = onnx.load(tmp_path / "m.onnx")
+    model.graph.node[0].op_type = "Unknown"
+    onnx.save(model, tmp_path / "m.onnx")
+    found = call("lint", "m.onnx", *WEBGPU, "--json")
+    assert found.code == 10
+    (error,) = (f for f in json.loads(found.out)["findings"] if f["severity"] == "error")
+    assert error["rule"] == "kernel-missing"
+    assert str(tmp_path.anchor + "tmp") not in error["message"]
 
 
 @pytest.mark.usefixtures("in_rtx")

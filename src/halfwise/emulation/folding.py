@@ -67,24 +67,31 @@ def static(network: Network, samples: Samples) -> Network | None:
         return None
 
 
-def _static(network: Network, samples: Samples) -> Network:
+def _static(network: Network, samples: Samples, made: frozenset[str] = frozenset()) -> Network:
+    """Return the form of a network with inputs of these shapes; `made` are its new constants."""
     network = normalise(network.model, path=network.path, sha256=network.sha256)
-    graph, known = network.graph, dict[TensorName, ir.Value]()
+    graph, known, shaped = network.graph, set[ir.Value](), dict[TensorName, ir.Value]()
     for node in graph:
         sizes = sizes_read(node)
         sized = sizes is not None and all(isinstance(size, int) for size in sizes)
-        read = (v is None or v.const_value is not None or v.name in known for v in node.inputs)
-        if not bodies_of(node) and (sized or all(read)):
-            given = (v for v in node.outputs if v.name and v.uses() and not v.is_graph_output())
-            known |= {tensor_name(v): v for v in given if isinstance(v.type, ir.TensorType)}
-    if known:
+        read = [v for v in node.inputs if v is not None]
+        computed = any(v.const_value is None and v not in known for v in read)
+        if bodies_of(node) or (computed and not sized):
+            continue
+        given = [v for v in node.outputs if v.name and isinstance(v.type, ir.TensorType)]
+        known.update(given)
+        # What constants alone decide stays: folding would widen quantised or low weights.
+        if sized or any(v.name in made or v.name in shaped for v in read):
+            shaped |= {tensor_name(v): v for v in given if v.uses() and not v.is_graph_output()}
+    if shaped:
         names = Names(network.graphs())
-        session = Session(giving_out(network.model, list(known)))
+        session = Session(giving_out(network.model, list(shaped)))
         for name, array in session.run(samples[0]).items():
             constant = add_constant(graph, names.take(f"{name}::static"), array)
-            known[TensorName(name)].replace_all_uses_with(constant)
+            shaped[TensorName(name)].replace_all_uses_with(constant)
+            made |= {tensor_name(constant)}
         drop_unused_nodes(graph)
-        return _static(network, samples)
+        return _static(network, samples, made)
     branches = {
         node_name(node): "then_branch" if constant_array(condition) else "else_branch"
         for node in graph
@@ -92,7 +99,7 @@ def _static(network: Network, samples: Samples) -> Network:
         and (condition := node.inputs[0]) is not None
         and condition.const_value is not None
     }
-    return _static(resolve(network, branches)[0], samples) if branches else network
+    return _static(resolve(network, branches)[0], samples, made) if branches else network
 
 
 def _shaped(network: Network, samples: Samples) -> Network | None:

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, inliner, numpy_helper, parser
 
+from halfwise.graph.model import ONNX_DOMAINS
 from halfwise.graph.protobufs import graphs_in
 
 _DOMAIN = "com.microsoft"
@@ -99,7 +100,8 @@ def with_cpu_kernels(proto: onnx.ModelProto) -> onnx.ModelProto:
         omitted = (pair for pair in _DEFAULTS.items() if pair[0] not in given)
         node.attribute.extend(helper.make_attribute(*pair) for pair in omitted)
     function = parser.parse_function(_FUNCTION)
-    (function.opset_import[0].version,) = (o.version for o in proto.opset_import if not o.domain)
+    versions = (o.version for o in proto.opset_import if o.domain in ONNX_DOMAINS)
+    function.opset_import[0].version = next(versions)
     proto.functions.append(function)
     return inliner.inline_selected_functions(proto, [(_DOMAIN, _POSITIONS)])
 

@@ -22,6 +22,7 @@ from halfwise.records import (
     Engines,
     Held,
     NodeName,
+    Note,
     Plan,
     Profile,
     Search,
@@ -103,6 +104,7 @@ def after_verify(
     quantised: bool = False,
     integers: bool = False,
     loads: bool = True,
+    instead: tuple[Step, ...] | None = None,
 ) -> tuple[Step, ...]:
     """Return what to do after an emulated `verify` of a model file.
 
@@ -115,9 +117,12 @@ def after_verify(
         quantised: Whether it has pairs that can be left out.
         integers: Whether it is quantised without such pairs, dynamically.
         loads: Whether its element types agree.
+        instead: See `unbuildable`.
     """
     if passed and request.settings.targets:
         return ()
+    if passed and instead is not None:
+        return instead
     if passed:
         words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
         words += _options(request.given, _JUDGED)
@@ -271,12 +276,10 @@ def next_steps(
         dear = worth is not None and worth.times_fp32 >= 1
         proof = _proving(case, request, out)
         built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof, *older)
-        if any(note.kind == "unbuilt" for note in case.notes):
-            built = ()
-        elif request.settings.targets and out is not None:
+        if request.settings.targets and out is not None:
             built = (Step(kind="deliver", text=command(_delivered(case, out))),)
-        elif own := dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n)):
-            built = (Step(kind="unfused", names={"operators": listed(list(own), 3)}),)
+        elif (instead := unbuildable(case.network, case.notes)) is not None:
+            built = instead
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         first = _unfinished(fixed.search) if stopped else ()
@@ -287,6 +290,14 @@ def next_steps(
         return steps
     lint = ("halfwise", "lint", argument(case.network.path))
     return (*steps, Step(kind="lint", command=lint))
+
+
+def unbuildable(network: Network, notes: Iterable[Note]) -> tuple[Step, ...] | None:
+    """Return what to do with a model that no TensorRT builds, by its notes; None if one may."""
+    if any(note.kind == "unbuilt" for note in notes):
+        return ()
+    own = dict.fromkeys(n.op_type for n in network.nodes() if is_of_onnx_runtime(n))
+    return (Step(kind="unfused", names={"operators": listed(list(own), 3)}),) if own else None
 
 
 def _keeps_all(plan: Plan) -> bool:

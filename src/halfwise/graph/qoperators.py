@@ -50,16 +50,17 @@ def as_pairs(network: Network) -> Network:
     """Return the model with its QOperator nodes as nodes of floats between Q/DQ pairs.
 
     What moves integers between them moves floats. The network itself if it has no such nodes, or an
-    opset below 13; nodes with a layout of their own (`channels_last`) stay.
+    opset below 13; nodes with a layout of their own (`channels_last`) or a computed scale stay.
     """
     if network.opset < _FIRST_OPSET or not any(n.op_type in _FORMS for n in network.nodes()):
         return network
     copy = replace(network, model=network.copy())
     writer = _Writer(copy.graph, Names(copy.graphs()))
     for node in list(copy.graph):
-        if node.op_type == "QuantizeLinear":
-            writer.known[node.outputs[0]] = node.inputs[1], _at(node, 2)
-        elif node.op_type in _FORMS and not node.attributes.get_int("channels_last", 0):
+        scale = _at(node, 1)
+        if node.op_type == "QuantizeLinear" and scale is not None and scale.const_value is not None:
+            writer.known[node.outputs[0]] = scale, _at(node, 2)
+        elif node.op_type in _FORMS:
             writer.rewrite(node)
         elif node.op_type in _MOVERS and node.inputs[0] in writer.known:
             writer.move(node)
@@ -80,17 +81,23 @@ class _Writer:
     graph: ir.Graph
     names: Names
     known: dict[ir.Value | None, Parameters] = field(default_factory=dict)
-    _floats: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    _floats: dict[tuple[ir.Value | None, ...], ir.Value] = field(default_factory=dict)
 
     def rewrite(self, node: ir.Node) -> None:
-        """Replace a QOperator node."""
+        """Replace a QOperator node, unless it stays."""
         op, slots, result = _FORMS[node.op_type]
         slots = slots or tuple(range(2, len(node.inputs), 3))
-        read = [self._float(node, node.inputs[i], *node.inputs[i + 1 : i + 3]) for i in slots]
+        scales = [v for i in slots if (v := node.inputs[i + 1]) is not None]
         bias = _at(node, _BIASES.get(node.op_type, len(node.inputs)))
+        computed = any(v.const_value is None for v in (*scales, *([bias] if bias else [])))
+        if node.attributes.get_int("channels_last", 0) or computed:
+            return
+        read = [self._float(node, node.inputs[i], *node.inputs[i + 1 : i + 3]) for i in slots]
         if bias is not None:
-            scales = (constant_array(v) for i in slots if (v := node.inputs[i + 1]) is not None)
-            array = np.asarray(prod(scales, start=constant_array(bias)), np.float32)
+            steps = prod(map(constant_array, scales), start=constant_array(bias))
+            array = np.asarray(steps, np.float32) * np.float32(
+                node.attributes.get_float("alpha", 1.0)
+            )
             read.append(add_constant(self.graph, self.names.take(f"{bias.name}::float"), array))
         kept = [a for name, a in node.attributes.items() if name not in _OWN]
         self._replace(node, op, read, kept, (_at(node, result), _at(node, result + 1)))
@@ -106,7 +113,8 @@ class _Writer:
     ) -> ir.Value:
         """Return the floats of a node's operand."""
         assert value is not None
-        if value not in self._floats:
+        key = value, scale, zero
+        if key not in self._floats:
             name, axis = self.names.take(f"{value.name}::dequantised"), None
             if (
                 scale is not None
@@ -120,8 +128,8 @@ class _Writer:
             given = [value, scale, *([] if zero is None else [zero])]
             made = ir.node("DequantizeLinear", given, axis, outputs=[output], name=name)
             self.graph.insert_before(node, made)
-            self._floats[value] = output
-        return self._floats[value]
+            self._floats[key] = output
+        return self._floats[key]
 
     def _replace(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from halfwise.errors import UsageError
+from halfwise.errors import CaseError, UsageError
 from halfwise.graph.loading import Unchecked, read_unchecked
 from halfwise.graph.model import Network
 from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
@@ -26,6 +26,7 @@ __all__ = [
     "FAMILIES",
     "RULES",
     "Rule",
+    "Subject",
     "check_constraints",
     "checked",
     "examine",
@@ -47,21 +48,12 @@ attributes of the wrong type."""
 
 
 def examine(
-    model: Unchecked,
-    tensorrt: Version | None = None,
-    ignored: Collection[str] = (),
-    watcher: Watcher | None = None,
-    *,
-    ahead: bool = False,
-    lacking: Collection[str] = (),
+    subject: Subject, ignored: Collection[str] = (), watcher: Watcher | None = None
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the findings, and what could not be checked.
 
     Args:
-        model: The model, as far as it can be read.
-        tensorrt: Version whose parser will read the model.
-        ahead: As in `Subject`.
-        lacking: Likewise.
+        subject: What is examined, and for what.
         ignored: Ids of rules to leave out.
         watcher: Receives the number of rules done.
 
@@ -70,12 +62,12 @@ def examine(
         everything that could not be checked, because the graph cannot be read, or because ONNX's
         checker refuses it and a rule fails on it.
     """
-    subject = Subject(model, tensorrt, ahead, lacking)
+    model = subject.model
     findings: list[Finding] = []
     blind = []
     for done, rule in enumerate(RULES):
         (watcher or Silent()).step(done, len(RULES), "rules")
-        if rule.id in ignored or (rule.parses and tensorrt is None):
+        if rule.id in ignored or (rule.parses and subject.tensorrt is None):
             continue
         if rule.reads_graph and model.network is None:
             blind.append(rule.id)
@@ -144,10 +136,11 @@ def lint(
             raise UsageError(f"There is no rule called {name!r}.", hint)
     unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
     lacking: Sequence[str] = ()
+    refused = ""
     if target == "webgpu":
-        lacking, trt_version = _lacking(unchecked)
-    ahead = target == "rtx"
-    findings, skipped = examine(unchecked, version, ignored, watcher, ahead=ahead, lacking=lacking)
+        lacking, refused, trt_version = _lacking(unchecked)
+    subject = Subject(unchecked, version, target == "rtx", lacking, refused)
+    findings, skipped = examine(subject, ignored, watcher)
     proto = unchecked.proto
     return LintReport(
         source=str(model),
@@ -162,18 +155,20 @@ def lint(
     )
 
 
-def _lacking(model: Unchecked) -> tuple[Sequence[str], str]:
-    """Return the nodes for which WebGPU has no kernel, and its version.
+def _lacking(model: Unchecked) -> tuple[Sequence[str], str, str]:
+    """Return the nodes for which WebGPU has no kernel, why it refuses the model, and its version.
 
     Raises:
         BackendMissing: it cannot be asked.
-        CaseError: it refuses the model.
     """
     webgpu = on_webgpu()
     with running([webgpu]):
         if model.network is None:
-            return (), webgpu.version
-        return webgpu.lacking(model.network.model), webgpu.version
+            return (), "", webgpu.version
+        try:
+            return webgpu.lacking(model.network.model), "", webgpu.version
+        except CaseError as refusal:
+            return (), refusal.message, webgpu.version
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:
@@ -186,7 +181,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
     if network.path is None or is_large(network.model, EXTERNAL_DATA_BYTES):
         return ()
     try:
-        findings, _ = examine(read_unchecked(network.path), ASKED)
+        findings, _ = examine(Subject(read_unchecked(network.path), ASKED))
     except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
         failure: dict[str, Fact] = {"error": type(error).__name__}
         return (Note(kind="lint-failed", severity="warning", facts=failure),)
@@ -209,7 +204,7 @@ def is_parsed(path: Path) -> bool:
     Raises:
         CaseError: see `read_unchecked`.
     """
-    return not any(map(_refuses, examine(read_unchecked(path), ASKED)[0]))
+    return not any(map(_refuses, examine(Subject(read_unchecked(path), ASKED))[0]))
 
 
 def _refuses(finding: Finding) -> bool:

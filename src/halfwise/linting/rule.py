@@ -79,12 +79,14 @@ class Subject:
         tensorrt: Version (major, minor) whose parser will read it; None if none is named.
         ahead: Whether engines are built ahead of time, without a GPU.
         lacking: Names of nodes for which WebGPU has no kernel.
+        refused: Why ONNX Runtime refuses the model there; "" if it does not.
     """
 
     model: Unchecked
-    tensorrt: Version | None
+    tensorrt: Version | None = None
     ahead: bool = False
     lacking: Collection[str] = ()
+    refused: str = ""
 
     @property
     def version(self) -> Version:

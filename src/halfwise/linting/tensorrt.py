@@ -123,7 +123,7 @@ def products(subject: Subject) -> Iterator[Found]:
             for product in folded(graph):
                 message = f"{product.node.op_type} is in FP32 between {product.low.name} nodes"
                 yield Found(
-                    f"{message}, and is computed in that type",
+                    f"{message}: TensorRT for RTX computes it in that type",
                     "Keep the activation behind it in FP32 too.",
                     product.node,
                 )
@@ -133,9 +133,12 @@ def products(subject: Subject) -> Iterator[Found]:
 def kernels(subject: Subject) -> Iterator[Found]:
     """A node without a WebGPU kernel runs on the CPU, in FP32, and its tensors are copied.
 
-    Its FP16 values are rounded less often, and it costs time. Checked with --target webgpu only:
-    ONNX Runtime's WebGPU provider is asked, and loads the model.
+    Its FP16 values are rounded less often, and it costs time. A model that is refused is an error.
+    Checked with --target webgpu only: ONNX Runtime's WebGPU provider is asked, and loads the model.
     """
+    if subject.refused:
+        fix = "Export it again, or in other operators."
+        yield Found(f"ONNX Runtime refuses the model: {subject.refused}", fix, severity="error")
     for node in subject.nodes():
         if node.name in subject.lacking:
             message = f"WebGPU has no kernel for this {node.op_type}: it runs on the CPU"

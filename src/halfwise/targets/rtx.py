@@ -12,6 +12,7 @@ from typing import Literal
 import onnx
 from onnx import TensorProto
 
+from halfwise.graph.protobufs import graphs_in
 from halfwise.scratch import scratch
 from halfwise.targets.worker import Crashed, Worker
 
@@ -25,7 +26,11 @@ _KERNEL = re.compile(
     r"(?:, TacticName: .*?)?(?:, StreamId: \d+)?, Metadata: (?P<metadata>.*)"
 )
 _TENSOR = re.compile(r"\{ Name: (.*?), Dimensions: \[([^\]]*)\].*?, Datatype: (\w+)")
-_NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\[ONNX|\s|$)")
+_NODE = re.compile(
+    r"\[ONNX Layer: (.*?)(?: \| .*? \((?:then_branch|else_branch|body)\) \| .*?)?\]"
+    r"(?=\[ONNX|\s|$)"
+)
+"""Of a node in a body, the log has the graph and the node that holds it, too."""
 
 PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
 """Operators whose weights a builder may round; a list of its own, as judges share no rule."""
@@ -189,19 +194,21 @@ def folded(kernels: Sequence[Kernel], model: onnx.ModelProto) -> tuple[str, ...]
 
     Args:
         kernels: The kernels of the model's engine.
-        model: The model that was built, weights loaded; every product has a name.
+        model: The model that was built; every product has a name, also in bodies.
 
     Returns:
         Names of nodes with an FP32 output. A product that no kernel names is none of them: it was
         computed ahead.
     """
-    typed = onnx.shape_inference.infer_shapes(model).graph
+    graphs = [*graphs_in(onnx.shape_inference.infer_shapes(model).graph)]
     single = {
         value.name
-        for value in (*typed.value_info, *typed.output)
+        for graph in graphs
+        for value in (*graph.value_info, *graph.output)
         if value.type.tensor_type.elem_type == TensorProto.FLOAT
     }
-    kept = [n.name for n in typed.node if n.op_type in PRODUCTS and n.output[0] in single]
+    nodes = (node for graph in graphs for node in graph.node)
+    kept = [n.name for n in nodes if n.op_type in PRODUCTS and n.output[0] in single]
     return tuple(name for name in kept if _computed(kernels, name) == "low")
 
 

@@ -1,5 +1,6 @@
 """ONNX Runtime's WebGPU provider in Node.js: a file's own arithmetic, in FP16."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ class WebGpu(Worker):
             except Crashed as crash:
                 return Ran(error=str(crash))
             if "error" in answer:
-                return Ran(error=answer["error"])
+                return Ran(error=_said(answer["error"], model))
             return Ran(
                 tuple(
                     {name: _loaded(**stored) for name, stored in outputs.items()}
@@ -115,14 +116,23 @@ class WebGpu(Worker):
         request = {"model": str(model.resolve()), "level": "disabled", "samples": [], "severity": 1}
         answer, printed = self.overheard(request, seconds)
         if "error" in answer:
-            raise Crashed(answer["error"])
+            raise Crashed(_said(answer["error"], model))
         return tuple(dict.fromkeys(_LACKING.findall(printed)))
 
 
+def _said(error: str, model: Path) -> str:
+    """Return what ONNX Runtime says of a file, whose place tells nothing."""
+    return error.replace(f"Load model from {model.resolve()} failed:", "")
+
+
 def _stored(array: Array, file: Path) -> dict[str, Any]:
-    file.write_bytes(np.ascontiguousarray(array).tobytes())
-    return {"type": array.dtype.name, "dims": list(array.shape), "file": str(file)}
+    kind = "string" if array.dtype.kind in "OU" else array.dtype.name
+    strings = json.dumps([*map(str, array.flat)]).encode() if kind == "string" else None
+    file.write_bytes(np.ascontiguousarray(array).tobytes() if strings is None else strings)
+    return {"type": kind, "dims": list(array.shape), "file": str(file)}
 
 
 def _loaded(type: str, dims: Sequence[int], file: str) -> Array:  # noqa: A002 - ONNX Runtime's word
+    if type == "string":
+        return np.array(json.loads(Path(file).read_bytes()), object).reshape(dims)
     return np.fromfile(file, np.dtype(type)).reshape(dims)

@@ -5,8 +5,8 @@
 // A request has `model`, `level` (of ONNX Runtime's graph optimisation), `samples` (a list of inputs
 // by name, each {type, dims, file}), `folder`, which takes the outputs, and maybe `severity` (the
 // least of messages that are printed). The answer, written to the file descriptor, has `outputs`, of
-// the same form as `samples`, or `error`. Files hold raw values. The empty request gets the `version`
-// of ONNX Runtime.
+// the same form as `samples`, or `error`. Files hold raw values, or JSON of strings. The empty request
+// gets the `version` of ONNX Runtime.
 
 const fs = require('node:fs');
 const path = require('node:path');
@@ -30,14 +30,16 @@ const ARRAYS = {
 let ort;
 
 function loaded({type, dims, file}) {
+  if (type === 'string') return new ort.Tensor(type, JSON.parse(fs.readFileSync(file)), dims);
   if (!(type in ARRAYS)) throw new Error(`an input of type ${type}`);
   const {buffer, byteOffset, byteLength} = fs.readFileSync(file);
   return new ort.Tensor(type, new ARRAYS[type](buffer.slice(byteOffset, byteOffset + byteLength)), dims);
 }
 
 function stored({type, dims, data}, file) {
-  if (!ArrayBuffer.isView(data)) throw new Error(`an output of type ${type}`);
-  fs.writeFileSync(file, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+  if (type === 'string') fs.writeFileSync(file, JSON.stringify(data));
+  else if (!ArrayBuffer.isView(data)) throw new Error(`an output of type ${type}`);
+  else fs.writeFileSync(file, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
   return {type, dims, file};
 }
 

@@ -138,6 +138,23 @@ def test_low_types_stay():
     same(network, found, samples((3, 2)))
 
 
+def test_stored_weights_stay_as_they_are():
+    """Sizes beside computed constants are folded; weights in few bits are not widened."""
+    sketch = Sketch(21)
+    twelve = sketch.op("Mul", np.array([3]), np.array([4]))
+    batch = sketch.op("Shape", sketch.input("x", ["n", 3, 4]), start=0, end=1)
+    flat = sketch.op("Reshape", "x", sketch.op("Concat", batch, twelve, axis=0))
+    eight = sketch.op("DequantizeLinear", np.ones((12, 12), np.int8), 0.1, np.zeros((), np.int8))
+    half = sketch.op("Cast", np.ones((12, 5), np.float16), to=onnx.TensorProto.FLOAT)
+    y = sketch.op("MatMul", sketch.op("MatMul", flat, eight), half)
+    network = network_from_proto(sketch.proto(y))
+    found = static(network, samples((2, 3, 4)))
+    assert found is not None
+    ops = [node.op_type for node in found.nodes()]
+    assert sorted(ops) == ["Cast", "DequantizeLinear", "MatMul", "MatMul", "Reshape"]
+    same(network, found, samples((2, 3, 4)))
+
+
 def test_an_if_by_shape_is_its_branch():
     def branch(op):
         node = helper.make_node(op, ["x"], [f"{op}_out"], name=op)

@@ -21,10 +21,10 @@ def info(name, kind, shape):
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def proto(nodes, inputs, output, constants):
+def proto(nodes, inputs, output, constants, domain=""):
     tensors = [numpy_helper.from_array(a, n) for n, a in constants.items()]
     graph = helper.make_graph(nodes, "g", inputs, [output], tensors)
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    imports = [helper.make_opsetid(domain, 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
@@ -33,7 +33,7 @@ def ms(op, inputs, output, **attributes):
     return helper.make_node(op, inputs, [output], **made)
 
 
-def positions(length, farthest, *, both):
+def positions(length, farthest, *, both, domain=""):
     node = ms(
         *("RelativePositionBias", ["table", "length", "length"], "y"),
         max_distance=farthest,
@@ -41,7 +41,8 @@ def positions(length, farthest, *, both):
     )
     # Its columns one after the other.
     constants = {"table": TABLE.reshape(BUCKETS, HEADS)}
-    model = proto([node], [info("length", I64, [1])], info("y", F32, None), constants)
+    ends = [info("length", I64, [1])], info("y", F32, None)
+    model = proto([node], *ends, constants, domain)
     (y,) = Session(ir.from_proto(model)).run({"length": np.array([length])}).values()
     return y
 
@@ -69,6 +70,11 @@ def test_positions_are_those_of_t5(length, farthest, both):
     places = range(length)
     which = [[bucket(k - q, farthest, both=both) for k in places] for q in places]
     assert np.array_equal(y, TABLE[:, np.array(which)][None])
+
+
+def test_the_domain_of_onnx_has_a_second_name():
+    y = positions(5, 20, both=True, domain="ai.onnx")
+    assert np.array_equal(y, positions(5, 20, both=True))
 
 
 def attention(bias):

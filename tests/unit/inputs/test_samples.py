@@ -1,3 +1,5 @@
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -225,6 +227,20 @@ def test_errors_in_singles_name_their_block():
         samples[1]
     with pytest.raises(CaseError, match="bad: input 'x' has rank 3"):
         load_singles([bad, good], SPECS)
+
+
+def test_no_array_is_held_beside_the_next():
+    """A folder may have more files than may be open, and more data than memory."""
+    made, alive = list[weakref.ref[np.ndarray]](), list[int]()
+
+    def read():
+        alive.append(sum(one() is not None for one in made))
+        array = np.ones((2, 2), np.float32)
+        made.append(weakref.ref(array))
+        return {"x": array, "scale": np.ones(2, np.float32)}
+
+    load_stacks([Block(str(i), read) for i in range(9)], SPECS)
+    assert max(alive) <= 1
 
 
 def test_what_is_alike_each_time_is_given():

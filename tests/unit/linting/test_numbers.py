@@ -2,7 +2,7 @@ import onnx
 import pytest
 
 from halfwise.graph.loading import read_unchecked
-from halfwise.linting import examine
+from halfwise.linting import Subject, examine
 from tests.faults import FAULTS, linted
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.linting.said import said
@@ -40,7 +40,7 @@ def test_a_mask_is_near_its_softmax(tmp_path, between, told):
     for _ in range(between - 1):
         scores = sketch.op("Mul", scores, 0.5)
     onnx.save(sketch.proto(sketch.op("Softmax", scores, name="y", axis=-1)), tmp_path / "m.onnx")
-    findings, *_ = examine(read_unchecked(tmp_path / "m.onnx"))
+    findings, *_ = examine(Subject(read_unchecked(tmp_path / "m.onnx")))
     assert [f.rule for f in findings].count("mask-constant") == told
 
 
@@ -51,7 +51,9 @@ def test_where_a_mask_takes_the_place_of_scores_none_is_added(tmp_path, value, t
     masked = sketch.op("Where", seen, scores, value, name="masked")
     onnx.save(sketch.proto(sketch.op("Softmax", masked, name="y", axis=-1)), tmp_path / "m.onnx")
     found = [
-        f for f in examine(read_unchecked(tmp_path / "m.onnx"))[0] if f.rule == "mask-constant"
+        f
+        for f in examine(Subject(read_unchecked(tmp_path / "m.onnx")))[0]
+        if f.rule == "mask-constant"
     ]
     assert len(found) == told
     assert all(f.message.endswith("a fully masked row is NaN after Softmax") for f in found)

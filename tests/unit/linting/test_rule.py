@@ -56,7 +56,7 @@ def test_ids_are_unique():
 
 
 def test_findings_carry_the_rule_and_the_place(ill):
-    findings, skipped = examine(ill("logarithm"))
+    findings, skipped = examine(Subject(ill("logarithm")))
     assert skipped == ()
     (finding,) = findings
     assert (finding.node, finding.op, finding.place) == ("eps", "Add", 1)
@@ -65,7 +65,7 @@ def test_findings_carry_the_rule_and_the_place(ill):
 
 
 def test_ignored_rules_are_not_looked_for(ill):
-    assert examine(ill("logarithm"), ignored=("eps-vanishes",)) == ((), ())
+    assert examine(Subject(ill("logarithm")), ignored=("eps-vanishes",)) == ((), ())
 
 
 def test_nodes_of_other_domains_are_not_onnxs(ill):

@@ -192,7 +192,7 @@ def _joined(judge: _LeftOut, everything: Nodes, samples: Samples, name: NodeName
     bare = judge.written(everything)
     node = next((node for node in bare.graph if node_name(node) == name), None)
     scales = [pair.scale for pair in judge.parts[name] if pair.source is not None]
-    if node is None or not is_standard(node, "Concat") or scales[0].size != 1:
+    if node is None or not is_standard(node, "Concat") or not scales or scales[0].size != 1:
         return None
     peaks = {tensor_name(value): 0.0 for value in node.inputs if value is not None}
     for tensors in ModelRunner(bare, samples, runtime=judge.settings.runtime).get(list(peaks)):

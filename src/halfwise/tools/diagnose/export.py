@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise import linting
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
@@ -21,7 +22,6 @@ from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
-from halfwise.linting import examine
 from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.records import (
@@ -68,9 +68,10 @@ def healthy(subject: Subject) -> Rung:
     if path is None and not nonfinite:
         return skipped(3, "model", "The model was not loaded from a file.")
     version = None if subject.engines is None else subject.engines.tensorrt
-    findings = (
-        () if path is None else examine(read_unchecked(path, subject.watcher.step), version)[0]
-    )
+    findings: tuple[Finding, ...] = ()
+    if path is not None:
+        read = read_unchecked(path, subject.watcher.step)
+        findings, _ = linting.examine(linting.Subject(read, version))
     errors = [f for f in findings if f.severity == "error"]
     signs = [*nonfinite, *(_sign(alike) for alike in _alike(findings))]
     wrong = [sign for sign in signs if sign.severity == "error"]

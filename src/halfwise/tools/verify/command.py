@@ -16,7 +16,7 @@ from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.int8.blame import blame
 from halfwise.fixing.loop import Stages
-from halfwise.fixing.next_steps import after_verify
+from halfwise.fixing.next_steps import after_verify, unbuildable
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.result import Result
 from halfwise.formats import LOW_FORMATS
@@ -34,6 +34,7 @@ from halfwise.judging.reference import (
     frozen_named,
     inspected_reference,
 )
+from halfwise.linting import precision_remarks
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import TENSORRT, Target, engine_target, split
@@ -232,7 +233,10 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
         kinds = {"quantised": bool(paired), "integers": bool(quantising(mixed))}
         kinds["loads"] = not mistyped(mixed)
         passed = verdict.passed
-        steps = after_verify(case, request, question.path, passed=passed, held=held, **kinds)
+        instead = unbuildable(mixed, precision_remarks(mixed)) if passed else None
+        steps = after_verify(
+            case, request, question.path, passed=passed, held=held, instead=instead, **kinds
+        )
         run = run.model_copy(update={"next_step": steps})
     return case, beside(run, question.before)
 
@@ -283,10 +287,11 @@ def _kind(path: Path | None, given: Mapping[str, Any]) -> _Kind:
     Raises:
         UsageError: an option does not apply to it.
     """
-    builds = TENSORRT in given.get("target", ())
+    builds = TENSORRT in (given.get("target") or ())
     kind: _Kind = "built" if builds else "model"
     if path is not None and is_engine(path):
-        kind, given = "engine", {n: v for n, v in given.items() if n != "target" or not builds}
+        kind, others = "engine", _files_for(given)
+        given = {n: v for n, v in given.items() if n != "target" or others}
     elif path is not None and holds_outputs(path):
         kind = "recorded"
     called, inapplicable = _KINDS[kind]
@@ -367,15 +372,20 @@ def _judging_recorded(
     return case, compare
 
 
+def _files_for(options: Mapping[str, Any]) -> list[str]:
+    """Return the targets that take a file; that of engines is another."""
+    targets = options.get("target") or ()
+    targets = [targets] if isinstance(targets, str) else targets
+    return [name for name in targets if name != TENSORRT]
+
+
 def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Request, Target]:
     """Return the options of `verify`, and the target of an engine.
 
     Raises:
         UsageError: see `understand` and `engine_target`.
     """
-    targets = options.get("target") or ()
-    targets = [targets] if isinstance(targets, str) else [*targets]
-    builds = TENSORRT in targets
+    builds = TENSORRT in (options.get("target") or ())
     worker, others = split(options, BuildingOptions if builds else WorkerOptions)
-    others["target"] = [name for name in targets if name != TENSORRT]
+    others["target"] = _files_for(options)
     return understand(inputs, others).by_use, engine_target(worker)

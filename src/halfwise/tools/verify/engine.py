@@ -115,7 +115,7 @@ def verify_built(
         evidence = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
         record = _given(measure, build.engine, judged.verdict).model_copy(update=evidence)
         gate = Gate(case, candidate, references, settings, watcher)
-        held: tuple[Held, ...] = (gate.engine(maker, judged.verdict),)
+        held: tuple[Held, ...] = (gate.engine(maker, judged.verdict, record.shapes),)
         if settings.targets:
             filed = candidate.model, case, settings, samples, references
             judged = judged_as_file(judged, *filed, always=True)

@@ -11,13 +11,14 @@ from halfwise.declarations import Inputs
 from halfwise.declarations.options import Acceptance, Data, Heldout, Labels, Running, Unjudged
 from halfwise.errors import BuildFailed, CaseError, RecordMismatch, RunFailed, UsageError
 from halfwise.fixing.again import case_of, from_folder, recorded
+from halfwise.fixing.engines.measure import with_shapes
 from halfwise.graph.model import Network, node_name
 from halfwise.judging.judge import Judged, judge_outputs, run_as_file
 from halfwise.metrics import Outputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Model, Request
 from halfwise.progress import Watcher
-from halfwise.records import FileRun, Held, NodeName, Run, Verdict
+from halfwise.records import FileRun, Held, NodeName, Run, ShapeVerdict, Verdict
 from halfwise.store import MODEL_FILE, folder_of, read_run
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools.compare.command import arithmetic_of, as_repaired, hiding_folded
@@ -140,25 +141,29 @@ class Gate:
         pairs = zip(self.settings.targets, judged.verdict.as_file[1:], strict=True)
         return tuple(self._held(runner, ran, judged.failing) for runner, ran in pairs)
 
-    def engine(self, maker: EngineMaker, verdict: Verdict) -> Held:
+    def engine(self, maker: EngineMaker, verdict: Verdict, shapes: Sequence[ShapeVerdict]) -> Held:
         """Return what became of the file as an engine.
 
         Args:
             maker: Builds engines of the case.
             verdict: On the engine of the candidate.
+            shapes: The same at the shapes of its profiles; where only these fail, no node is named.
         """
         worker = maker.worker.info
         held = Held(target=ENGINE, version=f"{worker.tensorrt} on {worker.gpu}", outcome="same")
-        if verdict.passed:
+        if with_shapes(verdict, shapes).passed:
             return held
         plain = maker.side("fp32")
         try:
             build, _ = plain.plain()
             assert build.engine is not None
             samples = self.case.calibration
-            right = maker.measure.judge(build.engine, samples, self.references).verdict.passed
+            fp32 = maker.measure.judge(build.engine, samples, self.references).verdict
+            right = with_shapes(fp32, maker.measure.at_shapes(build.engine, samples)).passed
         except (BuildFailed, EngineFailed):
             return held.model_copy(update={"outcome": "fp32"})
+        if (verdict if right else fp32).passed:
+            return _at(held, right, ())
         side = maker.shown(maker.side("fp16", file=self.candidate) if right else plain)
         wrong = self.candidate if right else self.case.network
         return _at(held, right, self._first(self.case, wrong, side, maker.rounds))
