@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples, hash_sample
@@ -216,6 +217,10 @@ class Block:
     peek: Callable[[], Mapping[str, NDArray[Any]]] | None = None
 
 
+_Kind = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of an array."""
+
+
 def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
     """Make samples from blocks whose arrays hold one or several samples each.
 
@@ -234,8 +239,7 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     places: list[tuple[Block, Mapping[str, Layout], int]] = []
     notes: dict[tuple[str, str, str], Note] = {}
     rows: Rows | None = None
-    understood: list[tuple[Block, Mapping[str, NDArray[Any]], Mapping[str, Layout]]] = []
-    arrays: Mapping[str, NDArray[Any]]
+    understood: list[tuple[Block, dict[str, _Kind], Mapping[str, Layout]]] = []
     for block in blocks:
         content = (block.peek or block.read)()
         arrays = match_names(content, specs, block.where)
@@ -243,9 +247,11 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
             taken: dict[str, Fact] = {"array": name, "where": block.where, "input": specs[0].name}
             notes.setdefault((name, "", ""), Note(kind="array", facts=taken))
         read_as = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
-        understood.append((block, arrays, read_as))
+        # Not the arrays: each may hold an open file, or all that was read.
+        found = {s.name: (arrays[s.name].shape, arrays[s.name].dtype) for s in specs}
+        understood.append((block, found, read_as))
     apart = any(_are_apart(layouts, specs) for *_, layouts in understood)
-    for block, arrays, each in understood:
+    for block, found, each in understood:
         kinds = {layout.kind for layout in each.values()}
         # Every array has its input's rank, so that each file can be one sample as it is.
         whole = kinds == {"batched", "single"} or (apart and kinds == {"batched"})
@@ -256,12 +262,11 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
         ids += numbered(block.where, count)
         places += [(block, layouts, i) for i in range(count)]
         for spec in specs:
-            array, layout = arrays[spec.name], layouts[spec.name]
-            check_dtype(array.dtype, spec, block.where)
+            (shape, dtype), layout = found[spec.name], layouts[spec.name]
+            check_dtype(dtype, spec, block.where)
             # Files that are read the same way share one note, with the first file's shape.
-            key = (spec.name, layout.kind, array.dtype.name)
-            converted = conversion(array.dtype, spec)
-            notes.setdefault(key, layout_note(layout, array.shape, spec, converted))
+            key = (spec.name, layout.kind, dtype.name)
+            notes.setdefault(key, layout_note(layout, shape, spec, conversion(dtype, spec)))
 
     def load(index: int) -> Sample:
         block, layouts, i = places[index]
