@@ -75,8 +75,8 @@ def observed_bodies(network: Network, samples: Samples, runtime: Runtime) -> Ite
             yield from _Holder(network, node, samples, runtime).observed()
 
 
-def _alone(network: Network, body: ir.Graph) -> Network:
-    """Return a body as a network whose inputs are its own, then what it captures."""
+def _alone(network: Network, node: ir.Node, body: ir.Graph) -> Network:
+    """Return a body of a node as a network whose inputs are its own, then what it captures."""
     graph = body.clone(allow_outer_scope_values=True)
     graph.opset_imports.update(network.model.opset_imports)
     for value in captured_by(graph):
@@ -88,6 +88,10 @@ def _alone(network: Network, body: ir.Graph) -> Network:
             graph.inputs.append(inner)
         replace_reads(graph, value, inner)
     graph.outputs[:] = dict.fromkeys(graph.outputs)
+    if node.op_type == "Loop":
+        # What is carried may change its shape, and ONNX Runtime checks shapes of a model's inputs.
+        for value in graph.inputs[2 : len(node.inputs)]:
+            value.shape = None
     return Network(ir.Model(graph, ir_version=network.model.ir_version), None, "", {})
 
 
@@ -113,7 +117,7 @@ class _Holder:
 
     @cached_property
     def _bodies(self) -> Mapping[str, Network]:
-        return {key: _alone(self.network, body) for key, body in bodies_of(self.node)}
+        return {key: _alone(self.network, self.node, body) for key, body in bodies_of(self.node)}
 
     @cached_property
     def _before(self) -> Session | None:
