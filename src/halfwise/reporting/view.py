@@ -239,17 +239,21 @@ def _title(run: Run) -> str:
     )
 
 
+def _beyond(run: Run) -> Iterator[str]:
+    """Yield that a target has FP32 wrong too, where a file fails only on such targets."""
+    outcomes = {held.outcome: held for held in run.held}
+    if failing_runners(run.verdict) and "fragile" not in outcomes and "fp32" in outcomes:
+        held = outcomes["fp32"]
+        first = listed([*map(shorten, held.first)])
+        yield say("held", "beyond", target=held.target, first=first)
+
+
 def _reason(run: Run) -> str:
     """Return the line below the title: why it fails, or why nodes are kept; "" if there is none."""
     verdict = run.verdict
     if not verdict.passed:
-        outcomes = {held.outcome: held for held in run.held}
-        if failing_runners(verdict) and "fragile" not in outcomes and "fp32" in outcomes:
-            held = outcomes["fp32"]
-            first = listed([*map(shorten, held.first)])
-            return say("held", "beyond", target=held.target, first=first)
         others = (f for f in verdict.failures[:1] if f is not _told_at_once(verdict))
-        return next(iter(stated(others)), "")
+        return " ".join((*_beyond(run), *stated(others)))
     full = run.engines is not None and run.engines.full
     return "" if full else reason_line(run)
 
