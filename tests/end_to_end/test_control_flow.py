@@ -335,3 +335,15 @@ def test_a_body_that_is_not_observed_is_named(fix):
     (told,) = [n for n in notes if n["kind"] == "unobserved"]
     assert told["facts"] == {"nodes": ["loop"], "opset": 8}
     assert "no guard and no repair sees inside loop" in ended.err
+
+
+def test_a_state_may_grow_beyond_the_shape_that_its_body_declares(fix):
+    s = Sketch()
+    x = s.input("x", [4, 8])
+    nodes = [node("Identity", "go", "on"), node("Concat", "state state", "next", axis=0)]
+    formals = [("step", STEP), ("go", GO), ("state", (TensorProto.FLOAT, (4, 8)))]
+    body = graph("body", nodes, formals, [("on", GO), ("next", MATRIX)])
+    s.nodes.append(helper.make_node("Loop", [s.constant(np.array(3)), "", x], ["last"], body=body))
+    ill = Ill(s.proto(s.op("Tanh", "last", name="tanh")), {"x": signals(4, 8, seed=5)})
+    ended = fix(ill, "--allow", "unjudged")
+    assert ended.code == 0, ended.err

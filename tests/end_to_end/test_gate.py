@@ -91,6 +91,7 @@ def test_a_target_that_has_fp32_wrong_is_told_from_a_fragile_file(again):
     assert ended.code == 10
     assert held(ended) == {**dict.fromkeys(WEBGPU, ("fp32", ["norm"])), RTX: ("built", [])}
     assert ended.record["next_step"] == []
+    assert "norm" in ended.out.splitlines()[1]
 
 
 @pytest.mark.usefixtures("on_webgpu")

@@ -77,6 +77,24 @@ def test_boxes_and_scores_with_one_scale_are_named(call):
     assert call("verify", "float.onnx", "fixed/model.onnx", *GIVEN, "--rel-max", "0.05").code == 0
 
 
+@pytest.mark.usefixtures("in_rtx")
+def test_a_file_that_only_a_builder_refuses_has_no_error_to_blame(call, tmp_path):
+    def refused(made):
+        end = made.graph.output[0]
+        for op, taken, given in (
+            ("Unique", [end.name], "unique"),
+            ("ReduceMax", ["unique"], "most"),
+            ("Add", [end.name, "most"], "sum"),
+        ):
+            made.graph.node.append(onnx.helper.make_node(op, taken, [given], given))
+        end.name = "sum"
+        return made
+
+    files = refused(model()), refused(model(GOOD))
+    found = blamed(call, tmp_path, *files, {"x": SAMPLES}, "--rel-max", "0.3", "--target", "rtx")
+    assert found is None
+
+
 def blamed(call, tmp_path, original, low, inputs, *options):
     onnx.save(original, tmp_path / "float.onnx")
     onnx.save(low, tmp_path / "low.onnx")

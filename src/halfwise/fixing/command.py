@@ -2,11 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Unpack, cast
+from typing import Unpack
 
 import onnx_ir as ir
 
@@ -168,7 +168,7 @@ def _with_static(case: Case, written: ir.Model, verdict: Verdict) -> tuple[Case,
     told = next((note for note in case.notes if note.kind == "static"), None)
     for file in verdict.as_file:
         if file.static:
-            told = _static_note(case, [file.static])
+            told = _static_note(case, file.static)
     if told is None:
         return case, None
     form = static(Network(written, None, "", {}), case.calibration + case.heldout)
@@ -209,9 +209,8 @@ def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
     given = target is not None and target.shapes != ((), (), ())
     form = None if refused is None or given else static(case.whole, case.calibration + case.heldout)
     if refused is not None and form is not None and _is_parsed(form.model):
-        reasons = cast(tuple[str, ...], refused.facts["reasons"])
         file = STATIC_FILE if target is None else MODEL_FILE
-        note = _static_note(case, reasons, refused.facts["more"], file)
+        note = _static_note(case, refused.facts["reasons"], refused.facts["more"], file)
         remarks = tuple(note if one is refused else one for one in remarks)
         if target is not None:
             case = replace(case, network=form, aside=None)
@@ -225,12 +224,10 @@ def _is_parsed(model: ir.Model) -> bool:
         return is_parsed(folder / MODEL_FILE)
 
 
-def _static_note(
-    case: Case, reasons: Iterable[str], more: Fact = 0, file: str = STATIC_FILE
-) -> Note:
+def _static_note(case: Case, reasons: Fact, more: Fact = 0, file: str = STATIC_FILE) -> Note:
     """Return that TensorRT builds the model only with fixed shapes, and which."""
     sizes = (f"{name}: {dimensions(shape)}" for name, shape in case.input_shapes.items())
-    facts: dict[str, Fact] = {"reasons": "; ".join(reasons), "shapes": tuple(sizes)}
+    facts: dict[str, Fact] = {"reasons": reasons, "shapes": tuple(sizes)}
     return Note(kind="static", severity="warning", facts={**facts, "more": more, "file": file})
 
 

@@ -20,7 +20,7 @@ from halfwise.reporting.parts import Lines, Report
 from halfwise.targets.runners import on_webgpu, running
 from halfwise.tensorrt.trtexec import check, read
 from halfwise.tensorrt.versions import ASKED, RTX, Version, known_version, rtx_version
-from halfwise.wording import FEW, clean, command, count, listed, meant, sentence, shorten
+from halfwise.wording import FEW, alike, clean, command, count, listed, meant, sentence, shorten
 
 __all__ = [
     "FAMILIES",
@@ -214,10 +214,15 @@ def _refuses(finding: Finding) -> bool:
 
 def _limits(kind: Literal["unbuilt", "frozen"], findings: Iterable[Finding]) -> Iterator[Note]:
     """Yield what keeps a builder from a model, if anything."""
-    messages = [f"{f.node}: {f.message}" if f.node else f.message for f in findings]
-    if messages:
-        reasons = tuple(dict.fromkeys(messages))
-        facts: dict[str, Fact] = {"reasons": reasons[:FEW], "more": max(0, len(reasons) - FEW)}
+    groups = alike(findings, lambda found: found.message)
+    if groups:
+        nodes = (listed([*dict.fromkeys(f.node for f in group if f.node)]) for group in groups)
+        told = [
+            f"{n}: {g[0].message}" if n else g[0].message
+            for n, g in zip(nodes, groups, strict=True)
+        ]
+        more = max(0, len(told) - FEW)
+        facts: dict[str, Fact] = {"reasons": "; ".join(told[:FEW]), "more": more}
         yield Note(kind=kind, severity="warning", facts=facts)
 
 
@@ -318,21 +323,21 @@ def _parts(findings: Sequence[Finding], hint: str) -> Iterator[Lines]:
         for finding in findings:
             if finding.severity == severity:
                 rules.setdefault(finding.rule, []).append(finding)
-        lines = [line for alike in rules.values() for line in _lines(alike, hint)]
+        lines = [line for same in rules.values() for line in _lines(same, hint)]
         if lines:
             yield Lines(titles[severity], tuple(lines))
 
 
-def _lines(alike: Sequence[Finding], hint: str) -> Iterator[str]:
-    first = alike[0]
-    yield f"{first.rule}{f' ({len(alike)} times)' if len(alike) > 1 else ''}"
-    for finding in alike[:FEW]:
+def _lines(same: Sequence[Finding], hint: str) -> Iterator[str]:
+    first = same[0]
+    yield f"{first.rule}{f' ({len(same)} times)' if len(same) > 1 else ''}"
+    for finding in same[:FEW]:
         yield f"  {_where(finding)}{sentence(finding.message)}."
-    rest = alike[FEW:]
+    rest = same[FEW:]
     if rest:
         names = [name for f in rest if (name := f.node or f.called)]
         yield f"  and {len(rest)} more{f': {listed(names)}' if names else hint}"
-    for fix in list(dict.fromkeys(f.fix for f in alike))[:FEW]:
+    for fix in list(dict.fromkeys(f.fix for f in same))[:FEW]:
         yield f"  → {sentence(fix)}"
     yield f"  → See {clean(first.source)}"
 

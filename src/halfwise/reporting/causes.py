@@ -274,7 +274,7 @@ def _seen(verdict: Verdict) -> Iterator[Causes]:
         yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))
 
 
-_LAST = ("spare", "effect", "unknown")
+_LAST = ("spare", "effect", "little", "unknown")
 """Reasons that come last, as they say least."""
 
 

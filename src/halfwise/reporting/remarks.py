@@ -61,7 +61,7 @@ _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 Reason = (
     GuardKind
     | Literal["rule", "model", "engine", "flip", "origin"]
-    | Literal["accumulated error", "effect", "spare", "unknown"]
+    | Literal["accumulated error", "effect", "little", "spare", "unknown"]
 )
 CAUSES: Mapping[str, str] = WORDS["suspicion"]
 
@@ -115,6 +115,7 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
         (decided is not None and kept.node in decided.nodes and not facts.nonfinite, "flip"),
         (origin is not None and kept.node in origin.kept, "origin"),
         (grows and not facts.nonfinite, "accumulated error"),
+        (measured is None and not facts.nonfinite and (facts.contribution or 0) <= 1, "little"),
     )
     return next((reason for holds, reason in ways if holds), None) or "effect"
 

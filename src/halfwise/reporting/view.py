@@ -239,12 +239,21 @@ def _title(run: Run) -> str:
     )
 
 
+def _beyond(run: Run) -> Iterator[str]:
+    """Yield that a target has FP32 wrong too, where a file fails only on such targets."""
+    outcomes = {held.outcome: held for held in run.held}
+    if failing_runners(run.verdict) and "fragile" not in outcomes and "fp32" in outcomes:
+        held = outcomes["fp32"]
+        first = listed([*map(shorten, held.first)])
+        yield say("held", "beyond", target=held.target, first=first)
+
+
 def _reason(run: Run) -> str:
     """Return the line below the title: why it fails, or why nodes are kept; "" if there is none."""
     verdict = run.verdict
     if not verdict.passed:
         others = (f for f in verdict.failures[:1] if f is not _told_at_once(verdict))
-        return next(iter(stated(others)), "")
+        return " ".join((*_beyond(run), *stated(others)))
     full = run.engines is not None and run.engines.full
     return "" if full else reason_line(run)
 
@@ -256,7 +265,8 @@ _ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "static", "frozen"))
 def _caution(run: Run) -> str:
     """Return a warning against misreading the verdict; "" if there is none."""
     first = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
-    sums = say("headline", "sums") if sums_wide(run.verdict) else ""
+    right = "WebGPU" in places(run.verdict)
+    sums = say("headline", "sums", right=right) if sums_wide(run.verdict) else ""
     about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
     # The name of an output, which begins one of them, keeps its case.
     told = ((n.kind, stopped(clause(n))) for n in about)

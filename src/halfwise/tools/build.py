@@ -193,7 +193,7 @@ def build_ahead(
         except CaseError as error:
             raise BuildFailed(
                 f"TensorRT for RTX builds no engine of this model: {error.message}",
-                "halfwise lint --target rtx names what it does not take.",
+                "halfwise lint --target rtx names what it is known not to take.",
             ) from error
         assert build.engine is not None
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from halfwise.reporting.parts import Lines
 from halfwise.reporting.remarks import note_text
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
+from tests.unit.graph.sketch import Sketch
 
 
 @pytest.fixture
@@ -77,6 +78,19 @@ def test_a_remark_on_what_matters_for_precision(tmp_path):
         if ill:
             assert remarks[0].startswith("warning: the linter finds 1 × eps-vanishes in the file; ")
     assert precision_remarks(network_from_proto(numbers.logarithm(True))) == ()
+
+
+def test_nodes_that_no_tensorrt_takes_are_told_by_what_is_wrong(tmp_path):
+    s = Sketch(13)
+    x = s.input("x", [1, 4, 4])
+    ends = [s.op("Det", x, name=f"determinant_{i}") for i in range(3)]
+    onnx.save(s.proto(*ends), tmp_path / "m.onnx")
+    (remark,) = precision_remarks(load_model(tmp_path / "m.onnx"))
+    assert remark.facts["more"] == 0
+    told = note_text(remark)
+    assert "determinant_{0–2}: " in told
+    assert told.count("Det") == 1
+    assert "…" not in told
 
 
 def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):

@@ -455,9 +455,9 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "branch": ({"branch": "then_branch", "node": "a"},),
     "unobserved": ({"nodes": ("a",)}, {"nodes": ("a", "b"), "opset": 8}),
     "draws": ({"nodes": ("a",)},),
-    "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),
+    "unbuilt": ({"reasons": "R", "more": 0}, {"reasons": "R; S", "more": 2}),
     "static": ({"reasons": "R", "more": 1, "shapes": ("x: 1×2",), "file": "F"},),
-    "frozen": ({"reasons": ("R",), "more": 0},),
+    "frozen": ({"reasons": "R", "more": 0},),
 }
 MADE_UP = (
     MadeUp(input="x", kind="uniform", mean=0.5, deviation=0.29),

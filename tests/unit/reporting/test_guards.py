@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from halfwise.records import Because, Followed, Guard, GuardKind, KeptNode, NodeName
 from halfwise.reporting.remarks import explained, message, reason_of
 from halfwise.store import read_run, write_run
@@ -44,3 +46,12 @@ def test_an_infinity_starts_where_fp32_removes_it():
     beside = KeptNode(node=NodeName("/Add"), op="Add", because=Because(nonfinite=True))
     assert reason_of(beside, found) == "effect"
     assert reason_of(beside.model_copy(update={"node": NodeName("/If")}), found) == "origin"
+
+
+@pytest.mark.parametrize(
+    ("contribution", "reason"), [(None, "unknown"), (0.2, "little"), (1.2, "effect")]
+)
+def test_what_breaks_nothing_alone_is_not_said_to(contribution, reason):
+    because = Because(contribution=contribution)
+    kept = KeptNode(node=NodeName("/Conv"), op="Conv", because=because)
+    assert reason_of(kept, None) == reason

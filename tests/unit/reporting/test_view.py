@@ -1,6 +1,7 @@
 import pytest
 
 from halfwise.records import (
+    FileRun,
     IntermediateNonfinite,
     MetricResult,
     Note,
@@ -52,6 +53,7 @@ def metric(candidate, *, passed):
 
 EMPTY = Unjudged(kind="empty", name="det")
 DRAWN = provenance(notes=(Note(kind="random", severity="warning", facts={}),))
+ON_WEBGPU = tuple(FileRun(runner=r, passed=True, outputs={}) for r in ("CPU", "WebGPU"))
 DRAWN_BESIDE = DRAWN.model_copy(update={"options": {"heldout": "real.npz"}})
 
 
@@ -207,3 +209,10 @@ def test_what_is_lost_is_told():
     parts = device_parts([on("a"), on("b"), on("c", lost="No answer.")])
     told = {part.title: " ".join(part.lines) for part in parts if isinstance(part, Lines)}
     assert [title for title, lines in told.items() if "No answer." in lines] == ["On c"]
+
+
+def test_where_a_file_was_right_it_is_not_said_to_be_perhaps_wrong():
+    cautions = [
+        report(run(verdict=verdict(sums="fp32", as_file=ran))).caution for ran in ((), ON_WEBGPU)
+    ]
+    assert ["as on WebGPU" in one for one in cautions] == [True, False]

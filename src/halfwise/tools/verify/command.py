@@ -51,6 +51,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.remarks import with_failures
+from halfwise.reporting.verdict import failing_runners
 from halfwise.store import free_folder, new_folder, refuse_run, users_model
 from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
@@ -223,7 +224,8 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
     seconds = time.monotonic() - question.started
     run = verify_run(case, request, verdict, seconds, hints, worth=worth)
     run = run.model_copy(update={"remade": redone, "held": held})
-    if mixed is not None and not verdict.passed and verdict.judged and quantising(mixed):
+    wrong = not verdict.passed and verdict.judged and not failing_runners(verdict)
+    if mixed is not None and wrong and quantising(mixed):
         with stages("blame"):
             worst = worst_first(verdict.excesses)
             found = blame(mixed, case, references, settings, watcher, worst)
