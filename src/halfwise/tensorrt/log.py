@@ -384,9 +384,13 @@ _AT = re.compile(
 _CODE = re.compile(r"\bError Code:? ?\d+|\bError\[\d+\]")
 _RAISED = re.compile(
     r"^[\w.]*(?:Error|Exception|NotImplemented|InvalidArgument|InvalidGraph|Fail)\b:"
+    r"|\s(?:\w+\.)*[A-Z]\w*[a-z](?:Error|Exception): (?![-+.\d])"
     r"|\[ONNXRuntimeError\] : \d+ :|^terminate called after throwing"
 )
-"""An exception of Python, ONNX Runtime or C++: an error, whatever it says."""
+"""An exception of Python, ONNX Runtime or C++: an error, whatever it says.
+
+In the middle of a line it has a class's name, and no number follows, as one would an error measure.
+"""
 _LAYERNORM = "layernorm-fp16"
 _ENDS = ("crash", "killed")
 """Kinds that end a build: the lines before them tell how far it had come."""

@@ -137,3 +137,17 @@ def test_hostile_names_stay_on_one_line():
     shown = explained(report(finding(nodes=("/a\n\x1b[2J/b",), sentence="x\ny")))
     text = repr(shown)
     assert not re.search(r"\\x1b|\\n", text)
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("[2026] worker-3: ValueError: could not broadcast", ["unknown"]),
+        ("export.py: my.kit.ShapeException: none", ["unknown"]),
+        ("evaluation: MeanSquaredError: 0.12", []),
+        ("12 samples, Max Error: small", []),
+    ],
+)
+def test_an_exception_in_the_middle_of_a_line_is_an_error(line, kinds, tmp_path):
+    (tmp_path / "a.log").write_text(f"{line}\n")
+    assert [f.kind for f in explain_log(tmp_path / "a.log").findings] == kinds
