@@ -86,8 +86,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a lone constant that vanishes is not told",
-        "return beyond or int(fmt.vanishes(array))",
-        "return beyond",
+        "return int(fmt.vanishes(array))",
+        "return 0",
         _CASTS,
     ),
     Mutation(
