@@ -370,7 +370,8 @@ def test_sessions_on_a_gpu_read_one_copy_of_the_weights():
     assert len(ort._UPLOADED) == before + 1
     sample = {"x": np.ones((2, 64), np.float32)}
     np.testing.assert_array_equal(first.run(sample)["y"], second.run(sample)["y"])
-    np.testing.assert_allclose(first.run(sample)["y"], sample["x"] @ wide, rtol=1e-4)
+    expected = sample["x"] @ wide
+    np.testing.assert_allclose(first.run(sample)["y"].astype(np.float64), expected, rtol=1e-4)
 
 
 def test_weights_that_a_gpu_cannot_take_are_left_to_the_session(monkeypatch):

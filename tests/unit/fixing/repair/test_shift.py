@@ -129,8 +129,8 @@ def test_suppression_is_shifted_with_its_threshold(threshold):
     middle = f32([np.median(x @ f32(BASIS))])
     boxes = f32(np.arange(10)[None, :, None] * 0.2 + [[[0, 0, 1, 1]]])
     scores = s.op("MatMul", s.input("x", [1, 1, 8]), f32(BASIS), name="scores")
-    limits = ([10], f32([0.5]), *([middle] if threshold else []))
-    y = s.op("NonMaxSuppression", boxes, scores, *limits, name="choose")
+    least = [middle] if threshold else []
+    y = s.op("NonMaxSuppression", boxes, scores, [10], f32([0.5]), *least, name="choose")
     before, after = shifted(s, {"x": x}, y)
     assert (after is before) != threshold
     assert (run(after, {"x": x})[y] == run(before, {"x": x})[y]).all()
