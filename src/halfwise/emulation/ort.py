@@ -4,7 +4,6 @@ import ctypes
 import functools
 import os
 import re
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +28,7 @@ from halfwise.graph.aside import NOT_JUDGED
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
-from halfwise.graph.weights import release_files
+from halfwise.graph.weights import once_for_each, release_files
 from halfwise.scratch import scratch
 from halfwise.wording import excerpt, size_of
 
@@ -116,8 +115,11 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
 
 
-_UPLOADED: dict[int, ort.OrtValue] = {}
-"""Weights on the GPU by the `id` of their arrays, as long as these live."""
+@once_for_each
+def _copied(array: NDArray[np.generic]) -> ort.OrtValue:
+    value = ort.OrtValue.from_dlpack(ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    release_files()
+    return value
 
 
 def uploaded(array: NDArray[np.generic]) -> ort.OrtValue | None:
@@ -129,15 +131,9 @@ def uploaded(array: NDArray[np.generic]) -> ort.OrtValue | None:
     """
     if array.dtype.isbuiltin == _REGISTERED or not hasattr(ort.OrtValue, "from_dlpack"):
         return None
-    if id(array) not in _UPLOADED:
-        try:
-            value = ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
-        except (*OrtFailure, RuntimeError):
-            return None
-        _UPLOADED[id(array)] = ort.OrtValue.from_dlpack(value)
-        weakref.finalize(array, _UPLOADED.pop, id(array), None).atexit = False
-        release_files()
-    return _UPLOADED[id(array)]
+    with suppress(*OrtFailure, RuntimeError):
+        return _copied(array)
+    return None
 
 
 @contextmanager

@@ -7,10 +7,11 @@ than memory. All users of an array share them.
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from math import nan, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary, finalize
 
 import numpy as np
@@ -22,6 +23,8 @@ from halfwise.files import is_regular
 from halfwise.formats import CHUNK, Format
 from halfwise.graph.model import graphs_of
 from halfwise.wording import size_of
+
+_Found = TypeVar("_Found")
 
 LARGE_MODEL_BYTES = 1 << 27
 """A model is large if its float weights have more bytes than this in FP32: with weights in files a
@@ -109,21 +112,26 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         release_files()
 
 
-_SPANS: dict[int, tuple[float, float]] = {}
+def once_for_each(work: Callable[[NDArray[Any]], _Found]) -> Callable[[NDArray[Any]], _Found]:
+    """Remember what `work` finds of an array, as long as it lives: those of constants never change.
 
-
-def span(array: NDArray[Any]) -> tuple[float, float]:
-    """Return the smallest and largest finite element, NaN for none.
-
-    Each array is read once, as long as it lives: those of constants never change.
+    Exceptions are not remembered.
     """
-    if id(array) not in _SPANS:
-        _SPANS[id(array)] = _span(array)
-        finalize(array, _SPANS.pop, id(array), None).atexit = False
-    return _SPANS[id(array)]
+    known = dict[int, _Found]()
+
+    @wraps(work)
+    def found(array: NDArray[Any]) -> _Found:
+        if id(array) not in known:
+            known[id(array)] = work(array)
+            finalize(array, known.pop, id(array), None).atexit = False
+        return known[id(array)]
+
+    return found
 
 
-def _span(array: NDArray[Any]) -> tuple[float, float]:
+@once_for_each
+def span(array: NDArray[Any]) -> tuple[float, float]:
+    """Return the smallest and largest finite element, NaN for none; each array is read once."""
     ends = []
     for piece in pieces(array):
         low, high = piece.min(), piece.max()
