@@ -4,24 +4,16 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from tests.models import signals
-from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
+from tests.unit.graph.qdq import LAYERS, SIZE, Reader, chain, last
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, model
 
 RNG = np.random.default_rng(0)
 IMAGES = f32(RNG.normal(size=(6, 1, 3, 16, 16)))
 GIVEN = ("--inputs", "x.npz", "--allow", "random")
-
-
-class Images(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self):
-        self.left = iter({"x": image} for image in IMAGES)
-
-    def get_next(self):
-        return next(self.left, None)
 
 
 def detector() -> onnx.ModelProto:
@@ -43,7 +35,7 @@ def files(request, tmp_path):
     quantize_static(
         tmp_path / "float.onnx",
         tmp_path / "low.onnx",
-        Images(),
+        Reader({"x": image} for image in IMAGES),
         quant_format=QuantFormat[request.param],
         per_channel=True,
         weight_type=QuantType.QInt8,

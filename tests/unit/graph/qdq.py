@@ -1,16 +1,27 @@
 """Small networks with pairs in them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from onnxruntime.quantization import CalibrationDataReader
 
 from tests.unit.graph.sketch import Sketch, f32
 
 LAYERS = ("first", "second", "third")
 SIZE = 4
+
+
+class Reader(CalibrationDataReader):  # type: ignore[misc]
+    """Gives samples to onnxruntime.quantization."""
+
+    def __init__(self, samples: Iterable[Mapping[str, Any]]) -> None:
+        self._left = iter(samples)
+
+    def get_next(self) -> Mapping[str, Any] | None:
+        return next(self._left, None)
 
 
 def weights(layer: str) -> NDArray[np.float32]:

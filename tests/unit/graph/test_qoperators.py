@@ -4,24 +4,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import census, pairs_of, quantised_nodes
+from tests.unit.graph.qdq import Reader
 from tests.unit.graph.sketch import Sketch, f32
 
 RNG = np.random.default_rng(0)
 X = f32(RNG.normal(size=(6, 1, 3, 16, 16)))
-
-
-class Images(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self):
-        self.left = iter({"x": image} for image in X)
-
-    def get_next(self):
-        return next(self.left, None)
 
 
 def every_operator() -> onnx.ModelProto:
@@ -48,7 +41,7 @@ def test_pairs_compute_what_the_operators_do(tmp_path, per_channel, activations)
     quantize_static(
         tmp_path / "float.onnx",
         tmp_path / "low.onnx",
-        Images(),
+        Reader({"x": image} for image in X),
         quant_format=QuantFormat.QOperator,
         per_channel=per_channel,
         activation_type=activations,

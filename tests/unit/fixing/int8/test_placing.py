@@ -39,6 +39,7 @@ from halfwise.graph.weights import weight_bytes
 from halfwise.records import NodeName, TensorName
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier
+from tests.unit.graph.qdq import Reader
 from tests.unit.graph.sketch import Sketch, f32
 
 DOCUMENTED = {
@@ -321,14 +322,6 @@ def net() -> Network:
 def samples(*arrays: np.ndarray) -> Samples:
     names = tuple(map(str, range(len(arrays))))
     return Samples(names, lambda i: {"x": arrays[i].astype(np.float32)})
-
-
-class Reader(calibrators.CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, given: Samples) -> None:
-        self._given = iter(given)
-
-    def get_next(self):
-        return next(self._given, None)
 
 
 def their_ranges(
