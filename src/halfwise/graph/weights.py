@@ -8,6 +8,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from math import nan, prod
 from pathlib import Path
@@ -112,6 +113,20 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         release_files()
 
 
+def each_piece(work: Callable[..., _Found], *arrays: NDArray[Any]) -> list[_Found]:
+    """Return what `work` gives for each piece of arrays of one size, computed on all cores.
+
+    NumPy computes without Python's lock, so that weights of gigabytes do not wait for one core.
+    """
+    flat = [array.reshape(-1) for array in arrays]
+    if flat[0].size <= CHUNK:
+        return [work(*flat)]
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(work, *map(pieces, arrays)))
+    release_files()
+    return found
+
+
 def once_for_each(work: Callable[[NDArray[Any]], _Found]) -> Callable[[NDArray[Any]], _Found]:
     """Remember what `work` finds of an array, as long as it lives: those of constants never change.
 
@@ -132,17 +147,19 @@ def once_for_each(work: Callable[[NDArray[Any]], _Found]) -> Callable[[NDArray[A
 @once_for_each
 def span(array: NDArray[Any]) -> tuple[float, float]:
     """Return the smallest and largest finite element, NaN for none; each array is read once."""
-    ends = []
-    for piece in pieces(array):
-        low, high = piece.min(), piece.max()
-        if not (np.isfinite(low) and np.isfinite(high)):
-            finite = piece[np.isfinite(piece)]
-            if not finite.size:
-                continue
-            low, high = finite.min(), finite.max()
-        ends.append((float(low), float(high)))
+    ends = [found for found in each_piece(_ends, array) if found]
     lows, highs = zip(*ends, strict=True) if ends else ((nan,), (nan,))
     return min(lows), max(highs)
+
+
+def _ends(piece: NDArray[Any]) -> tuple[float, float] | None:
+    low, high = (piece.min(), piece.max()) if piece.size else (nan, nan)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        finite = piece[np.isfinite(piece)]
+        if not finite.size:
+            return None
+        low, high = finite.min(), finite.max()
+    return float(low), float(high)
 
 
 def release_files() -> None:
@@ -340,9 +357,11 @@ class LowWeights:
             elements = sum(t.size for t in self._sources.values())
             self._file = WeightFile(elements * self.fmt.dtype.itemsize, len(self._sources))
         place = self._file.take(self.fmt.dtype, array.shape)
-        for source, target in zip(pieces(array), pieces(place), strict=True):
-            target[...] = self.fmt.store(np.asarray(source, np.float32))
+        each_piece(self._fill, array, place)
         return place
+
+    def _fill(self, source: NDArray[np.generic], target: NDArray[np.generic]) -> None:
+        target[...] = self.fmt.store(np.asarray(source, np.float32))
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:

@@ -31,7 +31,7 @@ from halfwise.graph.dataflow import (
 from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.reading import axes_of, split_constant, square_of
 from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY, selects_constants
-from halfwise.graph.weights import pieces
+from halfwise.graph.weights import each_piece
 from halfwise.observing.inner import CENTRING, is_exponent
 from halfwise.records import AdjustedConstant, Guard, NodeName, Observation
 
@@ -431,8 +431,8 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     nodes, divides = [n for n, _ in uses], any(n.op_type == "Div" and s == 1 for n, s in uses)
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
-    counts, largest = np.zeros(4, int), 0.0
-    for piece in pieces(constant_array(value)):
+
+    def counted(piece: NDArray[np.generic]) -> tuple[int, int, int, int, float]:
         magnitudes = np.abs(piece.astype(np.float32))
         nonzero = magnitudes > 0
         small = magnitudes[nonzero & (magnitudes < fmt.smallest_normal)]
@@ -440,10 +440,13 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         if divides:
             fits = magnitudes[nonzero & (magnitudes <= fmt.max)]
             inexact = int(np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits))
-        zeroed = np.count_nonzero(small <= fmt.flush_threshold)
-        counts += [np.count_nonzero(nonzero), small.size, zeroed, inexact]
-        largest = max(largest, float(magnitudes.max(initial=0)))
-    elements, subnormal, vanishing, changed = map(int, counts)
+        zeroed = int(np.count_nonzero(small <= fmt.flush_threshold))
+        largest = float(magnitudes.max(initial=0))
+        return int(np.count_nonzero(nonzero)), small.size, zeroed, inexact, largest
+
+    *counts, sizes = zip(*each_piece(counted, constant_array(value)), strict=True)
+    elements, subnormal, vanishing, changed = map(sum, counts)
+    largest = max(sizes)
     share = subnormal / max(1, elements)
     if share <= MOSTLY_TINY and not changed:
         return []
