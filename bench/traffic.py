@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +34,11 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import NodeName
-from halfwise.targets.rtx import PRODUCTS, Kernel, Tensor
+from halfwise.targets.rtx import PRODUCTS, Kernel, traffic
 from tests import models as classes
 from tests.judges import RtxBuilder
 
 SM = "SM86"
-BYTES = {"Half": 2, "BFloat16": 2, "Int8": 1, "UInt8": 1, "Bool": 1, "FP8": 1, "Int64": 8}
-"""Bytes per element of the builder's types; of all others, four."""
 RANK, FACTOR = 0.9, 1.25
 TESTED = (
     "audio_encoder", "depthwise_cnn", "feed_forward", "flow_transformer", "mel_classifier",
@@ -163,14 +159,6 @@ def figures(found: Sequence[Built]) -> list[Figure]:
 
 def _without_goal(what: str, measured: float, _: float, note: str = "") -> Figure:
     return reported(what, measured, note)
-
-
-def traffic(tensors: Iterable[Tensor]) -> dict[str, int]:
-    """Return the bytes of tensors by the builder's type."""
-    total = Counter[str]()
-    for one in tensors:
-        total[one.dtype] += prod(one.shape) * BYTES.get(one.dtype, 4)
-    return dict(total)
 
 
 # --- models -----------------------------------------------------------------------------------
