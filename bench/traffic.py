@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import NodeName
 from halfwise.targets.rtx import PRODUCTS, Kernel, traffic
+from halfwise.targets.runners import InRtx
 from tests import models as classes
 from tests.judges import RtxBuilder
 
@@ -134,7 +135,8 @@ def figures(found: Sequence[Built]) -> list[Figure]:
     for what, chosen in (
         ("test models", [o for o in mixed if o.model in TESTED and "INT8" not in o.plan]),
         ("other models", [o for o in mixed if o.model not in TESTED and "INT8" not in o.plan]),
-        ("INT8", [o for o in mixed if "INT8" in o.plan]),
+        ("INT8, test models", [o for o in mixed if o.model in TESTED and "INT8" in o.plan]),
+        ("INT8, other models", [o for o in mixed if o.model not in TESTED and "INT8" in o.plan]),
     ):
         ratios = [(one.predicted, one.traffic / base[one.model].traffic) for one in chosen]
         off = sorted(
@@ -197,7 +199,7 @@ def case_of(subject: Subject) -> tuple[Case, Settings]:
     """Return a network with samples of the size to build for."""
     request = understand(subject.inputs, {})
     case = load_case(subject.model, request.data, request.criterion)
-    return case, request.settings
+    return case, replace(request.settings, targets=(InRtx(RtxBuilder(), SM),))
 
 
 # --- plans ------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ def plans(case: Case, settings: Settings, name: str) -> Iterator[tuple[str, Plan
             seen.add(kept)
             yield what, variant.plan(kept)
     if name in REPAIRED:
-        yield "fixed", fix(case, settings, Silent()).assigned
+        yield "fixed", fix(case, replace(settings, targets=()), Silent()).assigned
     yield from _int8(variant)
 
 

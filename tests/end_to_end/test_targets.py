@@ -20,6 +20,7 @@ from tests.models.cancelling import cancellation
 from tests.models.exponentials import softmax
 from tests.models.positions import patch_columns, rotary
 from tests.models.selection import arg_max, non_max_suppression, top_k
+from tests.unit.fixing.int8.products import residual
 from tests.unit.graph.sketch import Sketch, f32
 
 WEBGPU = ("--target", "webgpu")
@@ -143,6 +144,15 @@ def test_the_builder_prices_the_last_plans(fix):
     assert as_files(ended)["TensorRT for RTX (SM86)"]["traffic"] > 0
     (told,) = (r for r in ended.record["plan"]["remarks"] if r["kind"] == "built-price")
     assert told["numbers"]["plans"] > 1
+    assert "Price from TensorRT for RTX" in ended.out
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_int8_that_the_builder_prices_above_fp16_is_not_delivered(fix):
+    options = ("--require", "snr-db=25", "--to", "int8", "--allow", "random")
+    ended = fix(residual(), *options, "--target", "rtx")
+    assert ended.code == 0, ended.out
+    assert not ended.record["plan"]["int8"]
     assert "Price from TensorRT for RTX" in ended.out
 
 
