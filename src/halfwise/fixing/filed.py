@@ -128,7 +128,11 @@ def judged_plan_as_file(
     samples: Samples,
     references: Sequence[Outputs],
 ) -> Judged:
-    """Add the result of a plan's file to a verdict, see `judged_as_file`."""
+    """Add the result of a plan's file to a verdict, see `judged_as_file`.
+
+    And whether targets that have it wrong have FP32 right. Where none has, no sample that fails
+    would mend it in the search.
+    """
     bench, variant = space.bench, space.variant
     outcome: Outcome | None = bench.recall(plan, "samples")
     results = cache(lambda: bench.results(plan))
@@ -145,7 +149,10 @@ def judged_plan_as_file(
         else run
         for run in judged.verdict.as_file
     )
-    return replace(judged, verdict=judged.verdict.model_copy(update={"as_file": runs}))
+    judged = replace(judged, verdict=judged.verdict.model_copy(update={"as_file": runs}))
+    wrong = [run for run in runs if run.passed is False]
+    hopeless = wrong and all(run.fp32 is False for run in wrong)
+    return replace(judged, failing=()) if hopeless else judged
 
 
 def built_of(space: Space, plan: Plan, samples: Samples) -> Built | None:
