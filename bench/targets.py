@@ -64,8 +64,10 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     classes = [examined(model) for model in ill(bench.folder)]
     others = [examined(model) for model in given(bench)]
     low = [examined(model, only=True) for model in chain(ill(bench.folder), given(bench))]
-    bench.details["targets"] = [asdict(found) for found in (*classes, *others)]
-    bench.details["only_fp16"] = [asdict(found) for found in low]
+    bench.details["targets"] = {
+        "both": [asdict(found) for found in (*classes, *others)],
+        "only_fp16": [asdict(found) for found in low],
+    }
     every = [*figures("failure classes", classes), *figures("real models", others), *alone(low)]
     return every, bench.missing()
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import prod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +34,12 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import NodeName
-from halfwise.targets.rtx import PRODUCTS, Kernel, Tensor
+from halfwise.targets.rtx import PRODUCTS, Kernel, traffic
+from halfwise.targets.runners import InRtx
 from tests import models as classes
 from tests.judges import RtxBuilder
 
 SM = "SM86"
-BYTES = {"Half": 2, "BFloat16": 2, "Int8": 1, "UInt8": 1, "Bool": 1, "FP8": 1, "Int64": 8}
-"""Bytes per element of the builder's types; of all others, four."""
 RANK, FACTOR = 0.9, 1.25
 TESTED = (
     "audio_encoder", "depthwise_cnn", "feed_forward", "flow_transformer", "mel_classifier",
@@ -138,7 +135,8 @@ def figures(found: Sequence[Built]) -> list[Figure]:
     for what, chosen in (
         ("test models", [o for o in mixed if o.model in TESTED and "INT8" not in o.plan]),
         ("other models", [o for o in mixed if o.model not in TESTED and "INT8" not in o.plan]),
-        ("INT8", [o for o in mixed if "INT8" in o.plan]),
+        ("INT8, test models", [o for o in mixed if o.model in TESTED and "INT8" in o.plan]),
+        ("INT8, other models", [o for o in mixed if o.model not in TESTED and "INT8" in o.plan]),
     ):
         ratios = [(one.predicted, one.traffic / base[one.model].traffic) for one in chosen]
         off = sorted(
@@ -163,14 +161,6 @@ def figures(found: Sequence[Built]) -> list[Figure]:
 
 def _without_goal(what: str, measured: float, _: float, note: str = "") -> Figure:
     return reported(what, measured, note)
-
-
-def traffic(tensors: Iterable[Tensor]) -> dict[str, int]:
-    """Return the bytes of tensors by the builder's type."""
-    total = Counter[str]()
-    for one in tensors:
-        total[one.dtype] += prod(one.shape) * BYTES.get(one.dtype, 4)
-    return dict(total)
 
 
 # --- models -----------------------------------------------------------------------------------
@@ -209,7 +199,7 @@ def case_of(subject: Subject) -> tuple[Case, Settings]:
     """Return a network with samples of the size to build for."""
     request = understand(subject.inputs, {})
     case = load_case(subject.model, request.data, request.criterion)
-    return case, request.settings
+    return case, replace(request.settings, targets=(InRtx(RtxBuilder(), SM),))
 
 
 # --- plans ------------------------------------------------------------------------------------
@@ -225,7 +215,7 @@ def plans(case: Case, settings: Settings, name: str) -> Iterator[tuple[str, Plan
             seen.add(kept)
             yield what, variant.plan(kept)
     if name in REPAIRED:
-        yield "fixed", fix(case, settings, Silent()).assigned
+        yield "fixed", fix(case, replace(settings, targets=()), Silent()).assigned
     yield from _int8(variant)
 
 

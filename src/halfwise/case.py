@@ -301,10 +301,12 @@ class Built:
     Attributes:
         folded: Products that the file has in FP32 and the engine computes from low operands.
         refused: Why it was built only with the samples' shapes fixed; "" if it was built as it is.
+        traffic: Bytes that its kernels read and write in an inference; None if unknown.
     """
 
     folded: tuple[NodeName, ...] = ()
     refused: str = ""
+    traffic: int | None = None
 
 
 class FileRunner(Protocol):

@@ -176,6 +176,21 @@ def test_the_first_node_that_fails_where_a_file_does_not_run(call, tmp_path):
     assert held(ended) == dict(zip(WEBGPU, [("same", []), ("fragile", ["norm"])], strict=True))
 
 
+@pytest.mark.usefixtures("on_webgpu")
+def test_another_network_is_no_fragile_file(again, refused, tmp_path):
+    ill = models.conv_chain()
+    assert again(ill, "--target", "webgpu").code == 0
+    other = onnx.load(tmp_path / "run" / "model.onnx")
+    weights = next(w for w in other.graph.initializer if len(w.dims) > 1)
+    array = onnx.numpy_helper.to_array(weights)
+    weights.CopyFrom(onnx.numpy_helper.from_array(array[::-1].copy(), weights.name))
+    onnx.save(other, tmp_path / "other.onnx")
+    words = ("model.onnx", "other.onnx", "--inputs", "model.npz", "--target", "webgpu")
+    assert "is another network" in refused(3, "verify", *words)
+    onnx.save(other, tmp_path / "run" / "model.onnx")
+    assert "is another network" in refused(3, "verify", "run", "--target", "webgpu")
+
+
 @pytest.mark.usefixtures("in_rtx")
 def test_a_verified_run_is_verified_again(call, saved):
     model, inputs = saved(models.small())

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from tests import models
+from tests.end_to_end.test_gate import far_off
 from tests.end_to_end.test_judged import cumulative, pooled
 from tests.judges import WebGpu
 from tests.models.accumulation import global_mean, long_sum, mean_beside_products
@@ -19,6 +20,7 @@ from tests.models.cancelling import cancellation
 from tests.models.exponentials import softmax
 from tests.models.positions import patch_columns, rotary
 from tests.models.selection import arg_max, non_max_suppression, top_k
+from tests.unit.fixing.int8.products import residual
 from tests.unit.graph.sketch import Sketch, f32
 
 WEBGPU = ("--target", "webgpu")
@@ -125,6 +127,33 @@ def test_what_the_builder_refuses_fails(fix):
     (failure,) = ended.record["verdict"]["failures"]
     assert failure["kind"] == "refused"
     assert "determinant" in failure["names"]["why"]
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_a_target_that_has_fp32_wrong_is_said_to(fix):
+    ended = fix(far_off(), "--target", "webgpu", "--no-repair")
+    assert ended.code == 10, ended.out
+    assert [one["outcome"] for one in ended.record["held"]] == ["fp32"] * 2
+    assert "FP32 is not right either" in ended.out
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_the_builder_prices_the_last_plans(fix):
+    ended = fix(models.two_readers(), "--target", "rtx", "--no-repair")
+    assert ended.code == 0, ended.out
+    assert as_files(ended)["TensorRT for RTX (SM86)"]["traffic"] > 0
+    (told,) = (r for r in ended.record["plan"]["remarks"] if r["kind"] == "built-price")
+    assert told["numbers"]["plans"] > 1
+    assert "Price from TensorRT for RTX" in ended.out
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_int8_that_the_builder_prices_above_fp16_is_not_delivered(fix):
+    options = ("--require", "snr-db=25", "--to", "int8", "--allow", "random")
+    ended = fix(residual(), *options, "--target", "rtx")
+    assert ended.code == 0, ended.out
+    assert not ended.record["plan"]["int8"]
+    assert "Price from TensorRT for RTX" in ended.out
 
 
 @pytest.mark.parametrize(("target", "what"), [("webgpu", "WEBGPU"), ("rtx", "RTX")])

@@ -8,7 +8,8 @@ predicted. `fixing/kernels.py` says which nodes share a kernel.
 
 The kernel that makes a value also quantises it, and stores nothing else unless something else is
 read (TensorRT's documentation on explicit quantisation: QuantizeLinear is fused with the preceding
-layer); graph inputs are quantised by a separate kernel.
+layer); graph inputs are quantised by a separate kernel. TensorRT for RTX does otherwise, which the
+costs of a run with that target count: see `int8_apart`.
 
 Nothing is fitted. `bench/traffic.py` compares predictions with a builder's kernels, and
 `bench/worth.py` with times of real engines.
@@ -125,6 +126,7 @@ class CostModel:
         *,
         low_io: frozenset[TensorName] = frozenset(),
         runs: Mapping[Key, float] | None = None,
+        int8_apart: bool = False,
     ) -> None:
         """Take the model, the roles of its nodes, and the shapes of its tensors.
 
@@ -134,6 +136,8 @@ class CostModel:
             shapes: Shapes of float tensors; tensors without one cost nothing.
             low_io: Float graph inputs and outputs of the low type.
             runs: How often bodies of If, Loop and Scan run; if missing, they cost nothing.
+            int8_apart: Whether an INT8 product stores its sums in FP32, and other kernels compute
+                and quantise what follows, as in TensorRT for RTX.
         """
         self.low_io, self._roles = low_io, roles
         self._following = Following(network, roles)
@@ -151,6 +155,7 @@ class CostModel:
         cores = [frozenset(map(node_name, nodes)) for nodes in attentions(network)]
         self._cores = [(core, core & products) for core in cores if core <= self._kernel.keys()]
         self._library = {self._kernel[name] for name in products}
+        self._storing_sums = products if int8_apart else _NONE
         self._epilogues = list(self._read_epilogues(products))
 
     def _add(
@@ -215,8 +220,8 @@ class CostModel:
 
     def _read_epilogues(
         self, products: Assignment
-    ) -> Iterator[tuple[Assignment, list[Assignment]]]:
-        """Yield what the kernel of each product computes after it, and who reads a value twice."""
+    ) -> Iterator[tuple[NodeName, Assignment, list[Assignment]]]:
+        """Yield products, what follows in the kernel of each, and who reads a value twice."""
         members = defaultdict[NodeName, set[NodeName]](set)
         for name, kernel in self._kernel.items():
             if kernel in products and name != kernel:
@@ -229,8 +234,8 @@ class CostModel:
             inside = frozenset(p.name for p, _ in value.reads if self._kernel[p.name] == own)
             if own in members and len(inside) > 1:
                 readers[own].append(inside)
-        for kernel, several in readers.items():
-            yield frozenset(members[kernel]), several
+        for kernel, after in members.items():
+            yield kernel, frozenset(after), readers[kernel]
 
     def cost(
         self,
@@ -292,14 +297,18 @@ class CostModel:
 
     def _kernels(self, types: Mapping[NodeName, _Type]) -> Mapping[NodeName, NodeName]:
         """Return which kernel computes each node."""
-        kernel = self._kernel
-        for epilogue, read_twice in self._epilogues:
-            if any(len({types[name] for name in readers}) > 1 for readers in read_twice):
-                kernel = {**kernel, **dict.fromkeys(epilogue, min(epilogue))}
+        kernel = dict(self._kernel)
+        for product, epilogue, read_twice in self._epilogues:
+            is_apart = any(len({types[name] for name in readers}) > 1 for readers in read_twice)
+            if is_apart or self._stores_sums(product, types):
+                kernel |= dict.fromkeys(epilogue, min(epilogue))
         for core, products in self._cores:
             if {types[name] for name in products} in ({_LOW}, {_BF16}):
-                kernel = {**kernel, **dict.fromkeys(core, min(products))}
+                kernel |= dict.fromkeys(core, min(products))
         return kernel
+
+    def _stores_sums(self, name: NodeName, types: Mapping[NodeName, _Type]) -> bool:
+        return types[name] is _INT8 and name in self._storing_sums
 
     def _moved(
         self,
@@ -324,8 +333,10 @@ class CostModel:
             if maker is not None and value.gives_low:
                 stored = types[maker.name].output
             kinds = {kind for _, _, kind in wanted} | ({end} if value.is_output else set())
+            stores_sums = maker is not None and self._stores_sums(maker.name, types)
             # Integer sums are given in any type.
-            if maker is not None and types[maker.name] is _INT8 and _FP32 in kinds:
+            is_int8 = maker is not None and types[maker.name] is _INT8
+            if stores_sums or (is_int8 and _FP32 in kinds):
                 stored = _FP32
             wants = {stored if kind is None else kind for kind in kinds}
             if maker is None:
@@ -333,7 +344,7 @@ class CostModel:
             elif maker.is_generated:
                 written = wants
             else:
-                quantised = wants & {_INT8}
+                quantised = wants & {_INT8} if not stores_sums else set()
                 written = quantised | ({stored} if wants - quantised else set())
             if maker is not None and not maker.is_free:
                 moved[own] += value.elements * sum(kind.size for kind in written)
@@ -503,7 +514,9 @@ def cost_model(
         runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
     except (CaseError, RunFailed):
         return None
-    model = CostModel(case.network, roles, outside | inside, low_io=low_io, runs=runs)
+    builds = any(not runner.runs for runner in settings.targets)
+    shapes_of = outside | inside
+    model = CostModel(case.network, roles, shapes_of, low_io=low_io, runs=runs, int8_apart=builds)
     return model if model.cost(frozenset()) > 0 else None
 
 

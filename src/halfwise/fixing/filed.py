@@ -10,7 +10,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from halfwise import wording
-from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
+from halfwise.case import FEW_SAMPLES, Built, Case, FileRunner, Samples, Settings
 from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
@@ -30,6 +30,7 @@ from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
     AsFile,
     Judged,
+    build,
     file_runners,
     flips,
     judge_outputs,
@@ -74,6 +75,8 @@ def wrong_as_file(space: Space, plan: Plan) -> Wrong:
             judged = judge_outputs(results, *question)
             if judged.verdict.passed:
                 continue
+            if runner is not own and not _fp32_is_right(space, runner, samples, bench.references):
+                continue  # no other plan would change that
             # Where a share may fail, it is one of all that do.
             few = FEW_SAMPLES if case.criterion.failing is None else None
             wrong |= {samples.ids[i]: None for i in judged.failing[:few]}
@@ -83,6 +86,16 @@ def wrong_as_file(space: Space, plan: Plan) -> Wrong:
                 excess = bench.excess_of(results) * bench.tolerance.factor
                 guards = tuple(_deciding(variant, deciding, flipped, excess))
     return Wrong(tuple(wrong), guards)
+
+
+def _fp32_is_right(
+    space: Space, runner: FileRunner, samples: Samples, references: Sequence[Outputs]
+) -> bool:
+    """Return whether a target has the model in FP32 right, with the plan's repairs; asked once."""
+    plan, key = space.fresh(space.choices), (runner.name, samples.ids)
+    case = space.variant.case
+    right = lambda: fp32_on(runner, case, samples, references)[0]  # noqa: E731
+    return space.bench.once(plan, "fp32", right, key)
 
 
 def _deciding(
@@ -115,14 +128,46 @@ def judged_plan_as_file(
     samples: Samples,
     references: Sequence[Outputs],
 ) -> Judged:
-    """Add the result of a plan's file to a verdict, see `judged_as_file`."""
+    """Add the result of a plan's file to a verdict, see `judged_as_file`.
+
+    And whether targets that have it wrong have FP32 right. Where none has, no sample that fails
+    would mend it in the search.
+    """
     bench, variant = space.bench, space.variant
     outcome: Outcome | None = bench.recall(plan, "samples")
     results = cache(lambda: bench.results(plan))
     worst = None if outcome is None else outcome.worst
     passes = (LowSums(bench.samples, bench.references, results, worst),)
     case = variant.case, variant.settings, samples, references
-    return judged_as_file(judged, written.model, *case, passes, space.budget, variant.shapes)
+    more = passes, space.budget, variant.shapes
+    built = bench.recall(plan, "built", samples.ids)
+    judged = judged_as_file(judged, written.model, *case, *more, built=built)
+    targets = {runner.name: runner for runner in variant.settings.targets}
+    runs = tuple(
+        run.model_copy(update={"fp32": _fp32_is_right(space, targets[run.runner], *case[2:])})
+        if run.passed is False and run.runner in targets
+        else run
+        for run in judged.verdict.as_file
+    )
+    judged = replace(judged, verdict=judged.verdict.model_copy(update={"as_file": runs}))
+    wrong = [run for run in runs if run.passed is False]
+    hopeless = wrong and all(run.fp32 is False for run in wrong)
+    return replace(judged, failing=()) if hopeless else judged
+
+
+def built_of(space: Space, plan: Plan, samples: Samples) -> Built | None:
+    """Return what a target's builder makes of a plan; None if there is none, or it refuses it."""
+    variant = space.variant
+
+    def built() -> Built | None:
+        model = variant.write(plan)[0].model
+        for runner in variant.settings.targets:
+            if not runner.runs:
+                with suppress(CaseError, RunFailed):
+                    return build(model, samples, runner)
+        return None
+
+    return space.bench.once(plan, "built", built, samples.ids)
 
 
 def judged_as_file(
@@ -137,6 +182,7 @@ def judged_as_file(
     shapes: Shapes | None = None,
     *,
     always: bool = False,
+    built: Built | None = None,
 ) -> Judged:
     """Add what ONNX Runtime and each target make of the candidate's file; the worst decides.
 
@@ -154,11 +200,12 @@ def judged_as_file(
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
         shapes: Shapes of the network's tensors, likewise.
         always: Whether files run even if the emulation is not acceptable.
+        built: What a builder made of the candidate already.
     """
     passed = judged.verdict.passed
     if not passed and not always:
         return judged
-    files = [*run_files(candidate, samples, references, settings)]
+    files = [*run_files(candidate, samples, references, settings, built)]
     question = samples, references, case.criterion, case.metric
     outputs = [None if f.results is None else judge_outputs(f.results, *question) for f in files]
     runs = [*map(_file_run, files, outputs)]
@@ -184,6 +231,25 @@ def judged_as_file(
     return replace(judged, verdict=verdict, failing=tuple(failing), as_file=bool(failures))
 
 
+def fp32_on(
+    runner: FileRunner, case: Case, samples: Samples, references: Sequence[Outputs]
+) -> tuple[bool, Sequence[int] | None]:
+    """Return whether a target has the FP32 model right, and the samples where it has not.
+
+    None for the samples if it does not run there. A builder has it right if it takes it.
+    """
+    model = case.network.model
+    try:
+        if not runner.runs:
+            build(model, samples, runner)
+            return True, None
+        results = run_as_file(model, samples, references, runner)
+    except (CaseError, RunFailed):
+        return False, None
+    judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+    return judged.verdict.passed, judged.failing
+
+
 def _file_run(file: AsFile, filed: Judged | None) -> FileRun:
     name, version = file.runner.name, file.runner.version
     run = FileRun(runner=name, version=version, not_run=file.error, outputs={})
@@ -195,6 +261,7 @@ def _file_run(file: AsFile, filed: Judged | None) -> FileRun:
     if file.built is not None:
         names = file.built.folded
         update = {"built": True, "static": file.built.refused, "folded": names}
+        update["traffic"] = file.built.traffic
         update["passed"] = False if names else None
     return run.model_copy(update=update)
 

@@ -21,6 +21,7 @@ from halfwise.observing.inner import CENTRING
 from halfwise.records import (
     Because,
     Curve,
+    FileRun,
     Followed,
     Growth,
     Guard,
@@ -112,10 +113,28 @@ class Fixed:
         return replace(self, plan=self.plan.model_copy(update={"remarks": remarks}))
 
     def improves(self, below: "Fixed") -> bool:
-        """Return whether it has INT8, passed, and is predicted to be cheaper than `below`."""
-        cost, other = (one.space.variant.cost(one.assigned) for one in (self, below))
+        """Return whether it has INT8, passed, and is cheaper than `below`.
+
+        By the kernels of a target's builder if it built both, else as predicted.
+        """
+        both = self, below
+        costs = [built_cost(one.assigned, one.verdict) for one in both]
+        if None in costs:
+            costs = [one.space.variant.cost(one.assigned) for one in both]
+        cost, other = costs
         cheaper = cost is None or other is None or cost < other
         return self.verdict.passed and bool(self.plan.int8) and cheaper
+
+
+def built_by(verdict: Verdict) -> FileRun | None:
+    """Return what a target's builder made of a judged plan; None if what it moves is unknown."""
+    return next((run for run in verdict.as_file if run.traffic is not None), None)
+
+
+def built_cost(plan: Plan, verdict: Verdict) -> float | None:
+    """Return a plan's cost by the kernels of a target's builder, see `Variant.cost`; or None."""
+    run = built_by(verdict)
+    return None if run is None else plan.of.cost(plan, run.traffic)
 
 
 def plan_of(

@@ -2,9 +2,10 @@
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
@@ -14,13 +15,13 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths, Verdicts
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import demand_files, wrong_as_file
-from halfwise.fixing.fixed import Fixed, plan_of, search_of, unsupported
+from halfwise.fixing.filed import built_of, demand_files, wrong_as_file
+from halfwise.fixing.fixed import Fixed, built_by, built_cost, plan_of, search_of, unsupported
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
-from halfwise.fixing.plan.plan import NONE, Plan, Variant
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.plan.search import MOST_FAILURES, SearchResult
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
@@ -31,7 +32,8 @@ from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.progress import Watcher
-from halfwise.records import Guard, Remark, Repair, Run, Verdict
+from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, Verdict
+from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
 
 
@@ -88,6 +90,11 @@ def end_remarks(space: LowSpace) -> Iterator[Remark]:
             yield Remark(kind="input", names=names, numbers={"value": o.absmax})
 
 
+def built_price(runner: str, plans: int) -> Remark:
+    """Return the remark that a target's builder decided among so many plans."""
+    return Remark(kind="built-price", names={"runner": runner}, numbers={"plans": plans})
+
+
 class Stages:
     """Begins stages by name; a stage may begin several times.
 
@@ -117,6 +124,11 @@ class Stages:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
+NEAR = 1.05
+"""A plan that is predicted to cost up to this many times another may cost less: half of the
+predictions are off by more than 2 or 3 % (docs/decisions/0072-price-from-the-builder.md)."""
+FURTHER = 2
+"""So many further plans are built to compare their kernels. Our choice."""
 UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
 """What is known before a search."""
 
@@ -270,6 +282,9 @@ class _Fix:
         low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
         is_better = chosen is not None or low.improves(below)
         best = low if is_better else below.telling(*space.quantisation.remarks)
+        builder = built_by(low.verdict)
+        if builder is not None and built_by(below.verdict) is not None:
+            best = best.telling(built_price(builder.runner, 2))
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
@@ -307,12 +322,13 @@ class _Fix:
         while self._may_go_on(found, judged := self._judged(found, plan := self._settled(found))):
             found = self._sound(self._joined(found, judged))
         found, plan, judged = self._passing(found, plan, judged)
+        found, plan, judged, told = self._built(found, plan, judged)
         verdict = judged.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
                 written, _ = self.verdicts.write(plan)
                 verdict = self.verdicts.searched_too(found.space, verdict, written)
-        return self._fixed(found, plan, verdict)
+        return self._fixed(found, plan, verdict).telling(*told)
 
     def _searched(self, found: _Found) -> _Found:
         """Return the cheapest plan, from what `found` keeps."""
@@ -408,20 +424,61 @@ class _Fix:
         too_few = self.heldout.fails(judged) and not self.heldout.may_join(judged)
         if not (too_few and result.passed and space.searches):
             return found, plan, judged
+        others = self._others(found, space.seeds)
+        return next(self._holding(found, others), (found, plan, judged))
+
+    def _others(self, found: _Found, more: Iterable[Nodes] = ()) -> list[Nodes]:
+        """Return what passed in the search besides its result, and more, cheapest first."""
+        space = found.space
         passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
         forced = space.choices & (space.ruled | space.held_nodes)
-        others = {kept | forced for kept in passed.union(space.seeds)}
-        others -= {result.kept, space.choices}
-        for kept in sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept))):
+        others = {kept | forced for kept in passed.union(more)}
+        others -= {found.result.kept, space.choices}
+        return sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept)))
+
+    def _holding(
+        self, found: _Found, others: Iterable[Nodes]
+    ) -> Iterator[tuple[_Found, Plan, Judged]]:
+        """Yield other plans that hold at every depth, with their verdicts."""
+        space = found.space
+        for kept in others:
             if not space.evaluate(kept).passed:
                 continue
-            other = replace(found, result=replace(result, kept=kept, minimal=False))
-            larger = self._settled(other)
-            if Depths(space, self.heldout).inside(larger).guards:
+            other = replace(found, result=replace(found.result, kept=kept, minimal=False))
+            plan = self._settled(other)
+            if Depths(space, self.heldout).inside(plan).guards:
                 continue
-            if (again := self._judged(other, larger)).verdict.passed:
-                return other, larger, again
-        return found, plan, judged
+            if (judged := self._judged(other, plan)).verdict.passed:
+                yield other, plan, judged
+
+    def _built(
+        self, found: _Found, plan: Plan, judged: Judged
+    ) -> tuple[_Found, Plan, Judged, tuple[Remark, ...]]:
+        """Return the cheapest of the last plans by the kernels of a target's builder, if one built.
+
+        It is one of those that are predicted to cost about as much.
+        """
+        space, result = found.space, found.result
+        builder = built_by(judged.verdict)
+        least, price = space.cost(result.kept), built_cost(plan, judged.verdict)
+        may_differ = result.passed and result.kept and space.searches and not space.budget.is_spent
+        if not may_differ or builder is None or least is None or price is None:
+            return found, plan, judged, ()
+        prices = dict[Nodes, float]()
+        with self.stage("judge"), space.budget.counted():
+            near = (kept for kept in self._others(found) if (space.cost(kept) or 0) <= NEAR * least)
+            for kept in islice(near, FURTHER):
+                built = built_of(space, space.settled(kept), self.heldout.samples)
+                cost = None if built is None else plan.of.cost(space.settled(kept), built.traffic)
+                if built is not None and built.traffic is not None and cost is not None:
+                    prices[kept] = cost
+        if not prices:
+            return found, plan, judged, ()
+        told = built_price(builder.runner, len(prices) + 1)
+        self.watcher.note(remark(told))
+        cheaper = (kept for kept in prices if LEAST_DEARER * prices[kept] < price)
+        best = self._holding(found, sorted(cheaper, key=lambda kept: prices[kept]))
+        return *next(best, (found, plan, judged)), (told,)
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result

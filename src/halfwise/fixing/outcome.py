@@ -50,6 +50,7 @@ from halfwise.records import (
     Engines,
     Failure,
     GivenEngine,
+    Held,
     LadderRung,
     NodeName,
     Point,
@@ -123,11 +124,21 @@ def fix_run(
         curve=fixed.curve,
         rungs=rungs_of(fixed, verdict, request.right_by, engines) if request.ladder else (),
         without_int8=fixed.without_int8,
+        held=held_of(verdict),
         next_step=next_steps(verdict, case, request, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
     return in_words(run)
+
+
+def held_of(verdict: Verdict) -> tuple[Held, ...]:
+    """Return, for each target that has a file wrong, whether it has FP32 right."""
+    return tuple(
+        Held(target=run.runner, version=run.version, outcome="fragile" if run.fp32 else "fp32")
+        for run in verdict.as_file
+        if run.fp32 is not None
+    )
 
 
 def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:

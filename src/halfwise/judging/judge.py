@@ -81,6 +81,13 @@ def run_as_file(
     ]
 
 
+def build(model: ir.Model, samples: Samples, runner: FileRunner) -> Built:
+    """Return what a builder makes of a file; arguments and errors as for `run_as_file`."""
+    built = runner.run(model, fed(model, samples))
+    assert isinstance(built, Built)
+    return built
+
+
 @dataclass(frozen=True)
 class AsFile:
     """What a runner made of a file.
@@ -107,18 +114,23 @@ def file_runners(settings: Settings) -> tuple[FileRunner, ...]:
 
 
 def run_files(
-    model: ir.Model, samples: Samples, references: Sequence[Outputs], settings: Settings
+    model: ir.Model,
+    samples: Samples,
+    references: Sequence[Outputs],
+    settings: Settings,
+    built: Built | None = None,
 ) -> Iterator[AsFile]:
-    """Yield what each runner makes of a file; arguments as for `run_as_file`."""
+    """Yield what each runner makes of a file; arguments as for `run_as_file`.
+
+    What a builder made of it already is not built again.
+    """
     for runner in file_runners(settings):
         file = AsFile(runner, required=runner in settings.targets)
         try:
             if runner.runs:
                 yield replace(file, results=run_as_file(model, samples, references, runner))
             else:
-                built = runner.run(model, fed(model, samples))
-                assert isinstance(built, Built)
-                yield replace(file, built=built)
+                yield replace(file, built=built or build(model, samples, runner))
         except (CaseError, RunFailed) as error:
             yield replace(file, error=error.message)
 

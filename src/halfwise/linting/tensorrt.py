@@ -21,6 +21,7 @@ from halfwise.tensorrt.versions import (
     opsets,
     text_of,
 )
+from halfwise.wording import listed
 
 
 @rule("opset-unparsed", "warning", OPERATORS, reads_graph=False, parses=True)
@@ -141,7 +142,9 @@ def kernels(subject: Subject) -> Iterator[Found]:
         yield Found(f"ONNX Runtime refuses the model: {subject.refused}", fix, severity="error")
     for node in subject.nodes():
         if node.name in subject.lacking:
-            message = f"WebGPU has no kernel for this {node.op_type}: it runs on the CPU"
+            kinds = listed([*dict.fromkeys(filter(None, (_kind(v) for v in node.inputs if v)))])
+            typed = kinds and f" of {kinds}"
+            message = f"WebGPU has no kernel for this {node.op_type}{typed}: it runs on the CPU"
             yield Found(message, "Export it in other operators if that is slow.", node)
 
 

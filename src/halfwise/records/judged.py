@@ -555,8 +555,9 @@ class FileRun(Record):
         built: Whether it was built, where it cannot be run.
         static: Why it was built only with the samples' shapes fixed; "" if it was built as it is.
         folded: Products that the file has in FP32 and what was built computes from low operands.
-        passed: Whether the outputs are acceptable; False too if a target cannot run or build the
-            file or folds products; None if it was not run.
+        traffic: Bytes that the kernels of what was built read and write; None where unknown.
+        passed: Whether outputs are acceptable; no if a target refuses or folds it; None if not run.
+        fp32: Whether a target has the FP32 model right; asked by `fix` where it has the file wrong.
         outputs: Error measures by output name.
         metric: The task metric, if one was given.
         flips: Decisions that differ from the emulation, if the outputs are not acceptable.
@@ -568,7 +569,9 @@ class FileRun(Record):
     built: bool = False
     static: str = ""
     folded: tuple[NodeName, ...] = ()
+    traffic: int | None = None
     passed: bool | None = None
+    fp32: bool | None = None
     outputs: dict[str, OutputError]
     metric: MetricResult | None = None
     flips: tuple[Flip, ...] = ()

@@ -251,6 +251,7 @@ RemarkKind = Literal[
     "emulated",
     "spared",
     "added",
+    "built-price",
     "hopeless",
     "spent",
     "futile",
@@ -269,7 +270,8 @@ RemarkKind = Literal[
 "start", "start-int8": where the search started; "seen-only": only calibration samples need the
 plan; "first-look": element statistics come from few samples; "low-io", "constant", "input": ends of
 the model; "other-engine", "emulated", "spared", "added": how the delivered engine differs from the
-emulation; the rest: steps of a search.
+emulation; "built-price": a target's builder decided among the last plans; the rest: steps of a
+search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
     (

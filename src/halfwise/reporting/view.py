@@ -423,6 +423,7 @@ def _result(run: Run) -> Iterator[str]:
     # No line speaks of the emulation where engines decided.
     repaired = mended(plan) if plan is not None and run.engines is None else ""
     cost = run.worth if not run.rungs and not times else None
+    built = (one for one in (plan.remarks if plan else ()) if one.kind == "built-price")
     yield from filter(
         None,
         (
@@ -430,6 +431,7 @@ def _result(run: Run) -> Iterator[str]:
             *(_largest(run) if metrics is None else metrics.lines),
             times,
             "" if cost is None else cost_line(cost, low_name(run), int8=has_int8(run)),
+            *map(note, built),
             *held_lines(run),
             baseline_line(run),
         ),

@@ -4,8 +4,10 @@ What an engine computes in which type is read from the kernels that the builder 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +37,8 @@ _NODE = re.compile(
 PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
 """Operators whose weights a builder may round; a list of its own, as judges share no rule."""
 LOW = {"Half", "BFloat16"}
+BYTES = {"Half": 2, "BFloat16": 2, "Int8": 1, "UInt8": 1, "Bool": 1, "FP8": 1, "Int64": 8}
+"""Bytes per element of the builder's types; of all others, four."""
 _COMPUTING = {"gemm", "correlation", "deconvolution", "runtime_fusion"}
 
 
@@ -184,6 +188,14 @@ def kernels(log: Iterable[str]) -> tuple[Kernel, ...]:
         ValueError: A line of the list has another form.
     """
     return tuple(_kernel(line) for line in _listed(log))
+
+
+def traffic(tensors: Iterable[Tensor]) -> dict[str, int]:
+    """Return the bytes of tensors by the builder's type."""
+    total = Counter[str]()
+    for one in tensors:
+        total[one.dtype] += prod(one.shape) * BYTES.get(one.dtype, 4)
+    return dict(total)
 
 
 def folded(kernels: Sequence[Kernel], model: onnx.ModelProto) -> tuple[str, ...]:

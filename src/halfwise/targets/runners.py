@@ -20,7 +20,7 @@ from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, Profile
 from halfwise.scratch import scratch
-from halfwise.targets.rtx import Build, RtxBuilder, folded
+from halfwise.targets.rtx import Build, RtxBuilder, folded, traffic
 from halfwise.targets.webgpu import WebGpu
 from halfwise.targets.worker import Crashed, Worker
 from halfwise.tensorrt.ports import profiles_from_data
@@ -29,6 +29,7 @@ from halfwise.wording import excerpt, stopped
 
 _BUILD_SECONDS = 600.0
 """Longest build: some recurrent networks take minutes. Our choice."""
+_REPEATED = ("GRU", "If", "LSTM", "Loop", "RNN", "Scan")
 
 
 @dataclass(frozen=True)
@@ -142,17 +143,22 @@ class InRtx(_Asking):
     def run(self, model: ir.Model, samples: Samples) -> Built:
         """Build the model for the shapes of the samples; if it is refused, with these fixed."""
 
-        def built(network: Network) -> tuple[NodeName, ...]:
-            return self.build(network.model, profiles_from_data(network, samples))[1]
+        def built(network: Network, refused: str = "") -> Built:
+            build, names = self.build(network.model, profiles_from_data(network, samples))
+            moved = [t for k in build.kernels for t in (*k.inputs, *k.constants, *k.outputs)]
+            # The kernels of a body are listed once, however often it runs.
+            once = all(node.op_type not in _REPEATED for node in network.all_nodes())
+            known = once and all(size >= 0 for tensor in moved for size in tensor.shape)
+            return Built(names, refused, sum(traffic(moved).values()) if known else None)
 
         network = Network(model, None, "", {})
         try:
-            return Built(built(network))
+            return built(network)
         except CaseError as refused:
             fixed = static(network, samples)
             if fixed is not None:
                 with suppress(CaseError):
-                    return Built(built(fixed), refused.message)
+                    return built(fixed, refused.message)
             raise
 
     def build(

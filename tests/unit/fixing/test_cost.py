@@ -249,6 +249,9 @@ def test_int8_reads_bytes_and_computes_twice_as_fast():
     # The input is read in FP32 and quantised on its own; the last product gives FP32.
     moved = weights + (4 + 1) * values + 5 * values + 4 * values
     assert model_of(sketched(chain)).cost(NONE, int8=whole) == moved
+    # Where sums are stored in FP32, a kernel between two products quantises them.
+    sums = weights + (4 + 1) * values + 3 * (1 + 4) * values + 2 * (4 + 1) * values
+    assert model_of(sketched(chain), int8_apart=True).cost(NONE, int8=whole) == sums
     large = model_of(sketched(chain[:1], rows=2048, width=2048), 2048, 2048)
     flops = 2 * 2048**3 / FLOPS_PER_BYTE_INT8
     assert large.cost(NONE, int8=whole) == pytest.approx(flops + 5 * 2048**2)

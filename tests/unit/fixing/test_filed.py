@@ -1,6 +1,6 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from halfwise.case import Samples
+from halfwise.case import Built, Samples
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import inspect_samples
@@ -17,6 +17,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import depths
 from halfwise.fixing.filed import STEP, Filed, LowSums, low_sum_work, lowest_sums
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite as rewrite_mixed
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
@@ -27,6 +28,7 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
+from halfwise.progress import Silent
 from halfwise.records import Criterion
 from halfwise.reporting.remarks import reasons
 from halfwise.targets.runners import OnnxRuntime
@@ -44,6 +46,39 @@ def holds_quotient(fixed: Fixed) -> bool:
     """Return whether it keeps that, and costs no more than with that alone."""
     cost, alone = (fixed.space.cost(nodes) for nodes in (fixed.result.kept, names("quotient")))
     return "quotient" in kept(fixed) and (cost or 9) <= (alone or 0)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Builds nothing, and says that FP16 values move so many bytes each."""
+
+    bytes_each: int
+    name: str = "builder"
+    version: str = "1"
+    runs: bool = False
+    fuses: bool = True
+
+    def run(self, model, samples):
+        assert len(samples) > 0
+        values = (value for node in model.graph.all_nodes() for value in node.outputs)
+        low = [value for value in values if value.dtype == TensorProto.FLOAT16]
+        return Built(traffic=1000 + self.bytes_each * len(low))
+
+    def close(self):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(("bytes_each", "count"), [(0, 2), (10_000, 3)])
+def test_the_builder_decides_between_the_last_plans(bytes_each, count):
+    ill = models.two_readers()
+    request = understand(dict(ill.inputs), {"allow_random": True})
+    case = load_case(ill.proto, request.data, request.criterion)
+    settings = replace(request.settings, targets=(Builder(bytes_each),))
+    fixed = fix(case, settings, Silent())
+    assert fixed.verdict.passed
+    assert len(fixed.plan.keep) == count
+    (told,) = (r for r in fixed.plan.remarks if r.kind == "built-price")
+    assert (told.names, told.numbers) == ({"runner": "builder"}, {"plans": 2})
 
 
 def test_few_nodes_that_lead_to_the_decision_are_kept():

@@ -331,22 +331,36 @@ class Variant:
         """The FP32 nodes that remain if neither rules nor a search keep any."""
         return self._carrying(self.low_io)(NONE) - self.lowered
 
-    def cost(self, plan: Plan) -> float | None:
-        """Return the predicted cost of a plan relative to everything low; None if unknown."""
-        return None if self.prices is None else self._cost(plan)
+    def cost(self, plan: Plan, traffic: int | None = None) -> float | None:
+        """Return the predicted cost of a plan relative to everything low; None if unknown.
+
+        Args:
+            plan: The plan.
+            traffic: The bytes that a builder's kernels move, in the place of the predicted ones:
+                no list of kernels shows the arithmetic that takes longer.
+        """
+        if self.prices is None:
+            return None
+        if traffic is None:
+            return self._cost(plan)
+        predicted = self.prices.model.traffic(*self._computed(plan))
+        return self._cost(plan) + (traffic - predicted) / self.prices.least
+
+    def _computed(self, plan: Plan) -> tuple[Nodes, Nodes, Nodes]:
+        """Return the nodes that count as FP32, BF16 and INT8 in the cost of a plan."""
+        # Builders move a Q in front of data movement, so nothing moves in FP32 between INT8 nodes.
+        fp32 = self.resolve(plan.kept, low_io=self.low_io)
+        int8 = plan.int8
+        if plan.quantisation is not None:
+            int8 -= plan.quantisation.alone(int8)
+        return fp32, plan.bf16, int8
 
     @cached_property
     def _cost(self) -> Callable[[Plan], float]:
         @cache
         def cost(plan: Plan) -> float:
             assert self.prices is not None
-            # Builders move a Q in front of data movement, so nothing moves in FP32 between INT8
-            # nodes.
-            fp32 = self.resolve(plan.kept, low_io=self.low_io)
-            int8 = plan.int8
-            if plan.quantisation is not None:
-                int8 -= plan.quantisation.alone(int8)
-            cost = self.prices.model.cost(fp32, plan.bf16, int8, tf32=plan.tf32)
+            cost = self.prices.model.cost(*self._computed(plan), tf32=plan.tf32)
             return cost / self.prices.least
 
         return cost

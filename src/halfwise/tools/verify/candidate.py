@@ -1,6 +1,6 @@
 """What is asked of a candidate's file: its interface, its types, its graph and its repairs."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 
 import onnx_ir as ir
@@ -18,16 +18,18 @@ from halfwise.graph.anchors import folded
 from halfwise.graph.aside import resolve, set_aside
 from halfwise.graph.bodies import alike, bodies_in, first_difference
 from halfwise.graph.casts import is_low_custom
-from halfwise.graph.conversion import raise_opset
+from halfwise.graph.conversion import raise_opset, upcast
 from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import REFUSALS
 from halfwise.graph.model import Flaw, Network, graphs_of, node_name, values_of
-from halfwise.graph.quantised import census, quantised_nodes
+from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.weights import LOW_TYPES
+from halfwise.judging.judge import judge_outputs, run_as_file
 from halfwise.judging.reference import (
     check_types,
     demand_same_inputs,
 )
+from halfwise.metrics import Outputs
 from halfwise.options.loading import runnable, tell
 from halfwise.options.metric import without_outputs
 from halfwise.progress import Silent, Watcher
@@ -40,6 +42,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.remarks import with_failures
+from halfwise.targets.runners import OnnxRuntime
 from halfwise.wording import listed, quoted
 
 
@@ -77,6 +80,42 @@ def remade(
     floats = excluding(candidate, quantised_nodes(candidate), made)
     failures = tuple(_failures(first_difference(made, floats), proof))
     return Remade(repairs=repairs, proof=proof, failures=failures)
+
+
+def demand_version(
+    case: Case, candidate: Network, references: Sequence[Outputs], runtime: Runtime
+) -> None:
+    """Check that a candidate computes what the model does, types aside.
+
+    Args:
+        case: The model, and the judged samples for calibration.
+        candidate: As in its file, with the outputs of the case.
+        references: Outputs of the model.
+        runtime: Where the candidate runs in FP32.
+
+    Raises:
+        CaseError: it differs in more than types and the repairs that it names, and is wrong in
+            FP32 too.
+    """
+    if quantising(candidate):
+        return
+    question = case.calibration, references
+    try:
+        results = run_as_file(upcast(candidate)[0].model, *question, OnnxRuntime(runtime))
+        if judge_outputs(results, *question, case.criterion, case.metric).verdict.passed:
+            return
+        redone = remade(case, candidate, runtime=runtime)
+    except (CaseError, RunFailed):
+        return
+    failures = () if redone is None else redone.failures
+    other = [failure.names["node"] for failure in failures if failure.kind == "other-graph"]
+    where = next(iter(other), None if redone is None else redone.differs)
+    if where:
+        raise CaseError(
+            f"{candidate.path or 'The candidate'} is another network: it differs from the model at "
+            f"{where}, and its outputs are wrong in FP32 too.",
+            "Give a file that was made from this model.",
+        )
 
 
 def _unnamed(network: Network, candidate: Network) -> str | None:

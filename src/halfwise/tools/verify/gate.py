@@ -9,11 +9,12 @@ from typing import Any, Literal
 from halfwise.case import FEW_SAMPLES, Case, FileRunner, Settings
 from halfwise.declarations import Inputs
 from halfwise.declarations.options import Acceptance, Data, Heldout, Labels, Running, Unjudged
-from halfwise.errors import BuildFailed, CaseError, RecordMismatch, RunFailed, UsageError
+from halfwise.errors import BuildFailed, RecordMismatch, UsageError
 from halfwise.fixing.again import case_of, from_folder, recorded
 from halfwise.fixing.engines.measure import with_shapes
+from halfwise.fixing.filed import fp32_on
 from halfwise.graph.model import Network, node_name
-from halfwise.judging.judge import Judged, judge_outputs, run_as_file
+from halfwise.judging.judge import Judged
 from halfwise.metrics import Outputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Model, Request
@@ -25,6 +26,7 @@ from halfwise.tools.compare.command import arithmetic_of, as_repaired, hiding_fo
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import Side, TargetSide, Walk, comparable, reference
+from halfwise.tools.verify.candidate import demand_version
 
 ENGINE = "TensorRT"
 """The name of engines among targets."""
@@ -162,6 +164,8 @@ class Gate:
             right = with_shapes(fp32, maker.measure.at_shapes(build.engine, samples)).passed
         except (BuildFailed, EngineFailed):
             return held.model_copy(update={"outcome": "fp32"})
+        if right:
+            self._demand_version()
         if (verdict if right else fp32).passed:
             return _at(held, right, ())
         side = maker.shown(maker.side("fp16", file=self.candidate) if right else plain)
@@ -173,9 +177,10 @@ class Gate:
         held = Held(target=ran.runner, version=ran.version, outcome=outcome)
         if ran.passed is not False:
             return held
-        right, of_fp32 = self._fp32_on(runner)
+        right, of_fp32 = fp32_on(runner, self.case, self.case.calibration, self.references)
         wrong, of_file = self.case.network, of_fp32
         if right:
+            self._demand_version()
             wrong, of_file = self.candidate, None if ran.not_run else failing
         if not runner.runs:
             return _at(held, right, ran.folded)
@@ -187,6 +192,14 @@ class Gate:
         first = self._first(replace(self.case, calibration=few), wrong, side, ROUNDS)
         return _at(held, right, first)
 
+    def _demand_version(self) -> None:
+        """Check that a file that is wrong where FP32 is right is the model in other types.
+
+        Raises:
+            CaseError: it is another network.
+        """
+        demand_version(self.case, self.candidate, self.references, self.settings.runtime)
+
     def _failing(self, side: TargetSide) -> tuple[NodeName, ...]:
         """Return the first node whose result a target that does not run a file does not give.
 
@@ -197,23 +210,6 @@ class Gate:
         line = [name for name in nodes if side.lack(name) is None]
         first = bisect_left(line, True, key=lambda name: not any(side.get([name])))
         return tuple(node_name(nodes[name]) for name in line[first : first + 1])
-
-    def _fp32_on(self, runner: FileRunner) -> tuple[bool, Sequence[int] | None]:
-        """Return whether a target has the FP32 model right, and the samples where it has not.
-
-        None for the samples if it does not run.
-        """
-        case = self.case
-        question = case.calibration, self.references
-        try:
-            if not runner.runs:
-                runner.run(case.network.model, case.calibration)
-                return True, None
-            results = run_as_file(case.network.model, *question, runner)
-        except (CaseError, RunFailed):
-            return False, None
-        judged = judge_outputs(results, *question, case.criterion, case.metric)
-        return judged.verdict.passed, judged.failing
 
     def _first(self, case: Case, wrong: Network, side: Side, rounds: int) -> tuple[NodeName, ...]:
         """Return the nodes among which the first error arises."""
