@@ -226,14 +226,9 @@ def untested_part(
 
 
 def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
-    """Return whether FP32 detects nothing, or has one class for all pixels of all samples.
-
-    Of tokens, those that are the majority of a sample do not count: they are filler.
-    """
+    """Return whether FP32 detects nothing, or has one class for all pixels of all samples."""
     if one.kind == "segmentation":
         return classes_in(_only(one.outputs, references)) < 2
-    if one.metric == "token-agreement":
-        return support(one.metric, _only(one.outputs, references)).evidence == 0
     return _is_read(one) and not _count(one, references)
 
 
