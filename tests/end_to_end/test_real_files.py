@@ -1,5 +1,6 @@
 """Kinds of files that people report: what no TensorRT builds, what only ONNX Runtime has."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -576,3 +577,37 @@ def test_fp32_that_is_nan_itself_ends_fix(call):
     ended = call("fix", "m.onnx", "--inputs", "x.npz", "-o", "run")
     assert ended.code == 3
     assert "node log (Log)" in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "nodes"),
+    [
+        (
+            "[E] Error[4]: IElementWiseLayer /Add_3: operation SUM has incompatible input types "
+            "Float and Half",
+            *("types-clash", ["/Add_3"]),
+        ),
+        (
+            "[E] ITensor::getDimensions: Error Code 4: API Usage Error (/rope/Concat: all concat "
+            "input tensors must have the same dimensions except on the concatenation axis (0))",
+            *("shape-clash", ["/rope/Concat"]),
+        ),
+        (
+            "[TRT] [E] IExecutionContext::getTensorShape: Error Code 7: Internal Error "
+            "(IShuffleLayer /Reshape_5: reshaping failed for tensor: t)",
+            *("shape-clash", ["/Reshape_5"]),
+        ),
+        (
+            "[E] [TRT] 3: getPluginCreator could not find plugin: MultiHeadAttention version: 1",
+            *("operator-unsupported", []),
+        ),
+        ("2026-01-02 10:00:00,123 - ERROR - Tensorflow op [a: B] is not supported", "unknown", []),
+    ],
+)
+def test_messages_of_others_are_errors_with_their_nodes(line, kind, nodes, call, tmp_path):
+    (tmp_path / "log").write_text(line + "\n")
+    ended = call("explain-log", "log", "--json")
+    assert ended.code == 10
+    (finding,) = json.loads(ended.out)["findings"]
+    assert (finding["kind"], finding["nodes"]) == (kind, nodes)
+    assert ("before its optimizer" in finding["hint"]) == ("MultiHeadAttention" in line)
