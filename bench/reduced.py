@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Planted:
         domain: Of its operators.
         every: Whether all nodes of the network have that domain.
         ends: How a command of a user fails.
+        place: The share of the network's nodes that come before, in (0, 1].
     """
 
     nodes: Sequence[Step]
@@ -54,6 +55,7 @@ class Planted:
     domain: str = ""
     every: bool = False
     ends: str = "sys.exit(1)"
+    place: float = 0.5
 
 
 def _f(*values: float) -> np.typing.NDArray[np.float32]:
@@ -151,7 +153,10 @@ FAILURES = {
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     """Return what remains of each failure, and after how many checks."""
-    rows = [_reduced(name, planted, bench.folder) for name, planted in FAILURES.items()]
+    rows = [
+        _reduced(name, replace(planted, place=(i + 1) / len(FAILURES)), bench.folder)
+        for i, (name, planted) in enumerate(FAILURES.items())
+    ]
     bench.details["reduced"] = rows
     sizes, checks = ([int(row[key]) for row in rows] for key in ("nodes", "checks"))
     note = "; ".join(f"{row['name']}: {row['nodes']} of {row['before']}" for row in rows)
@@ -205,13 +210,13 @@ def _command(planted: Planted, place: Path) -> str:
 
 
 def network(planted: Planted) -> onnx.ModelProto:
-    """Return residual products in a row, with a failure in their middle."""
+    """Return residual products in a row, with a failure at its place among them."""
     rng = np.random.default_rng(0)
     make: Callable[..., onnx.NodeProto] = helper.make_node
     nodes: list[onnx.NodeProto] = []
     constants, value, start = {**planted.constants, "quarter": _f(0.25)}, "x", "x"
     for i in range(planted.length):
-        if i == planted.length // 2:
+        if i == int((planted.length - 1) * planted.place) // 4 * 4:  # before a product
             for op, read, made, attributes in planted.nodes:
                 inputs = [name or value for name in read.split(" ")]
                 domain = planted.domain

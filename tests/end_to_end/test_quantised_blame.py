@@ -4,8 +4,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
+from tests.control import GO, MATRIX, STEP, graph
 from tests.models import signals
 from tests.unit.graph.qdq import LAYERS, SIZE, Reader, chain, last
 from tests.unit.graph.sketch import Sketch, f32
@@ -140,3 +142,51 @@ def test_a_part_that_joins_stored_integers_is_blamed(call, tmp_path):
     found = blamed(call, tmp_path, made(False), made(True), {"x": signals(1, SIZE, seed=1)})
     (first,) = found["left_out"]
     assert (first["nodes"], first["joined"]) == (["join"], None)
+
+
+def held(side, read, scale):
+    """A body that doubles a value and, with a scale, quantises that."""
+    double, levels, value = f"{side}/double", f"{side}/levels", f"{side}/value"
+    nodes = [helper.make_node("Mul", [read, f"{side}/two"], [double], double)]
+    constants = {f"{side}/two": np.array(2.0)}
+    if scale is not None:
+        constants |= {f"{side}/scale": np.array(scale), f"{side}/zero": np.array(0, np.int8)}
+        ends = [f"{side}/scale", f"{side}/zero"]
+        nodes += [
+            helper.make_node("QuantizeLinear", [double, *ends], [levels], levels),
+            helper.make_node("DequantizeLinear", [levels, *ends], [value], value),
+        ]
+    nodes.append(helper.make_node("Tanh", [nodes[-1].output[0]], [f"{side}/y"], f"{side}/tanh"))
+    if side != "loop":
+        return graph(side, nodes, (), [(f"{side}/y", MATRIX)], constants)
+    nodes.append(helper.make_node("Identity", ["go"], ["on"], "on"))
+    taken = [("step", STEP), ("go", GO), (read, MATRIX)]
+    return graph(side, nodes, taken, [("on", GO), (f"{side}/y", MATRIX)], constants)
+
+
+@pytest.mark.parametrize("holder", ["If", "Loop"])
+@pytest.mark.parametrize("scale", [9.0, 1e-4])
+def test_pairs_in_bodies_are_blamed(holder, scale, call, tmp_path):
+    """Their scales leave nothing of the values, or clip them."""
+
+    def made(scale):
+        s = Sketch(17)
+        x = s.input("x", [1, SIZE])
+        if holder == "If":
+            flag = s.input("flag", [], onnx.TensorProto.BOOL)
+            bodies = {f"{side}_branch": held(side, x, scale) for side in ("then", "else")}
+            value = s.op("If", flag, name="choose", **bodies)
+        else:
+            count, go = s.constant(np.array(2)), s.constant(np.array(True))
+            body = held("loop", "state", scale)
+            value = s.op("Loop", count, go, x, name="choose", body=body)
+        turn = f32(np.random.default_rng(1).normal(size=(SIZE, SIZE)) * 0.2)
+        return s.proto(s.op("MatMul", value, turn, name="end"))
+
+    inputs = {"x": signals(1, SIZE, seed=1)}
+    if holder == "If":
+        inputs["flag"] = np.arange(len(inputs["x"])) % 2 == 0
+    found = blamed(call, tmp_path, made(None), made(scale), inputs)
+    sides = ("then", "else") if holder == "If" else ("loop",)
+    assert {n for one in found["left_out"] for n in one["nodes"]} == {f"{s}/double" for s in sides}
+    assert found["together"] < 0.1 * found["error"]

@@ -1,5 +1,8 @@
 """Kinds of files that people report: what no TensorRT builds, what only ONNX Runtime has."""
 
+import json
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -91,7 +94,7 @@ def test_a_cache_that_starts_empty(call, tmp_path):
     assert "trtexec" not in ended.out
 
 
-def test_strings_and_sequences_are_built_by_nobody(fixed):
+def test_sequences_are_built_by_nobody(fixed, call):
     nodes = [
         helper.make_node("SplitToSequence", ["x", "parts"], ["s"], "split", axis=-1),
         helper.make_node("SequenceAt", ["s", "one"], ["h"], "at"),
@@ -102,6 +105,94 @@ def test_strings_and_sequences_are_built_by_nobody(fixed):
     ended = fixed(model, x=signals(8, 1, 8))
     assert "SplitToSequence" in ended.out
     assert "trtexec" not in ended.out
+    (step,) = (s for s in ended.record["next_step"] if s["kind"] == "lint")
+    linted = call(*step["command"][1:])
+    assert linted.code == 10
+    assert "SplitToSequence" in linted.out
+
+
+def test_strings_are_judged_and_built_by_nobody(call, tmp_path):
+    words = ["half", "wise", "runs", "not"]
+    keys: dict[str, Any] = {"keys_strings": words, "values_int64s": [1, 2, 3, 4]}
+    nodes = [
+        helper.make_node("LabelEncoder", ["words"], ["ids"], "ids", domain="ai.onnx.ml", **keys),
+        helper.make_node("Gather", ["table", "ids"], ["h"], "embed"),
+        helper.make_node("MatMul", ["h", "w"], ["y"], "mm"),
+    ]
+    ends = info("words", TensorProto.STRING, ["n", 3]), info("y", F32, ["n", 3, 4])
+    constants = {"table": weights(5, 8), "w": weights(8, 4)}
+    onnx.save(proto(nodes, ends[:1], ends[1:], constants, **{"ai.onnx.ml": 2}), "m.onnx")
+    (tmp_path / "data").mkdir()
+    for i in range(8):
+        chosen = np.random.default_rng(i).choice(words, (1, 3))
+        np.savez(tmp_path / "data" / f"{i}.npz", words=chosen)
+    ended = call("fix", "m.onnx", "--inputs", "data", "-o", "run", screen=True)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.kept == set()
+    assert "No TensorRT builds an engine of it: ids: TensorRT has no string" in ended.out
+    assert "trtexec" not in ended.out
+
+
+def upscaler():
+    """Twice the pixels, of no range that pictures have."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], "conv", pads=[1] * 4),
+        helper.make_node("DepthToSpace", ["h"], ["y"], "shuffle", blocksize=2),
+    ]
+    ends = info("x", F32, ["n", 3, 16, 16]), info("y", F32, ["n", 3, 32, 32])
+    return proto(nodes, ends[:1], ends[1:], {"w": weights(12, 3, 3, 3, scale=3)})
+
+
+def points():
+    """Places and scores of maxima: as many as there are."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], "conv", pads=[1] * 4),
+        helper.make_node("Sigmoid", ["h"], ["p"], "sigmoid"),
+        helper.make_node("MaxPool", ["p"], ["m"], "pool", kernel_shape=[5, 5], pads=[2] * 4),
+        helper.make_node("Equal", ["p", "m"], ["is"], "is"),
+        helper.make_node("NonZero", ["is"], ["found"], "found"),
+        helper.make_node("Transpose", ["found"], ["places"], "places", perm=[1, 0]),
+        helper.make_node("GatherND", ["p", "places"], ["scores"], "scores"),
+        helper.make_node("Gather", ["places", "xy"], ["pixels"], "pixels", axis=1),
+        helper.make_node("Cast", ["pixels"], ["keypoints"], "float", to=F32),
+    ]
+    ends = info("keypoints", F32, ["k", 2]), info("scores", F32, ["k"])
+    constants = {"w": weights(1, 1, 3, 3, scale=3), "xy": np.array([3, 2])}
+    return proto(nodes, [info("x", F32, [1, 1, 16, 16])], ends, constants)
+
+
+def one_token():
+    """A cache by Concat, and the same word after all of them."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["present"], "cache", axis=1),
+        helper.make_node("ReduceMean", ["present"], ["mean"], "mean", axes=[1]),
+        helper.make_node("Add", ["x", "mean"], ["h"], "add"),
+        helper.make_node("MatMul", ["h", "w"], ["raw"], "head"),
+        helper.make_node("Add", ["raw", "most"], ["logits"], "first"),
+    ]
+    ins = info("x", F32, ["n", "t", 8]), info("past", F32, ["n", "p", 8])
+    outs = info("logits", F32, ["n", "t", 12]), info("present", F32, ["n", "all", 8])
+    most = np.eye(1, 12, dtype=np.float32)[0] * 90
+    return proto(nodes, ins, outs, {"w": weights(8, 12), "most": most})
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "metrics"),
+    [
+        (upscaler, {"x": (8, 1, 3, 16, 16)}, ["psnr", "worst-psnr"]),
+        (points, {"x": (8, 1, 1, 16, 16)}, ["keypoints", "worst-keypoints"]),
+        (one_token, {"x": (8, 1, 4, 8), "past": (8, 1, 3, 8)}, []),
+    ],
+)
+def test_outputs_are_judged_by_their_use(model, inputs, metrics, fixed):
+    ended = fixed(model(), **{name: signals(*shape) for name, shape in inputs.items()})
+    assert [one["metric"] for one in ended.record["criterion"]["recognised"]] == metrics
+
+
+def test_a_token_that_is_all_there_is_decides_nothing(fixed):
+    inputs = {"x": signals(8, 1, 4, 8), "past": signals(8, 1, 3, 8, seed=2)}
+    ended = fixed(one_token(), "--metric", "token-agreement", code=10, **inputs)
+    assert ended.out.startswith("NOT JUDGED")
 
 
 def test_a_batch_held_by_the_export_is_on_the_first_screen(fixed):
@@ -145,6 +236,51 @@ def test_branches_of_different_shapes(call):
     ended = call("lint", "m.onnx", "--trt-version", "10.3")
     assert ended.code == 10
     assert "its branches give [1] and [2]" in " ".join(ended.out.split())
+
+
+def squeezed():
+    """An axis of length 1 is summed away: the branches give two ranks, as scripted exports do."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["length"], "length", start=1, end=2),
+        helper.make_node("Equal", ["length", "one"], ["is"], "is"),
+        helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
+    ]
+    branches = {}
+    free: list[str | int | None] = ["n", "t", 5]
+    for name, op, shape in (
+        ("then_branch", "ReduceSum", [free[0], free[2]]),
+        ("else_branch", "Identity", free),
+    ):
+        more: dict[str, Any] = {"keepdims": 0} if op == "ReduceSum" else {}
+        read = ["h", "one"] if op == "ReduceSum" else ["h"]
+        inner = helper.make_node(op, read, [name], f"{name}/{op}", **more)
+        branches[name] = helper.make_graph([inner], name, [], [info(name, F32, shape)])
+    nodes += [
+        helper.make_node("If", ["is"], ["chosen"], "if", **branches),
+        helper.make_node("Relu", ["chosen"], ["y"], "relu"),
+    ]
+    constants = {"w": weights(8, 5), "one": np.array([1])}
+    return proto(nodes, [info("x", F32, ["n", "t", 8])], [info("y", F32, None)], constants)
+
+
+@pytest.mark.parametrize("lengths", [(4, 4), (4, 6)])
+def test_such_branches_are_built_by_later_versions_or_with_fixed_shapes(lengths, call, tmp_path):
+    onnx.save(squeezed(), "m.onnx")
+    (tmp_path / "data").mkdir()
+    for i in range(8):
+        x = signals(1, lengths[i % 2], 8, seed=i)
+        np.savez(tmp_path / "data" / f"{i}.npz", x=x)
+    ended = call("fix", "m.onnx", "--inputs", "data", "-o", "run", "--allow", "unjudged")
+    assert ended.code == 0, ended.out + ended.err
+    told = " ".join(ended.out.split())
+    fixed = lengths[0] == lengths[1]
+    assert "TensorRT before 11.0 builds" in told
+    steps = {step["kind"]: step for step in ended.record["next_step"]}
+    assert steps["build"]["names"]["since"] == ("9" if fixed else "11.0")
+    assert ("model.static.onnx" in told) == fixed
+    assert (tmp_path / "run" / "model.static.onnx").exists() == fixed
+    assert "older" not in steps
+    assert call(*steps["lint"]["command"][1:]).code == 10
 
 
 def detector(domain, tail=False):
@@ -326,8 +462,12 @@ def test_numbers_stand_in_for_a_plugin_in_the_middle(kind, fixed, tmp_path):
     assert list(written(ended)["nms"].output) == ["num", "kept"]
 
 
+_OF_VALUES = ("Bernoulli", "Dropout")
+
+
 def noisy(op, **attributes):
-    given = ["h"] if op.endswith("Like") or op == "Bernoulli" else []
+    given = ["h"] if op.endswith("Like") or op in _OF_VALUES else []
+    given += ["ratio", "training"] if op == "Dropout" else []
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["l"], "mm"),
         helper.make_node("Sigmoid", ["l"], ["h"], "sigmoid"),
@@ -337,6 +477,7 @@ def noisy(op, **attributes):
         helper.make_node("MatMul", ["z", "v"], ["y"], "out"),
     ]
     constants = {"w": weights(8, 8), "v": weights(8, 4), "scale": np.float32(0.5)}
+    constants |= {"ratio": np.float32(0.5), "training": np.array(True)}
     return proto(nodes, [info("x", F32, ["n", 6, 8])], [info("y", F32, ["n", 6, 4])], constants)
 
 
@@ -347,6 +488,7 @@ def noisy(op, **attributes):
         ("RandomUniformLike", {"seed": 3.0}),
         ("RandomNormal", {"shape": [1, 6, 8]}),
         ("Bernoulli", {}),
+        ("Dropout", {}),
     ],
 )
 def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
@@ -357,8 +499,8 @@ def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
     assert [value.name for value in graph.output] == ["y"]
     assert written(ended)["noise"].op_type == op
     verdict = ended.record["verdict"]
-    # What a Bernoulli reads is judged, too; only the shape matters to those that are like it.
-    judged = {"y", "h"} if op == "Bernoulli" else {"y"}
+    # What these read is judged, too; only the shape matters to those that are like a value.
+    judged = {"y", "h"} if op in _OF_VALUES else {"y"}
     assert set(verdict["outputs"]) == set(verdict["as_file"][0]["outputs"]) == judged
     assert set(ended.record["baseline"]["outputs"]) == judged
     assert set(verdict["batch"]["shapes"] if verdict["batch"] else ["x"]) == {"x"}
@@ -435,3 +577,37 @@ def test_fp32_that_is_nan_itself_ends_fix(call):
     ended = call("fix", "m.onnx", "--inputs", "x.npz", "-o", "run")
     assert ended.code == 3
     assert "node log (Log)" in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "nodes"),
+    [
+        (
+            "[E] Error[4]: IElementWiseLayer /Add_3: operation SUM has incompatible input types "
+            "Float and Half",
+            *("types-clash", ["/Add_3"]),
+        ),
+        (
+            "[E] ITensor::getDimensions: Error Code 4: API Usage Error (/rope/Concat: all concat "
+            "input tensors must have the same dimensions except on the concatenation axis (0))",
+            *("shape-clash", ["/rope/Concat"]),
+        ),
+        (
+            "[TRT] [E] IExecutionContext::getTensorShape: Error Code 7: Internal Error "
+            "(IShuffleLayer /Reshape_5: reshaping failed for tensor: t)",
+            *("shape-clash", ["/Reshape_5"]),
+        ),
+        (
+            "[E] [TRT] 3: getPluginCreator could not find plugin: MultiHeadAttention version: 1",
+            *("operator-unsupported", []),
+        ),
+        ("2026-01-02 10:00:00,123 - ERROR - Tensorflow op [a: B] is not supported", "unknown", []),
+    ],
+)
+def test_messages_of_others_are_errors_with_their_nodes(line, kind, nodes, call, tmp_path):
+    (tmp_path / "log").write_text(line + "\n")
+    ended = call("explain-log", "log", "--json")
+    assert ended.code == 10
+    (finding,) = json.loads(ended.out)["findings"]
+    assert (finding["kind"], finding["nodes"]) == (kind, nodes)
+    assert ("before its optimizer" in finding["hint"]) == ("MultiHeadAttention" in line)

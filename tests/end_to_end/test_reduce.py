@@ -14,12 +14,12 @@ F32 = TensorProto.FLOAT
 WIDTH = 8
 
 
-def chain(planted, length=200):
-    """Return products, sums and activations in a row, with `planted(read)` in their middle."""
+def chain(planted, length=200, place=0.5):
+    """Return products, sums and activations in a row, with `planted(read)` at a share of them."""
     rng = np.random.default_rng(0)
     nodes, tensors, value = [], [], "x"
     for i in range(length):
-        if i == length // 2:
+        if i == int(length * place):
             more, constants, value = planted(value)
             nodes += more
             tensors += constants
@@ -59,8 +59,8 @@ def out_of_range(read):
 
 @pytest.fixture
 def reduced(call):
-    def reduced(planted, fails, length=200):
-        onnx.save(chain(planted, length), "m.onnx")
+    def reduced(planted, fails, length=200, place=0.5):
+        onnx.save(chain(planted, length, place), "m.onnx")
         x = np.random.default_rng(1).standard_normal((4, 1, 4, WIDTH)).cumsum(-1)
         np.savez("x.npz", x=x.astype(np.float32))
         arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "--fails", fails)
@@ -71,8 +71,9 @@ def reduced(call):
     return reduced
 
 
-def test_an_overflow_and_its_numbers_remain(reduced):
-    record = reduced(overflow, "verdict")
+@pytest.mark.parametrize("place", [0.5, 0.98])
+def test_an_overflow_and_its_numbers_remain(place, reduced):
+    record = reduced(overflow, "verdict", place=place)
     assert "further" in record["nodes"]
     assert len(record["nodes"]) <= 5
     assert record["checks"] <= 60
@@ -88,14 +89,17 @@ def test_what_onnx_runtime_refuses_to_run(reduced):
     assert record["nodes"] == ["gather"]
 
 
-def test_a_command_of_the_user(reduced, tmp_path):
+@pytest.mark.parametrize(("length", "place"), [(2000, 0.5), (200, 0.999)])
+def test_a_command_of_the_user(length, place, reduced, tmp_path):
+    """The two nodes together fail, also where one node follows them."""
     (tmp_path / "check.py").write_text(
         "import sys, onnx\n"
-        "ops = [n.op_type for n in onnx.load(sys.argv[1]).graph.node]\n"
-        "sys.exit('Gather' in ops)\n"
+        "names = {n.name for n in onnx.load(sys.argv[1]).graph.node}\n"
+        "sys.exit({'gather', 'broadcast'} <= names)\n"
     )
-    record = reduced(out_of_range, f"{sys.executable} check.py {{model}}", length=2000)
-    assert record["nodes"] == ["gather"]
+    fails = f"{sys.executable} check.py {{model}}"
+    record = reduced(out_of_range, fails, length=length, place=place)
+    assert record["nodes"] == ["gather", "broadcast"]
     assert record["checks"] <= 60
 
 

@@ -434,9 +434,8 @@ def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
 
 
 def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
-    custom = sorted(
-        {f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if not is_standard(n)}
-    )
+    lacking = (n for n in model.graph.all_nodes() if not is_standard(n) and not has_operator(n))
+    custom = sorted({f"{n.domain}::{n.op_type}" for n in lacking})
     missing = isinstance(error, ort_errors.NotImplemented) or _of_expansion(model, error)
     kind = KernelMissing if missing else GraphRefused if _is_refusal(error) else CaseError
     if custom:

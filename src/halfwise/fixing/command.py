@@ -38,7 +38,7 @@ from halfwise.judging.batching import (
 )
 from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
-from halfwise.linting import is_parsed, precision_remarks
+from halfwise.linting import precision_remarks, refusal
 from halfwise.metrics import Excess, Outputs, criterion_hints, totals
 from halfwise.options.engines import Target
 from halfwise.options.loading import load_asked, load_start, tell
@@ -168,11 +168,11 @@ def _with_static(case: Case, written: ir.Model, verdict: Verdict) -> tuple[Case,
     told = next((note for note in case.notes if note.kind == "static"), None)
     for file in verdict.as_file:
         if file.static:
-            told = _static_note(case, file.static)
+            told = _static_note(case, {"reasons": file.static, "more": 0})
     if told is None:
         return case, None
     form = static(Network(written, None, "", {}), case.calibration + case.heldout)
-    others = (note for note in case.notes if note.kind not in ("static", "unbuilt"))
+    others = (note for note in case.notes if note.kind not in ("static", "unbuilt", "late"))
     kind = "unbuilt" if form is None else "static"
     case = replace(case, notes=(*others, told.model_copy(update={"kind": kind})))
     return case, None if form is None else form.model
@@ -202,15 +202,16 @@ def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
     """Add the linter's findings about the case's file to its notes.
 
     If TensorRT builds the model only with the samples' shapes fixed, engines are of that form,
-    unless the user gave shapes.
+    unless the user gave shapes. Where it depends on the version, no target fixes them.
     """
     remarks = precision_remarks(case.network)
-    refused = next((note for note in remarks if note.kind == "unbuilt"), None)
+    kinds = ("unbuilt", "late") if target is None else ("unbuilt",)
+    refused = next((note for note in remarks if note.kind in kinds), None)
     given = target is not None and target.shapes != ((), (), ())
     form = None if refused is None or given else static(case.whole, case.calibration + case.heldout)
-    if refused is not None and form is not None and _is_parsed(form.model):
+    if refused is not None and form is not None and refused.kind != _refusal_kind(form.model):
         file = STATIC_FILE if target is None else MODEL_FILE
-        note = _static_note(case, refused.facts["reasons"], refused.facts["more"], file)
+        note = _static_note(case, refused.facts, file)
         remarks = tuple(note if one is refused else one for one in remarks)
         if target is not None:
             case = replace(case, network=form, aside=None)
@@ -218,17 +219,18 @@ def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
     return replace(case, notes=(*case.notes, *remarks))
 
 
-def _is_parsed(model: ir.Model) -> bool:
+def _refusal_kind(model: ir.Model) -> str | None:
     with scratch() as folder:
         save(model, folder / MODEL_FILE)
-        return is_parsed(folder / MODEL_FILE)
+        note = refusal(folder / MODEL_FILE)
+    return None if note is None else note.kind
 
 
-def _static_note(case: Case, reasons: Fact, more: Fact = 0, file: str = STATIC_FILE) -> Note:
+def _static_note(case: Case, refused: Mapping[str, Fact], file: str = STATIC_FILE) -> Note:
     """Return that TensorRT builds the model only with fixed shapes, and which."""
     sizes = (f"{name}: {dimensions(shape)}" for name, shape in case.input_shapes.items())
-    facts: dict[str, Fact] = {"reasons": reasons, "shapes": tuple(sizes)}
-    return Note(kind="static", severity="warning", facts={**facts, "more": more, "file": file})
+    facts: dict[str, Fact] = {**refused, "shapes": tuple(sizes), "file": file}
+    return Note(kind="static", severity="warning", facts=facts)
 
 
 def _readable(case: Case, watcher: Watcher) -> Case:

@@ -268,7 +268,8 @@ def next_steps(
         late = verdict.required_worth >= 1 and bool(fixed.plan.keep)
         steps = (*lower, *cheap, *(_unfinished(fixed.search) if late else ()))
     elif not verdict.passed:
-        steps = (*lower, *_after_failure(verdict, case, fixed, devices))
+        unfused = () if devices else unbuildable(case.network, case.notes) or ()
+        steps = (*lower, *_after_failure(verdict, case, fixed, devices), *unfused)
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:
@@ -285,10 +286,12 @@ def next_steps(
         first = _unfinished(fixed.search) if stopped else ()
         steps = (*first, *why, *built)
     if case.network.path is None or all(
-        note.kind not in ("linted", "unbuilt", "static", "frozen") for note in case.notes
+        note.kind not in ("linted", "unbuilt", "late", "static", "frozen") for note in case.notes
     ):
         return steps
-    lint = ("halfwise", "lint", argument(case.network.path))
+    versions = [str(v) for note in case.notes if (v := note.facts.get("version"))]
+    asked = [word for version in versions[:1] for word in ("--trt-version", version)]
+    lint = ("halfwise", "lint", argument(case.network.path), *asked)
     return (*steps, Step(kind="lint", command=lint))
 
 
@@ -438,8 +441,8 @@ def building(
 ) -> tuple[Step, ...]:
     """Return what builds an engine from a passed run, for TensorRT 9 and later, and for 8.x.
 
-    Nothing for 8.x if it has not the low format, if constraints do not reach a kept node's bodies,
-    or if there is no file.
+    Nothing for 8.x if it has not the low format or refuses the model, if constraints do not reach a
+    kept node's bodies, or if there is no file.
 
     Args:
         case: The case.
@@ -448,10 +451,16 @@ def building(
         out: The run folder; None if nothing was written.
     """
     static = is_static(case)
-    strong = _strong(case.whole, case.aside, plan, () if static else profiles, out, static=static)
+    late = next((str(n.facts["since"]) for n in case.notes if n.kind == "late"), None)
+    strong = _strong(
+        *(case.whole, case.aside, plan, () if static else profiles, out),
+        static=static,
+        first=late or since("strong typing"),
+    )
     names = planned_nodes(plan)
     inner = not names <= set(map(node_name, case.network.nodes()))
-    if plan.low == "bf16" or inner or out is None or case.network.path is None or static:
+    old = plan.low != "bf16" and not (inner or static or late)
+    if not old or out is None or case.network.path is None:
         return (strong,)
     # Into a folder: if nodes have no names of their own, a model with names is written there.
     folder = argument(out / f"tensorrt-{text_of(WEAK_ONLY)}")
@@ -477,6 +486,7 @@ def _strong(
     out: Path | None,
     *,
     static: bool,
+    first: str,
 ) -> Step:
     if out is None:
         return Step(kind="write")
@@ -493,9 +503,7 @@ def _strong(
         n.op_type for n in whole.nodes() if not is_standard(n) or node_name(n) in lacking_here
     )
     plugins = {"plugins": listed(list(foreign), 3)} if foreign else {}
-    return Step(
-        kind="build", names={"since": since("strong typing"), **plugins}, command=tuple(words)
-    )
+    return Step(kind="build", names={"since": first, **plugins}, command=tuple(words))
 
 
 def _trtexec(

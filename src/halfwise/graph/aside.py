@@ -82,7 +82,10 @@ class Aside:
 
 
 def draws(node: ir.Node) -> bool:
-    """Return whether a node's outputs are random numbers."""
+    """Return whether a node's outputs are random numbers; Dropout's are if it may be training."""
+    if is_standard(node, "Dropout") and len(node.inputs) > 2 and node.inputs[2] is not None:
+        training = node.inputs[2].const_value
+        return training is None or bool(training.numpy().any())
     return is_standard(node) and (node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX))
 
 
@@ -91,7 +94,8 @@ def seeded(model: ir.Model) -> ir.Model:
     copy = model.clone()
     for place, node in enumerate(copy.graph):
         if draws(node) and "seed" not in node.attributes:
-            node.attributes["seed"] = ir.AttrFloat32("seed", float(place + 1))
+            seed = ir.AttrInt64 if node.op_type == "Dropout" else ir.AttrFloat32
+            node.attributes["seed"] = seed("seed", place + 1)
     return copy
 
 

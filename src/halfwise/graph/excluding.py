@@ -74,13 +74,11 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
 
 
 def remade(
-    graph: ir.Graph,
-    source: ir.Value,
-    ends: tuple[float | None, float | None],
-    before: ir.Node,
-    names: Names,
+    source: ir.Value, ends: tuple[float | None, float | None], before: ir.Node, names: Names
 ) -> ir.Value:
     """Return the activation of `source`, computed by new nodes in front of the node `before`."""
+    graph = before.graph
+    assert isinstance(graph, ir.Graph)
     for op, end in zip(("Max", "Min"), ends, strict=True):
         if end is None:
             continue
@@ -100,7 +98,8 @@ def remade(
 def _original_tensor(original: Network, source: ir.Value | None) -> ir.Value | None:
     """Return the computed tensor of that name; None if there is none."""
     name = None if source is None else source.name
-    return next((v for node in original.nodes() for v in node.outputs if v.name == name), None)
+    nodes = original.graph.all_nodes()
+    return next((v for node in nodes for v in node.outputs if v.name == name), None)
 
 
 def _ends(node: ir.Node) -> tuple[float | None, float | None] | None:
@@ -175,17 +174,19 @@ def without_pairs(
     copy = replace(network, model=network.copy())
     graph, raw, names = copy.graph, RawInputs(copy, original, known), Names(copy.graphs())
     instead: dict[ir.Value, ir.Value] = {}
-    for pair in pairs_of(copy):
+    for pair in pairs_of(copy, inner=True):
         if node_name(pair.dequantise) not in pairs:
             continue
         output, value = pair.dequantise.outputs[0], raw.before(pair)
+        place = pair.dequantise.graph
+        assert isinstance(place, ir.Graph)
         instead[output] = value = instead.get(value, value)
         if output.is_graph_output():
             name, output.name = output.name, names.take(f"{output.name}::quantised")
             given = ir.val(name, type=value.type, shape=output.shape)
-            graph.outputs[:] = [given if v is output else v for v in graph.outputs]
+            place.outputs[:] = [given if v is output else v for v in place.outputs]
             name = names.take(f"{name}::raw")
-            graph.append(ir.node("Identity", [value], outputs=[given], name=name))
+            place.append(ir.node("Identity", [value], outputs=[given], name=name))
         output.replace_all_uses_with(value)
     drop_unused_nodes(graph)
     return copy
@@ -232,8 +233,7 @@ class RawInputs:
             return self._weight(pair)
         ends = dropped(pair, self.original)
         if ends is not None and pair.source not in self._activations:
-            graph, source = self.network.graph, pair.source
-            self._activations[source] = remade(graph, source, ends, pair.quantise, self._names)
+            self._activations[pair.source] = remade(pair.source, ends, pair.quantise, self._names)
         return self._activations.get(pair.source, pair.source)
 
     def give_out(self) -> None:

@@ -201,13 +201,15 @@ class Pair:
         return np.take(whole, range(shape[self.axis]), self.axis)
 
 
-def pairs_of(network: Network) -> tuple[Pair, ...]:
+def pairs_of(network: Network, *, inner: bool = False) -> tuple[Pair, ...]:
     """Return the pairs of the main graph, in the order of their DequantizeLinears.
 
+    `inner`: also those in bodies, which follow the node that holds them.
     Both ends of a pair have the same constant scales and zero points; if these differ, the file
     uses the nodes for more than quantisation. Nodes with computed scales form no pair.
     """
-    pairs = (_pair(node) for node in network.nodes() if _is(node, "DequantizeLinear"))
+    nodes = network.graph.all_nodes() if inner else network.nodes()
+    pairs = (_pair(node) for node in nodes if _is(node, "DequantizeLinear"))
     return tuple(pair for pair in pairs if pair is not None)
 
 

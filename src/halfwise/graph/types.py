@@ -59,7 +59,7 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     if domain in ("", "ai.onnx") and onnx.defs.has(op_type, version):
         schema: Any = onnx.defs.get_schema(op_type, version, "")
     else:
-        known = [s for s in _of_onnx_runtime(domain, op_type) if s.since_version <= version]
+        known = [s for s in onnx_runtime_schemas(domain, op_type) if s.since_version <= version]
         if not known:
             return None
         schema = max(known, key=lambda one: one.since_version)
@@ -74,7 +74,7 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     return Signature(tuple(map(parameter, schema.inputs)), tuple(map(parameter, schema.outputs)))
 
 
-def _of_onnx_runtime(domain: str, op_type: str) -> list[Any]:
+def onnx_runtime_schemas(domain: str, op_type: str) -> list[Any]:
     """Return the schemas that ONNX Runtime has of an operator."""
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime  # noqa: PLC0415 (0.3 s)
 
@@ -85,7 +85,7 @@ def _of_onnx_runtime(domain: str, op_type: str) -> list[Any]:
 def is_of_onnx_runtime(node: ir.Node) -> bool:
     """Return whether only ONNX Runtime has a node's operator, as its optimiser writes them."""
     unknown = is_standard(node) and not onnx.defs.has(node.op_type)
-    known = unknown and bool(_of_onnx_runtime("", node.op_type))
+    known = unknown and bool(onnx_runtime_schemas("", node.op_type))
     return node.domain == "com.microsoft" or known
 
 

@@ -12,12 +12,12 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
+from halfwise.graph.aside import draws
 from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.intake import name_cast_types
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.graph.sizes import (
     Frozen,
     batches_of,
@@ -148,7 +148,7 @@ def check(network: Network, *, runtime: Runtime = CPU) -> None:
             "Give the model in FP32: no other type is lowered, not even FP64.",
         )
     for node in network.model.graph.all_nodes():
-        if _draws(node):
+        if draws(node):
             raise CaseError(
                 f"Node {node.name!r} ({node.op_type}) draws random numbers, so no two runs of the "
                 "model can be compared.",
@@ -220,14 +220,6 @@ def complete_types(network: Network, *, runtime: Runtime = CPU) -> None:
 
 def _untyped(nodes: Iterable[ir.Node]) -> list[ir.Value]:
     return [v for n in nodes for v in n.outputs if v.name and v.type is None]
-
-
-def _draws(node: ir.Node) -> bool:
-    """Return whether `node` may draw random numbers; Dropout does if it may be training."""
-    if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
-        training = node.inputs[2].const_value
-        return training is None or bool(training.numpy().any())
-    return node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX)
 
 
 def inspected_reference(

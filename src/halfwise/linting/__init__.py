@@ -4,8 +4,9 @@ Each family of rules has a file. `linted` and `checked` turn the findings into r
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from halfwise.errors import CaseError, UsageError
@@ -19,7 +20,16 @@ from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintRe
 from halfwise.reporting.parts import Lines, Report
 from halfwise.targets.runners import on_webgpu, running
 from halfwise.tensorrt.trtexec import check, read
-from halfwise.tensorrt.versions import ASKED, RTX, Version, known_version, rtx_version
+from halfwise.tensorrt.versions import (
+    ASKED,
+    FIRST_WITH,
+    RTX,
+    SINCE,
+    Version,
+    known_version,
+    rtx_version,
+    text_of,
+)
 from halfwise.wording import FEW, alike, clean, command, count, listed, meant, sentence, shorten
 
 __all__ = [
@@ -33,6 +43,7 @@ __all__ = [
     "lint",
     "linted",
     "precision_remarks",
+    "refusal",
 ]
 
 FAMILIES = (numbers, quantisation, structure, tensorrt)
@@ -174,19 +185,20 @@ def _lacking(model: Unchecked) -> tuple[Sequence[str], str, str]:
 def precision_remarks(network: Network) -> tuple[Note, ...]:
     """Return warnings about the linter's findings in a model's file that matter in FP16.
 
-    These are errors, and warnings of the families about precision; and, apart from them, why the
-    latest TensorRT that was asked builds no engine, or only one for a single batch size. Empty if
-    there are none, if the model has no file, or if it is large: it would have to be read twice.
+    These are errors, and warnings of the families about precision; and, apart from them, why no
+    TensorRT builds an engine, or only a late one, or only for a single batch size. Empty if there
+    are none, if the model has no file, or if it is large: it would have to be read twice.
     """
     if network.path is None or is_large(network.model, EXTERNAL_DATA_BYTES):
         return ()
     try:
-        findings, _ = examine(Subject(read_unchecked(network.path), ASKED))
+        unchecked = read_unchecked(network.path)
+        findings, _ = examine(Subject(unchecked, ASKED))
     except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
         failure: dict[str, Fact] = {"error": type(error).__name__}
         return (Note(kind="lint-failed", severity="warning", facts=failure),)
     family = {rule.id: rule.family for rule in RULES}
-    notes = [*_limits("unbuilt", filter(_refuses, findings))]
+    notes = [*_refusals(unchecked)]
     notes += _limits("frozen", [f for f in findings if f.rule == "frozen-batch"])
     grave = [
         f
@@ -198,21 +210,38 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
     return (*notes, *_counted(grave))
 
 
-def is_parsed(path: Path) -> bool:
-    """Return whether the linter knows no reason why the latest TensorRT that was asked refuses it.
+def refusal(path: Path) -> Note | None:
+    """Return why no TensorRT builds a file, or only a late one; None if the linter knows nothing.
 
     Raises:
         CaseError: see `read_unchecked`.
     """
-    return not any(map(_refuses, examine(Subject(read_unchecked(path), ASKED))[0]))
+    return next(_refusals(read_unchecked(path)), None)
 
 
-def _refuses(finding: Finding) -> bool:
-    family = {rule.id: rule.family for rule in RULES}
-    return family[finding.rule] == "tensorrt" and finding.severity == "error"
+def _refusals(model: Unchecked) -> Iterator[Note]:
+    """Yield why the versions with strong typing refuse a model: all of them, or those before one.
+
+    Only those that a rule may tell apart are looked at.
+    """
+    first, ops = FIRST_WITH["strong typing"], {node.op_type for _, node in model.nodes}
+    told_apart = {SINCE[op] for op in ops & SINCE.keys() if SINCE[op] > first}
+    others = [rule.id for rule in RULES if rule.family != "tensorrt"]
+    later: dict[str, Fact] = {}
+    for version in sorted({first, ASKED, *told_apart}, reverse=True):
+        findings, _ = examine(Subject(model, version), others)
+        if refused := [f for f in findings if f.severity == "error"]:
+            facts = later | {"version": text_of(version)}
+            yield from _limits("late" if later else "unbuilt", refused, facts)
+            return
+        later = {"since": text_of(version)}
 
 
-def _limits(kind: Literal["unbuilt", "frozen"], findings: Iterable[Finding]) -> Iterator[Note]:
+def _limits(
+    kind: Literal["unbuilt", "late", "frozen"],
+    findings: Iterable[Finding],
+    more_facts: Mapping[str, Fact] = MappingProxyType({}),
+) -> Iterator[Note]:
     """Yield what keeps a builder from a model, if anything."""
     groups = alike(findings, lambda found: found.message)
     if groups:
@@ -222,7 +251,7 @@ def _limits(kind: Literal["unbuilt", "frozen"], findings: Iterable[Finding]) -> 
             for n, g in zip(nodes, groups, strict=True)
         ]
         more = max(0, len(told) - FEW)
-        facts: dict[str, Fact] = {"reasons": "; ".join(told[:FEW]), "more": more}
+        facts = {**more_facts, "reasons": "; ".join(told[:FEW]), "more": more}
         yield Note(kind=kind, severity="warning", facts=facts)
 
 

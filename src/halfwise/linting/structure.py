@@ -163,7 +163,7 @@ def checker(subject: Subject) -> Iterator[Found]:
         # Exports for TensorRT contain its plugins as if they were ONNX operators.
         plugin = ": No Op registered" in refusal
         fix = (
-            "Give plugin operators a domain of their own."
+            "Give plugin operators a domain of their own; ONNX Runtime knows its own without one."
             if plugin
             else check_again(subject.model.path)
         )

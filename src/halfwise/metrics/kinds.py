@@ -273,13 +273,15 @@ def image(seen: Seen) -> Recognised | None:
     channels, *size = maps[0].shape[1:]
     sizes = image_sizes(seen.inputs)
     times = [size[0] // h for h, w in sizes if size[0] % h == 0 and size[0] * w == size[1] * h]
-    if not times or not (channels == 3 or _is_grey(seen, maps, times[0])):
+    fits = bool(times) and (channels == 3 or _is_grey(seen, maps, times[0]))
+    if not fits or any(map(_are_directions, maps)):
         return None
-    if not _is_in_range(maps):
-        return None
+    # Whatever tells something of each pixel has no more pixels than there are.
+    if channels == 3 and times[0] > 1:
+        return seen.shows("image", "times-input")
     # A blank image is as smooth as it is rough.
     rough = any(np.ptp(array) and not _is_smooth(array) for array in maps)
-    if rough or _is_sharp(maps) or any(map(_are_directions, maps)):
+    if rough or _is_sharp(maps) or not _is_in_range(maps):
         return None
     return seen.shows("image", "times-input", "range-of-images", "smooth")
 

@@ -216,25 +216,14 @@ def untested_part(
     """
     if one.metric.startswith(WORST):
         return ()  # the metric itself tells
-    if _is_absent(one, references):
+    lone = one.kind == "segmentation" and classes_in(_only(one.outputs, references)) < 2
+    if lone or _support(one, references, None).evidence == 0:
         return (Unjudged(kind="absent", name=one.metric),)
     if _is_read(one):
         return ()
     allowed = _drop(one, labels) if drop is None else drop
     criterion = Criterion(metric=one.metric, metric_drop=allowed)
     return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
-
-
-def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
-    """Return whether FP32 detects nothing, or has one class for all pixels of all samples.
-
-    Of tokens, those that are the majority of a sample do not count: they are filler.
-    """
-    if one.kind == "segmentation":
-        return classes_in(_only(one.outputs, references)) < 2
-    if one.metric == "token-agreement":
-        return support(one.metric, _only(one.outputs, references)).evidence == 0
-    return _is_read(one) and not _count(one, references)
 
 
 def task_scores(

@@ -146,7 +146,8 @@ def untested_metric(
 ) -> tuple[Unjudged, ...]:
     """Return the metric if it tests nothing, with the numbers that show it.
 
-    It tests nothing if it accepts near-zero values for all outputs, rising as well as falling ones
+    It tests nothing if there is nothing that it counts, such as tokens that are no filler, if it
+    accepts near-zero values for all outputs, rising as well as falling ones
     (among equal values a metric of classes would choose the first), of confidence also classes that
     are all as likely, or if FP32 itself is no better
     than guessing. For psnr, the outputs that it ignores are returned; if FP32 outputs only zeros,
@@ -160,7 +161,12 @@ def untested_metric(
     """
     if metric is None or not references:
         return ()
-    if flat := _constant_targets(criterion, references, labels) or _only_zeros(references):
+    name = criterion.metric or "metric"
+    if support(name, references, labels).evidence == 0:
+        flat: tuple[Unjudged, ...] = (Unjudged(kind="absent", name=name),)
+    else:
+        flat = _constant_targets(criterion, references, labels) or _only_zeros(references)
+    if flat:
         return flat
     best = metric(references, references, labels)
     ramps = ([_small(outputs, end) for outputs in references] for end in (1, -1))
@@ -172,7 +178,7 @@ def untested_metric(
         return ()  # it refuses them, so it reads them
     unjudged = Unjudged(
         kind="metric",
-        name=criterion.metric or "metric",
+        name=name,
         reference=best,
         other=other,
         allowed=criterion.metric_drop,

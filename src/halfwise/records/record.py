@@ -108,6 +108,7 @@ NoteKind = Literal[
     "copies",
     "linted",
     "unbuilt",
+    "late",
     "static",
     "frozen",
     "aside",

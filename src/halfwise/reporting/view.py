@@ -258,7 +258,7 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
-_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "static", "frozen"))
+_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "late", "static", "frozen"))
 """Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
 
 

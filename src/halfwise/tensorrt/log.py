@@ -363,6 +363,7 @@ _PREFIX = re.compile(
     | \d{{4}}-\d\d-\d\d[\sT]\d\d:\d\d:\d\d[.,\d]*Z?:?(?=\s)
     | \d\d:\d\d:\d\d\.\d+(?=\s)
     | (?P<word>{_WORD})(?::(?:root:|torch_tensorrt\s?\[[^\]]*\]:)?|\s+TRT:)
+    | (?:-\s)?(?:[\w.\[\]]+\s)?-\s(?P<logged>{_WORD})\s-(?=\s)                # Python's logging
     | [\w.-]+\s*\|(?=\s*\[)                                                # docker compose
     | [>\#](?=\s)
     | (?:output|noise):(?=\s[^"])                                          # the worker's own

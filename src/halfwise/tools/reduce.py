@@ -178,9 +178,9 @@ class _Search:
 
     def smallest(self) -> list[ir.Node]:
         """Return the nodes of the smallest part found, in order."""
-        last = self._bisected(lambda length: self.nodes[:length])
+        last = self._bisected(len(self.nodes), lambda length: self.nodes[:length])
         part = self.nodes[:last]
-        part = part[last - self._bisected(lambda length: part[last - length :]) :]
+        part = part[last - self._bisected(last, lambda length: part[last - length :]) :]
         size = max(1, len(part) // 2)
         while size and self.checks < MOST:
             for start in range(0, len(part), size)[::-1]:
@@ -190,9 +190,9 @@ class _Search:
             size = 0 if size == 1 else size // 2
         return part
 
-    def _bisected(self, part: Callable[[int], list[ir.Node]]) -> int:
-        """Return the smallest length whose part fails, if longer parts do too."""
-        low, high = 0, len(part(len(self.nodes)))
+    def _bisected(self, high: int, part: Callable[[int], list[ir.Node]]) -> int:
+        """Return the smallest length whose part fails, if longer ones do too, as `high` does."""
+        low = 0
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._fails(part(middle)) else (middle, high)

@@ -456,6 +456,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "unobserved": ({"nodes": ("a",)}, {"nodes": ("a", "b"), "opset": 8}),
     "draws": ({"nodes": ("a",)},),
     "unbuilt": ({"reasons": "R", "more": 0}, {"reasons": "R; S", "more": 2}),
+    "late": ({"since": "11.0", "reasons": "R", "more": 0},),
     "static": ({"reasons": "R", "more": 1, "shapes": ("x: 1×2",), "file": "F"},),
     "frozen": ({"reasons": "R", "more": 0},),
 }

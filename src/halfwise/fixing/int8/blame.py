@@ -45,11 +45,11 @@ LITTLE = 0.02
 
 
 def parts_of(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
-    """Return the pairs of each part of a quantised model, in graph order.
+    """Return the pairs of each part of a quantised model and its bodies, in graph order.
 
     A result's pairs include those behind moves of it. A part is named after its node, or its input.
     """
-    pairs = pairs_of(network)
+    pairs = pairs_of(network, inner=True)
     behind = {pair.dequantise.outputs[0]: pair.source for pair in pairs}
     parts: dict[NodeName, list[Pair]] = {}
     for pair in pairs:
@@ -159,7 +159,7 @@ def _blamed(
     if before == 0:
         return None
     names = {name: place for place, name in enumerate(judge.parts)}
-    ops = {node_name(node): node.op_type for node in judge.network.nodes()}
+    ops = {node_name(node): node.op_type for node in judge.network.graph.all_nodes()}
     found, left = list[Blamed](), nothing
     if removed(everything) >= MOST:
         groups, alone = stretches(list(names), names), lambda nodes: error(everything - nodes)
