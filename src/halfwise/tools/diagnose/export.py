@@ -70,7 +70,7 @@ def healthy(subject: Subject) -> Rung:
     version = None if subject.engines is None else subject.engines.tensorrt
     findings: tuple[Finding, ...] = ()
     if path is not None:
-        read = read_unchecked(path, subject.watcher.step)
+        read = read_unchecked(path)
         findings, _ = linting.examine(linting.Subject(read, version))
     errors = [f for f in findings if f.severity == "error"]
     signs = [*nonfinite, *(_sign(alike) for alike in _alike(findings))]
