@@ -22,7 +22,6 @@ from halfwise.inputs.fitting import (
     InputSpec,
     Paired,
     as_arrays,
-    by_input,
     demand_sources,
     format_inputs,
     pair_files,
@@ -97,10 +96,9 @@ def load_images(
 ) -> LoadedSamples:
     """Make one sample from each image, or each set of paired images, with the user's function.
 
-    For pairs, it takes {input name: path}, or each path alone; see `by_input`. It returns a
-    dictionary of inputs, or just the array if the model has one input; arrays have the model's
-    rank, or lack its batch axis. It runs whenever a sample is requested, and must return the same
-    data each time; see `repeatable`.
+    For pairs, it takes {input name: path}. It returns a dictionary of inputs, or just the array if
+    the model has one input; arrays have the model's rank, or lack its batch axis. It runs
+    whenever a sample is requested, and must return the same data each time; see `repeatable`.
 
     Args:
         named: The name of each sample, and the function's argument: the path of the image, or
@@ -141,9 +139,7 @@ def make_samples(
     Raises:
         CaseError: The function fails on the first file, or its result does not fit.
     """
-    first = named[0][1]
-    make = by_input(function, first) if isinstance(first, Mapping) else function
-    apply = partial(_apply, where, make, specs)
+    apply = partial(_apply, where, function, specs)
     loaded = load_singles(
         [Block(name, partial(apply, source, name)) for name, source in named], specs
     )
@@ -157,7 +153,7 @@ def _apply(
     try:
         result = make(argument)
     except CaseError as error:
-        called = " It is called with {input name: path}, or with each path alone."
+        called = " It is called with {input name: path}."
         hint = f"{error.hint or ''}{called if isinstance(argument, Mapping) else ''}"
         raise CaseError(f"{where}: {error.message}", hint) from error
     if not isinstance(result, Mapping):
@@ -319,7 +315,7 @@ def load_samples(
               they are not copied.
         specs: The model's inputs, at least one.
         preprocess: `file.py:function` that turns the path of an image into a sample. For paired
-            images, it takes a dictionary {input name: path}, or each path separately.
+            images, it takes a dictionary {input name: path}.
 
     Returns:
         At least one sample, and what was understood.
@@ -427,16 +423,14 @@ def _load_sources(
 def _load_folders(
     folders: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
 ) -> LoadedSamples:
-    kind, paired, notes = paired_files(folders)
+    kind, paired = paired_files(folders)
     if kind == IMAGES:
-        loaded = load_images(paired, specs, preprocess)
-    else:
-        _refuse_preprocess(preprocess, f"{kind} files")
-        loaded = load_paired_arrays(paired, specs)
-    return replace(loaded, notes=(*loaded.notes, *notes))
+        return load_images(paired, specs, preprocess)
+    _refuse_preprocess(preprocess, f"{kind} files")
+    return load_paired_arrays(paired, specs)
 
 
-def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, ...]]:
+def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired]:
     """Return the kind of several inputs' files, images or `.npy`, and the files in pairs.
 
     Args:
@@ -445,17 +439,15 @@ def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, 
     Raises:
         CaseError: They hold something else or different kinds, or do not pair up.
     """
-    by_input = {name: data_files(path) for name, path in sources.items()}
-    held = {kind if files else "" for kind, files in by_input.values()}
+    found = {name: data_files(path) for name, path in sources.items()}
+    held = {kind if files else "" for kind, files in found.values()}
     if len(held) > 1 or not held <= {IMAGES, ".npy"}:
-        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in by_input.items())
+        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in found.items())
         raise CaseError(
             f"The sources hold {each}; expected {IMAGES} or .npy, of one kind for all inputs.",
             "A .npz file holds all inputs, so give it, or a folder of such files, without NAME=.",
         )
-    paired, notes = pair_files({name: files for name, (_, files) in by_input.items()})
-    one_each = all(path.is_file() for path in sources.values())
-    return held.pop(), paired, () if one_each else notes
+    return held.pop(), pair_files({name: files for name, (_, files) in found.items()})
 
 
 def _folders_by_input(

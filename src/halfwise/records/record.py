@@ -94,7 +94,6 @@ NoteKind = Literal[
     "layout",
     "first-sample",
     "ignored",
-    "paired",
     "random",
     "dynamic",
     "preprocess",

@@ -424,7 +424,6 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"input": "x", "shape": (3,), "added": True, "array": "a"},
     ),
     "ignored": ({"folder": "f", "names": ("a", "b")},),
-    "paired": tuple({"by": by, "names": ("a", "b")} for by in ("number", "order")),
     "random": ({"samples": 4, "shapes": "x 1×3"},),
     "preprocess": ({"function": "f.py:f"},),
     "repaired": tuple({"flaw": flaw, "names": tuple("abcdef")} for flaw in Flaw.__members__),
