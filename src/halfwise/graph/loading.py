@@ -45,9 +45,7 @@ from halfwise.graph.intake import (
     take_types,
 )
 from halfwise.graph.model import (
-    Flaw,
     Network,
-    Repair,
     constant_array,
     graphs_of,
     is_standard,
@@ -136,11 +134,11 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
         if progress is not None:
             progress(done // 10**6, size // 10**6, "MB")
     folder = weights_folder(proto, path)
-    repairs, model = _deserialise(proto, path)
+    model = _deserialise(proto, path)
     # This frees the memory of a large model once its weights are in a file.
     del proto
     find_beside(model, folder)
-    return normalise(model, path=path, sha256=digest.hexdigest(), repairs=repairs)
+    return normalise(model, path=path, sha256=digest.hexdigest())
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
@@ -149,17 +147,10 @@ def network_from_proto(proto: onnx.ModelProto) -> Network:
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    repairs, model = _deserialise(copy, None)
-    return normalise(model, path=None, sha256=digest, repairs=repairs)
+    return normalise(_deserialise(copy, None), path=None, sha256=digest)
 
 
-def normalise(
-    model: ir.Model,
-    *,
-    path: Path | None,
-    sha256: str,
-    repairs: tuple[Repair, ...] = (),
-) -> Network:
+def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
 
     Declared sizes of computed values are only claims: they stay where ONNX infers the same. Those
@@ -174,7 +165,8 @@ def normalise(
     if not any(is_standard(node) for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
     with _explaining_refusals(path):
-        results = {what: step(model) for what, step in _STEPS.items()}
+        for step in _STEPS.values():
+            step(model)
         drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
         _check_nodes(model)
@@ -186,15 +178,11 @@ def normalise(
             if not clash.mends:
                 raise ValueError(f"{clash.words}; {clash.cure}")
         own_weights(model)
-        misdeclared = _check_and_infer(model)
+        _check_and_infer(model)
         name_cast_types(graphs_of(model))
         drop_unused_constants(graphs_of(model))
-    repairs += (Repair(Flaw.UNSORTED),) * results[_SORT].modified
-    mistyped = tuple(clash.words for clash in clashes)
-    for flaw, places in ((Flaw.MISTYPED, mistyped), (Flaw.MISDECLARED, misdeclared)):
-        repairs += (Repair(flaw, places),) * bool(places)
     names = {NodeName(new): old for new, old in renamed.items()}
-    return Network(model=model, path=path, sha256=sha256, original_names=names, repairs=repairs)
+    return Network(model, path, sha256, names, mistyped=tuple(clash.words for clash in clashes))
 
 
 def infer_again(network: Network) -> None:
@@ -228,11 +216,12 @@ def _explaining_refusals(
         raise CaseError(f"{message}: {said(error)}", check_again(path)) from error
 
 
-def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
+def _deserialise(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     refuse_unusable(proto, path or "The model")
     refuse_unreadable(proto)
     with _explaining_refusals(path, "The graph in {} cannot be read"), silent():
-        return repair(proto), ir.serde.deserialize_model(proto)
+        repair(proto)
+        return ir.serde.deserialize_model(proto)
 
 
 def _check_nodes(model: ir.Model) -> None:
@@ -246,13 +235,10 @@ def _check_nodes(model: ir.Model) -> None:
             raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
 
 
-def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
+def _check_and_infer(model: ir.Model) -> None:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
     onnx-ir's own pass only logs errors, and mistakes a sequence of tensors for a tensor.
-
-    Returns:
-        The values whose declared shape differs from the inferred one.
     """
     for node in model.graph.all_nodes():
         if is_standard(node, "Loop"):
@@ -263,10 +249,8 @@ def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
     declared = declared_shapes(graphs_in(proto.graph))
     inferred = checked(proto)
     take_types(model, inferred)
-    wrong = contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
-    if not wrong:
+    if not contradicted(declared, declared_shapes(graphs_in(inferred.graph))):
         restore_sizes(model.graph.outputs, declared)
-    return wrong
 
 
 def _unreadable_constants(

@@ -97,7 +97,7 @@ NoteKind = Literal[
     "random",
     "dynamic",
     "preprocess",
-    "repaired",
+    "mistyped",
     "stored",
     "ranks",
     "made-up",

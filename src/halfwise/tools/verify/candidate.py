@@ -21,7 +21,7 @@ from halfwise.graph.casts import is_low_custom
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import REFUSALS
-from halfwise.graph.model import Flaw, Network, graphs_of, node_name, values_of
+from halfwise.graph.model import Network, graphs_of, node_name, values_of
 from halfwise.graph.quantised import census, quantised_nodes
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.reference import (
@@ -167,15 +167,9 @@ def broken_interface(network: Network, candidate: Network) -> Iterator[Failure]:
         yield Failure(kind="interface", names={"order": listed(order)})
 
 
-def mistyped(candidate: Network) -> tuple[str, ...]:
-    """Return the contradictions between element types that were mended on reading, in words."""
-    flaws = (repair for repair in candidate.repairs if repair.flaw is Flaw.MISTYPED)
-    return tuple(name for repair in flaws for name in repair.names)
-
-
 def with_mended(verdict: Verdict, candidate: Network) -> Verdict:
     """Return the verdict; it fails if the types in the candidate's file were mended on reading."""
-    clashes = mistyped(candidate)
+    clashes = candidate.mistyped
     if not clashes:
         return verdict
     names = {"first": clashes[0], **({"outputs": "pass"} if verdict.passed else {})}
