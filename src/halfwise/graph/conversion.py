@@ -112,16 +112,21 @@ TO_FP32 = Widening(LOW_TYPES, ir.DataType.FLOAT)
 TO_FP64 = Widening((ir.DataType.FLOAT,), ir.DataType.DOUBLE)
 
 
-def upcast_storage(model: ir.Model, to: Widening = TO_FP32) -> None:
+def upcast_storage(
+    model: ir.Model, to: Widening = TO_FP32, *, but: Collection[ir.Value] = ()
+) -> None:
     """Widen every value, constant and type attribute of `model`, in place; see `Widening`.
+
+    Values `but` stay as they are.
 
     Raises:
         CaseError: not enough temporary space for the weights of a large model.
     """
-    if to is TO_FP32:
+    if to is TO_FP32 and not but:
         widen_weights(model)
+    kept = frozenset(but)
     for graph in (model.graph, *model.graph.subgraphs()):
-        for value in values_of(graph):
+        for value in filter(lambda v: v not in kept, values_of(graph)):
             value.type = upcast_type(value.type, to)
             if value.const_value is not None:
                 value.const_value = upcast_tensor(value.const_value, to)
