@@ -241,10 +241,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_idle.clear)
 
 
-Work = Literal["trial", "pass", "judge", "growth", "proof", "double", "sums"]
+Work = Literal["trial", "pass", "judge", "growth", "proof", "sums"]
 """Kinds of work on one sample: a run of the switched emulation; a run that inspects inner tensors;
 everything for a verdict, both emulated and as ONNX Runtime runs the file; one part of the graph
-followed in two models; a plain run in FP32; a plain run in FP64; and one that rounds every
+followed in two models; a plain run in FP32; and one that rounds every
 product and every addition."""
 
 WEIGHTS: Mapping[Work, float] = {
@@ -253,7 +253,6 @@ WEIGHTS: Mapping[Work, float] = {
     "judge": 8.0,
     "growth": 4.0,
     "proof": 1.0,
-    "double": 20.0,
     "sums": 50.0,
 }
 """Cost of each kind in inferences of one sample: rounded measurements on the models of

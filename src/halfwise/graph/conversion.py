@@ -95,81 +95,62 @@ def low_nodes(
     return frozenset(node_name(n) for n in nodes if any(v.dtype in types for v in _touched(n)))
 
 
-@dataclass(frozen=True)
-class Widening:
-    """An exact widening of element types.
-
-    Attributes:
-        given: The types that are widened.
-        wide: The type they become.
-    """
-
-    given: Container[ir.DataType]
-    wide: ir.DataType
-
-
-TO_FP32 = Widening(LOW_TYPES, ir.DataType.FLOAT)
-TO_FP64 = Widening((ir.DataType.FLOAT,), ir.DataType.DOUBLE)
-
-
-def upcast_storage(
-    model: ir.Model, to: Widening = TO_FP32, *, but: Collection[ir.Value] = ()
-) -> None:
-    """Widen every value, constant and type attribute of `model`, in place; see `Widening`.
+def upcast_storage(model: ir.Model, *, but: Collection[ir.Value] = ()) -> None:
+    """Widen every low value, constant and type attribute of `model` to FP32, in place.
 
     Values `but` stay as they are.
 
     Raises:
         CaseError: not enough temporary space for the weights of a large model.
     """
-    if to is TO_FP32 and not but:
+    if not but:
         widen_weights(model)
     kept = frozenset(but)
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in filter(lambda v: v not in kept, values_of(graph)):
-            value.type = upcast_type(value.type, to)
+            value.type = upcast_type(value.type)
             if value.const_value is not None:
-                value.const_value = upcast_tensor(value.const_value, to)
+                value.const_value = upcast_tensor(value.const_value)
         for node in graph:
             for attribute in list(node.attributes.values()):
-                upcast_attribute(node, attribute, to)
+                upcast_attribute(node, attribute)
 
 
-def upcast_type(kind: ir.TypeProtocol | None, to: Widening = TO_FP32) -> ir.TypeProtocol | None:
+def upcast_type(kind: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
     """Return `kind` with its element type widened, also in sequences and optionals."""
     if isinstance(kind, ir.SequenceType | ir.OptionalType):
-        element = upcast_type(kind.elem_type, to)
+        element = upcast_type(kind.elem_type)
         assert element is not None
         return type(kind)(element)
-    if isinstance(kind, ir.TensorType | ir.SparseTensorType) and kind.dtype in to.given:
-        return type(kind)(to.wide)
+    if isinstance(kind, ir.TensorType | ir.SparseTensorType) and kind.dtype in LOW_TYPES:
+        return type(kind)(ir.DataType.FLOAT)
     return kind
 
 
-def upcast_tensor(tensor: ir.TensorProtocol, to: Widening = TO_FP32) -> ir.TensorProtocol:
-    """Return a tensor widened exactly, or itself if its type is not among those widened."""
-    if tensor.dtype not in to.given:
+def upcast_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return a tensor widened exactly, or itself if it is not low."""
+    if tensor.dtype not in LOW_TYPES:
         return tensor
-    return ir.tensor(np.asarray(tensor.numpy()).astype(to.wide.numpy()), name=tensor.name)
+    return ir.tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
 
 
-def upcast_attribute(node: ir.Node, attribute: ir.Attr, to: Widening = TO_FP32) -> None:
+def upcast_attribute(node: ir.Node, attribute: ir.Attr) -> None:
     """Widen an attribute of `node` in place: a tensor, a type or the number of an element type.
 
     Other attributes stay, including graphs.
     """
     name = attribute.name
     if attribute.type == ir.AttributeType.TENSOR:
-        node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor(), to))
+        node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor()))
     elif attribute.type == ir.AttributeType.TYPE_PROTO:
         value = attribute.value
-        kind = upcast_type(value.type, to)
+        kind = upcast_type(value.type)
         assert kind is not None
         node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, value.shape))
     elif attribute.type != ir.AttributeType.INT or name not in TYPE_ATTRIBUTES:
         return
-    elif attribute.as_int() in to.given:
-        node.attributes[name] = ir.AttrInt64(name, int(to.wide))
+    elif attribute.as_int() in LOW_TYPES:
+        node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
 
 def _element_types(model: ir.Model) -> set[ir.DataType]:

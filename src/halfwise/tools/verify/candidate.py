@@ -13,7 +13,7 @@ from halfwise.errors import (
     RunFailed,
 )
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
-from halfwise.fixing.repair.proof import allowed, is_same, prove
+from halfwise.fixing.repair.proof import LIMIT, is_same, prove
 from halfwise.graph.anchors import folded
 from halfwise.graph.aside import resolve, set_aside
 from halfwise.graph.bodies import alike, bodies_in, first_difference
@@ -95,7 +95,7 @@ def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
     if differs is not None:
         yield Failure(kind="other-graph", names={"node": differs})
     if not is_same(proof):
-        numbers = {"error": proof.repaired, "limit": allowed(proof)}
+        numbers = {"error": proof.repaired, "limit": LIMIT}
         elements = {"elements": proof.broken, "mended": proof.mended}
         counts = {name: number for name, number in elements.items() if number}
         yield Failure(kind="unproven", numbers={**numbers, **counts})
