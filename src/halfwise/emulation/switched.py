@@ -1,7 +1,7 @@
 """Runs any assignment of low precision to nodes in one session of ONNX Runtime."""
 
 import gc
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +16,7 @@ from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Network, add_constant, graphs_of, node_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float, with_bodies
+from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
@@ -31,8 +31,6 @@ LONG = 64
 """The same if no stretch mixes precisions. A run then has fewer borders; ONNX Runtime needs up to
 three times as long to load a body of a thousand nodes."""
 
-_END = 1 << 62
-
 
 def stretches(
     nodes: Sequence[ir.Node],
@@ -40,20 +38,19 @@ def stretches(
     size: int = SIZE,
     apart: Container[NodeName] = frozenset(),
 ) -> list[list[ir.Node]]:
-    """Return the nodes in order, cut where few values cross; nodes that cannot join are alone.
+    """Return the nodes in order, cut into stretches; nodes that cannot join are alone.
 
     Args:
         nodes: The nodes of a graph, in topological order.
         roles: Their roles.
-        size: Approximate nodes per stretch; the actual number is 0.5 to 1.5 times that.
+        size: Nodes per stretch; of the last one of a range up to half as many more.
         apart: Nodes likely to differ in precision from their neighbours.
     """
-    last = _last_readers(nodes)
     parts: list[list[ir.Node]] = []
     for first, end in _joinable(nodes, roles, apart):
         start = first
         while start < end:
-            cut = _best_cut(nodes, last, start, end, size)
+            cut = end if end - start <= size * 3 // 2 else start + size
             part = list(nodes[start:cut])
             several = sum(roles[node_name(n)].free for n in part) > 1
             parts += [part] if several else [[n] for n in part]
@@ -94,32 +91,6 @@ def can_leave_if(value: ir.Value) -> bool:
     return value.dtype in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL) or is_float(
         value
     )
-
-
-def _last_readers(nodes: Sequence[ir.Node]) -> dict[ir.Value, int]:
-    """Return where each value is read last; `_END` for graph outputs, unread values left out."""
-    place = {inner: i for i, n in enumerate(nodes) for inner in with_bodies(n)}
-    last: dict[ir.Value, int] = {}
-    for node in nodes:
-        for value in node.outputs:
-            readers = [place[use.node] for use in value.uses()]
-            if readers or value.is_graph_output():
-                last[value] = _END if value.is_graph_output() else max(readers)
-    return last
-
-
-def _best_cut(
-    nodes: Sequence[ir.Node], last: dict[ir.Value, int], start: int, end: int, size: int
-) -> int:
-    """Return where a stretch from `start` ends: the latest place that the fewest values cross."""
-    if end - start <= size * 3 // 2:
-        return end
-    cuts = range(start + max(1, size // 2), start + max(1, size * 3 // 2) + 1)
-    return min(cuts, key=lambda cut: (_crossing_size(nodes[start:cut], last, cut), -cut))
-
-
-def _crossing_size(part: Iterable[ir.Node], last: dict[ir.Value, int], cut: int) -> int:
-    return sum(is_float(v) and last.get(v, -1) >= cut for n in part for v in n.outputs)
 
 
 @dataclass(frozen=True)
