@@ -4,12 +4,13 @@ import gc
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import floor
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample
-from halfwise.emulation.forms import Form, Forms, Readings, Seen, Slots
+from halfwise.emulation.forms import Form, Forms, Readings, Slots
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Elements, round_value
 from halfwise.formats import Format
@@ -190,7 +191,7 @@ def emulate_switched(
         fmt,
         network.opset,
         accumulate,
-        limits or {},
+        {name: _within(limit, fmt) for name, limit in (limits or {}).items()},
         weights,
         builder.rounded,
         Readings(copy.graph, quantised or {}),
@@ -201,6 +202,12 @@ def emulate_switched(
     _shorten(copy)
     switches = Switches(tuple(builder.places), tuple(builder.ranges), layout.alike)
     return Switched(copy, switches)
+
+
+def _within(limit: float, fmt: Format) -> float:
+    """Return the largest number of a format up to a limit."""
+    spacing = fmt.ulp(limit)
+    return floor(limit / spacing) * spacing
 
 
 def _forget_claims(graph: ir.Graph) -> None:
@@ -275,9 +282,6 @@ class _Builder:
             graph.insert_before(node, self.is_low.groups(range(self.count)))
         for body in bodies(node):
             self._build(body)
-        for value in node.outputs:
-            if self.forms.has_low_version(value):
-                self.rounded[_name(value)] = self._append_rounding(node, value, graph)
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the nodes that read the switches of consecutive `nodes` in a branch."""
@@ -304,23 +308,16 @@ class _Builder:
 
     def _round_input(self, value: ir.Value, graph: ir.Graph) -> None:
         uses = value.uses()
-        if not uses or not (value.name in self.low_io or self.forms.has_low_version(value)):
+        if not uses or value.name not in self.low_io:
             return
         rounded = self.forms.rounding(value, f"{value.name}::in", value)
         wide = rounded.wide
         wide.shape = value.shape
         for node in reversed(rounded.nodes):
             graph.insert_before(graph[0], node)
-        self.rounded[_name(value)] = wide
-        if value.name in self.low_io:
-            for node, index in uses:
-                node.replace_input_with(index, wide)
-            self.rounded[_name(wide)] = wide
-
-    def _append_rounding(self, node: ir.Node, value: ir.Value, graph: ir.Graph) -> ir.Value:
-        rounded = self.forms.rounding(value, f"{value.name}::out", value)
-        graph.insert_after(node, rounded.nodes)
-        return rounded.wide
+        for node, index in uses:
+            node.replace_input_with(index, wide)
+        self.rounded[_name(wide)] = wide
 
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
@@ -355,30 +352,26 @@ class _Builder:
         is_low = self.is_low.at(at + 1, f"{prefix}::is_low")
         forms = is_low[-1].outputs[0], branch(Form.LOW), branch(Form.KEPT)
         if self.alike:
-            chosen, seen = self.forms.join(prefix, *forms, nodes, outputs, "")
+            chosen, seen = self.forms.join(prefix, *forms, outputs, "")
             self._replace(nodes, [*is_low, chosen], seen, graph)
             return
-        inner, _ = self.forms.join(f"{prefix}::alike", *forms, nodes, outputs, "::alike")
+        inner, _ = self.forms.join(f"{prefix}::alike", *forms, outputs, "::alike")
         alike = ir.Graph([], inner.outputs, nodes=[inner], name=f"{prefix}::alike")
         differ = self.is_low.at(at, f"{prefix}::differ")
         separate = branch(Form.OWN)
-        chosen, seen = self.forms.join(
-            prefix, differ[-1].outputs[0], separate, alike, nodes, outputs, ""
-        )
+        chosen, seen = self.forms.join(prefix, differ[-1].outputs[0], separate, alike, outputs, "")
         self._replace(nodes, [*is_low, *differ, chosen], seen, graph)
 
     def _replace(
         self,
         old: Sequence[ir.Node],
         new: Sequence[ir.Node],
-        seen: Mapping[ir.Value, Seen],
+        seen: Mapping[ir.Value, ir.Value],
         graph: ir.Graph,
     ) -> None:
         graph.insert_after(old[-1], new)
-        for value, versions in seen.items():
-            if versions.low is not None:
-                self.rounded[_name(value)] = versions.low
-            value.replace_all_uses_with(versions.wide, replace_graph_outputs=True)
+        for value, wide in seen.items():
+            value.replace_all_uses_with(wide, replace_graph_outputs=True)
         graph.remove(old, safe=True)
 
 
