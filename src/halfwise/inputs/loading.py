@@ -303,10 +303,9 @@ def load_samples(
             * a `.npz` file whose keys are input names (any name where the model has one input);
             * a `.npy` file, for a model with one input;
             * a folder of `.npz` or `.npy` files, sorted by name; `.npy` for several inputs as one
-              file per input, named after it, or in sub-folders named after the inputs;
+              file per input, named after it;
             * a `.json` file of Polygraphy's `--save-inputs`, or a folder of them;
-            * an image, a folder of images, sorted by name, or sub-folders of images named after
-              the inputs, with `preprocess`;
+            * an image, or a folder of images, sorted by name, with `preprocess`;
             * `name=path,name=path`, or {input name: path}: a separate source for each input, of
               images or `.npy` files, which are paired by `pair_files`;
             * `file.py:function`, which takes no arguments and yields one dictionary per sample;
@@ -401,12 +400,15 @@ def _load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | Non
     folder = folder.absolute()
     entries = _entries(folder)
     kind, files = _one_kind(entries, folder)
-    if files:
-        loaded = _load_files(kind, files, specs, preprocess, folder.name)
-        ignored = [entry.name for entry in entries if entry not in files]
-    else:
-        loaded = _load_folders(_folders_by_input(entries, specs, folder), specs, preprocess)
-        ignored = [entry.name for entry in entries if not entry.is_dir()]
+    if not files:
+        names = listed([entry.name for entry in entries]) or "nothing"
+        raise CaseError(
+            f"{folder.name} holds {names}; expected {', '.join(ARRAY_SUFFIXES)} or image files.",
+            "Give the folder that holds the data itself; for several inputs, a folder for each: "
+            f"{','.join(f'{spec.name}=FOLDER' for spec in specs)}.",
+        )
+    loaded = _load_files(kind, files, specs, preprocess, folder.name)
+    ignored = [entry.name for entry in entries if entry not in files]
     if not ignored:
         return loaded
     note = Note(kind="ignored", facts={"folder": folder.name, "names": tuple(ignored)})
@@ -417,13 +419,7 @@ def _load_sources(
     sources: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
 ) -> LoadedSamples:
     demand_sources(sources, specs)
-    return _load_folders({spec.name: sources[spec.name] for spec in specs}, specs, preprocess)
-
-
-def _load_folders(
-    folders: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
-) -> LoadedSamples:
-    kind, paired = paired_files(folders)
+    kind, paired = paired_files({spec.name: sources[spec.name] for spec in specs})
     if kind == IMAGES:
         return load_images(paired, specs, preprocess)
     _refuse_preprocess(preprocess, f"{kind} files")
@@ -448,21 +444,6 @@ def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired]:
             "A .npz file holds all inputs, so give it, or a folder of such files, without NAME=.",
         )
     return held.pop(), pair_files({name: files for name, (_, files) in found.items()})
-
-
-def _folders_by_input(
-    entries: Sequence[Path], specs: Sequence[InputSpec], folder: Path
-) -> dict[str, Path]:
-    folders = {entry.name: entry for entry in entries if entry.is_dir()}
-    expected = [spec.name for spec in specs]
-    if set(folders) == set(expected):
-        return {name: folders[name] for name in expected}
-    names = [entry.name for entry in entries]
-    raise CaseError(
-        f"{folder.name} holds {listed(names) or 'nothing'}; expected {', '.join(ARRAY_SUFFIXES)} "
-        f"or image files, or one sub-folder for each input: {', '.join(expected)}.",
-        "Give the folder that holds the data itself.",
-    )
 
 
 def _entries(folder: Path) -> list[Path]:
