@@ -228,9 +228,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
             "Export the model at that opset.",
         ) from error
     _return_constants(network.graph, model.graph, arrays)
-    _return_types(network.graph, model.graph)
-    _return_names(network.model, model)
-    _return_metadata(network.model, model)
+    _return_nodes(network.graph, model.graph)
     raised = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=raised.model)
 
@@ -256,38 +254,29 @@ def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | 
         graph.register_initializer(value)
 
 
-def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
-    """Restore the types of values: ONNX infers none after operators of custom domains."""
-    values = {v.name: v for v in (*source.inputs, *(o for n in source for o in n.outputs))}
-    for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
-        if value.name in values:
-            value.type, value.shape = values[value.name].type, values[value.name].shape
+def _return_nodes(source: ir.Graph, graph: ir.Graph) -> None:
+    """Restore what the converter drops of nodes; those that it adds get nothing.
 
-
-def _return_names(source: ir.Model, model: ir.Model) -> None:
-    """Restore the names of nodes and outputs whose operators were renamed: rules use them."""
-    names = {n.name for n in model.graph.all_nodes()}
-    added = [n for n in model.graph.all_nodes() if not n.name]
-    for old in [n for n in source.graph.all_nodes() if n.name not in names]:
-        new = next((n for n in added if _succeeds(n, old)), None)
+    Rules use the names of nodes whose operators it renames, reports exporters' metadata; and ONNX
+    infers no types after operators of custom domains.
+    """
+    made = {node.name: node for node in graph.all_nodes() if node.name}
+    added = [node for node in graph.all_nodes() if not node.name]
+    pairs = list(zip(source.inputs, graph.inputs, strict=True))
+    for old in source.all_nodes():
+        new = made.get(node_name(old)) or next((n for n in added if _succeeds(n, old)), None)
         if new is None:
             raise CaseError(
                 f"ONNX's converter replaces node {node_name(old)} ({old.op_type}) by other nodes.",
                 "Export the model at that opset.",
             )
-        new.name, new.outputs[0].name = old.name, old.outputs[0].name
-        added.remove(new)
-
-
-def _return_metadata(source: ir.Model, model: ir.Model) -> None:
-    """Restore exporters' metadata, such as the line of code, which the converter drops.
-
-    Nodes that the converter adds get none.
-    """
-    originals = {node.name: node for node in source.graph.all_nodes()}
-    for node in model.graph.all_nodes():
-        if node.name in originals:
-            node.metadata_props.update(originals[node.name].metadata_props)
+        if not new.name:
+            new.name, new.outputs[0].name = old.name, old.outputs[0].name
+            added.remove(new)
+        new.metadata_props.update(old.metadata_props)
+        pairs += zip(old.outputs, new.outputs, strict=False)
+    for old_value, new_value in pairs:
+        new_value.type, new_value.shape = old_value.type, old_value.shape
 
 
 def _succeeds(new: ir.Node, old: ir.Node) -> bool:
