@@ -26,20 +26,22 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
-from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.loop import fix
-from halfwise.fixing.repair.proof import LIMIT, TRUSTED
+from halfwise.fixing.repair.proof import LIMIT
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
+from tests.fp64 import in_fp64
 from tests.repair_graphs import Drawn, repair_graphs
 
 GRAPHS, PIECE = 1000, 100
 
 Arrays = Mapping[str, np.ndarray]
 
+TRUSTED = 1e-2
+"""Error of the original from which FP64 shows nothing: it computes another function there."""
 LUCK = 2.0
 """Two orders of the same sums may err so much more on a sample that no proof has seen."""
 
@@ -92,12 +94,11 @@ def examine(drawn: Drawn, tally: Tally) -> None:
         return
     tally.repaired += 1
     tally.rules.update(rules)
-    double = DoubleSession(case.network.model)
     sides = Session(case.network.model), Session(fixed.space.variant.case.network.model)
     for place, sample in enumerate((*drawn.seen, *drawn.unseen)):
         right = None
         with suppress(CaseError, RunFailed):
-            right = double.run(sample)
+            right = in_fp64(case.network.model, sample)
         if right is None:
             continue
         before, after = (error(right, session.run(sample)) for session in sides)

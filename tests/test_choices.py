@@ -4,8 +4,6 @@ A number with a source is checked where its source is; these have none, so they 
 purpose only.
 """
 
-import os
-import time
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +22,6 @@ from halfwise.fixing.space import Int8Space
 from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
 from halfwise.records import EngineRound, Growth, NodeName
-from halfwise.scratch import scratch
 from halfwise.tools.diagnose.harness import _nudged, _try
 from halfwise.tools.diagnose.kernels import Transplants
 from halfwise.tools.preprocessing.changes import Hypothesis
@@ -137,15 +134,3 @@ def test_a_part_is_built_in_five_times_as_long_as_the_engine_at_least_a_minute(p
     nothing: Any = None
     made = Transplants(engines, "fp32", nothing, 0, nothing, plain_seconds=plain)
     assert made.seconds == limit
-
-
-@pytest.mark.parametrize(("days", "stays"), [(13, True), (15, False)])
-def test_scratch_folders_of_other_machines_stay_for_two_weeks(tmp_path, days, stays):
-    place = tmp_path / str(days)  # each is looked at once only
-    far = place / "halfwise.far"
-    far.mkdir(parents=True)
-    (far / "lock").write_text("ab12")
-    then = time.time() - days * 86400
-    os.utime(far / "lock", (then, then))
-    with scratch(place):
-        assert far.exists() is stays

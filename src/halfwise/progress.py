@@ -3,14 +3,11 @@
 Only the command line offers that: users of the library get Python's KeyboardInterrupt.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
-
-PERCENT = "%"
-"""The part of a stage whose steps differ in weight: only the share that is over means something."""
 
 WORTH_TELLING = 2.0
 """Seconds of work from which the time that it has left is told. Our choice."""
@@ -27,7 +24,7 @@ class Watcher(Protocol):
     ) -> None:
         """Report that `done` steps of the stage, or of its part `of`, are over.
 
-        `most`: it may end before all `total` are. Steps of `PERCENT` are shown as a share.
+        `most`: it may end before all `total` are.
         """
 
     def left(self, seconds: float) -> None:
@@ -35,27 +32,6 @@ class Watcher(Protocol):
 
     def note(self, line: str) -> None:
         """Report a message worth reading."""
-
-
-class Weighed:
-    """Reports work of unequal steps, by weights that only compare them."""
-
-    def __init__(self, step: Callable[[int, int, str], None] | None = None) -> None:
-        """Take what receives the weight done, and all that is expected so far."""
-        self._step = step
-        self._over = self._expected = 0.0
-
-    def expect(self, weight: float) -> None:
-        """Expect more work."""
-        self._expected += weight
-        self.did(0.0)
-
-    def did(self, weight: float) -> None:
-        """Report that expected work is done."""
-        self._over += weight
-        if self._step is not None:
-            over, expected = (round(1000 * weight) for weight in (self._over, self._expected))
-            self._step(over, max(1, expected), PERCENT)
 
 
 class Silent:

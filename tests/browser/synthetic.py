@@ -247,7 +247,7 @@ def _repair(part: str, nodes: tuple[NodeName, ...]) -> Repair:
         guards=(Place(kind="square", node=NodeName(f"{part}/Pow")),),
         before=31.0,
         after=0.8,
-        proof=Proof(samples={"calibration": 48}, original=1e-7, repaired=2e-7, equal=False),
+        proof=Proof(samples={"calibration": 48}, repaired=2e-7, equal=False),
         advice=FIX,
     )
 

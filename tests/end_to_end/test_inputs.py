@@ -63,16 +63,18 @@ def test_pairs_of_images_from_two_folders(call, tmp_path):
     y = sketch.op("Sqrt", sketch.op("Mul", apart, apart, name="square"), name="root")
     onnx.save(sketch.proto(y), tmp_path / "model.onnx")
     ramp = np.add.outer(np.arange(8), np.arange(8))
-    for folder, step in (("a", 9), ("b", 3), ("c", 7), ("d", 2)):
+    for folder, name, step in (("a", "a", 9), ("b", "a", 3), ("c", "c", 7), ("d", "c", 2)):
         (tmp_path / folder).mkdir()
         for i in range(4):
             image = Image.fromarray((ramp * (step + i)).astype(np.uint8))
-            image.save(tmp_path / folder / f"{folder}_{i}.png")
+            image.save(tmp_path / folder / f"{name}_{i}.png")
     (tmp_path / "prepare.py").write_text(
         "import numpy as np\n"
         "from PIL import Image\n\n\n"
-        "def prepare(path):\n"
-        "    return np.asarray(Image.open(path), np.float32)[None] * 10\n"
+        "def read(path):\n"
+        "    return np.asarray(Image.open(path), np.float32)[None] * 10\n\n\n"
+        "def prepare(paths):\n"
+        "    return {name: read(path) for name, path in paths.items()}\n"
     )
     prepared = ("--preprocess", "prepare.py:prepare")
     options = ("--inputs", "left=a,right=b", "--heldout", "right=d,left=c", *prepared)

@@ -33,12 +33,12 @@ def product():
 def nameless():
     proto = made(product(), [numpy_helper.from_array(WEIGHTS, "w")], output=None)
     proto.graph.name = ""
-    return proto, {}, ("the graph has no name", "have no shape (y)")
+    return proto, {}
 
 
 def unsorted():
     nodes = [*product(), helper.make_node("Abs", ["w0"], ["w"])]
-    return made(nodes, [numpy_helper.from_array(WEIGHTS, "w0")]), {}, ("come before those",)
+    return made(nodes, [numpy_helper.from_array(WEIGHTS, "w0")]), {}
 
 
 def too_small():
@@ -50,18 +50,18 @@ def too_small():
     ]
     proto = made(nodes, output=(1, 4), more=[info("to", (2,), I64)], value_info=[])
     proto.graph.value_info.append(info("turned", (1, 4)))
-    return proto, {"to": np.tile(np.array([8, 2]), (6, 1))}, ()
+    return proto, {"to": np.tile(np.array([8, 2]), (6, 1))}
 
 
 def misdeclared():
     nodes = [helper.make_node("Abs", ["x"], ["h"]), helper.make_node("Sqrt", ["h"], ["y"])]
-    return made(nodes, output=(1, 4)), {}, ("are ignored (y)",)
+    return made(nodes, output=(1, 4)), {}
 
 
 def unranked():
     proto = made(product(), [numpy_helper.from_array(WEIGHTS, "w")], output=None)
     proto.graph.input[0].type.tensor_type.ClearField("shape")
-    return proto, {}, ("have no shape (x, y)")
+    return proto, {}
 
 
 def dropped():
@@ -72,11 +72,7 @@ def dropped():
         helper.make_node("Affine", ["cropped"], ["moved"], name="move", alpha=2.0, beta=1.0),
         helper.make_node("Sigmoid", ["moved"], ["y"], name="squash"),
     ]
-    return (
-        made(nodes, output=(1, 1, 2, 2), opset=7),
-        {},
-        (),
-    )
+    return made(nodes, output=(1, 1, 2, 2), opset=7), {}
 
 
 FILES = (nameless, unsorted, too_small, misdeclared, dropped)
@@ -84,14 +80,11 @@ FILES = (nameless, unsorted, too_small, misdeclared, dropped)
 
 @pytest.mark.parametrize("file", FILES)
 def test_what_onnx_runtime_runs_gets_a_verdict(file, call, tmp_path):
-    proto, more, told = file()
+    proto, more = file()
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     np.savez(tmp_path / "model.npz", x=X, **more)
     ended = call(*fixing("model.onnx"))
     assert ended.code == 0, ended.err
-    said = " ".join((ended.out + ended.err).split())
-    for sentence in told:
-        assert sentence in said
     assert ended.record["plan"]["unsupported"] == []
     written = onnx.load(ended.model)
     assert written.graph.name
@@ -110,7 +103,7 @@ def test_what_onnx_runtime_runs_gets_a_verdict(file, call, tmp_path):
 )
 @pytest.mark.parametrize("file", [*FILES, unranked])
 def test_so_do_other_commands(file, command, call, tmp_path):
-    proto, more, _ = file()
+    proto, more = file()
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     np.savez(tmp_path / "model.npz", x=X, **more)
     ended = call(*command, "--inputs", "model.npz")
@@ -126,15 +119,13 @@ def test_the_linter_reads_them(file, call, tmp_path):
 
 
 def test_the_rank_of_an_input_is_that_of_the_data_where_the_model_tells_none(call, tmp_path):
-    proto, _, told = unranked()
+    proto, _ = unranked()
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     (tmp_path / "model").mkdir()
     for number, sample in enumerate(X):
         np.save(tmp_path / "model" / f"{number}.npy", sample)
     ended = call(*fixing("model.onnx", "model"))
     assert ended.code == 0, ended.err
-    for sentence in told:
-        assert sentence in " ".join((ended.out + ended.err).split())
     assert len(onnx.load(ended.model).graph.input[0].type.tensor_type.shape.dim) == 2
     made = call("export", "run", "--as", "trtexec")
     assert made.code == 0, made.err

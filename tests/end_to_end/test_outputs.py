@@ -89,7 +89,6 @@ def test_its_tensors_are_observed(call, every):
     ended = call("observe", "every.onnx", "--inputs", "in.npz")
     assert ended.code == 0, ended.err
     assert "1 of 5 tensors reach 10000" in ended.out
-    assert "repaired while reading: inputs or outputs have no shape" in " ".join(ended.err.split())
     assert len(every) == 5
 
 

@@ -142,7 +142,7 @@ def test_outputs_on_record_have_one_size(call, tmp_path):
 
 
 RNG = np.random.default_rng(1)
-NAMED = "fails on batches of 1, and runs on batches of 2: split, join, rows hold"
+NAMED = "fails on batches of 1, and runs on batches of 2: split hold"
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_diagnose_names_it_as_a_finding(call):
     (rung,) = ended.record["diagnosis"]
     assert (rung["name"], rung["passed"]) == ("harness", False)
     assert NAMED in rung["cause"]
-    assert rung["nodes"] == rung["frozen"]["nodes"] == ["split", "join", "rows"]
+    assert rung["nodes"] == rung["frozen"]["nodes"] == ["split"]
     assert (rung["frozen"]["given"], rung["frozen"]["runs"]) == (1, 2)
 
 

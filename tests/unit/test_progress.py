@@ -1,6 +1,6 @@
 from contextvars import copy_context
 
-from halfwise.progress import PERCENT, Silent, Weighed, interruption, offered
+from halfwise.progress import Silent, interruption, offered
 
 
 def test_silence(capsys):
@@ -9,19 +9,6 @@ def test_silence(capsys):
     watcher.step(3, 10)
     watcher.note("a line")
     assert capsys.readouterr() == ("", "")
-
-
-def test_unequal_steps_are_told_by_weight():
-    told = []
-    work = Weighed(lambda *step: told.append(step))
-    work.expect(2.5)
-    work.did(1.5)
-    work.expect(4.0)
-    work.did(5.0)
-    assert told == [
-        (d, t, PERCENT) for d, t in ((0, 2500), (1500, 2500), (1500, 6500), (6500, 6500))
-    ]
-    Weighed().did(1.0)
 
 
 def test_ctrl_c_is_taken_once_and_only_where_there_is_something():

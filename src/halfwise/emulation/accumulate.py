@@ -34,7 +34,7 @@ from halfwise.emulation.blocks import (
     shape_of,
     sum_one_axis,
 )
-from halfwise.emulation.products import average_pool, conv, conv_transpose, einsum, gemm, matmul
+from halfwise.emulation.products import average_pool, convolution, einsum, gemm, matmul
 from halfwise.errors import CaseError
 from halfwise.formats import Format
 from halfwise.graph.model import is_standard
@@ -250,8 +250,8 @@ def scattered(call: Call, steps: LowSteps) -> ir.Value | None:
 
 _EXPANSIONS: Mapping[str, Callable[[Call, LowSteps], ir.Value | None]] = {
     "AveragePool": average_pool,
-    "Conv": conv,
-    "ConvTranspose": conv_transpose,
+    "Conv": convolution,
+    "ConvTranspose": convolution,
     "CumSum": cumulative,
     "Einsum": einsum,
     "Gemm": gemm,

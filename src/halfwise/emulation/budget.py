@@ -29,8 +29,6 @@ RUN_SECONDS: float = default("run_timeout")
 REPEATING_SECONDS = 40.0
 """Default limit for a model that repeats a body, and may never end: the command then ends within a
 minute."""
-_PATIENCE = 10.0
-"""Seconds after which an unfinished call is reported."""
 _LOOK = 0.5
 """Seconds between two checks whether a call must end."""
 _GRACE = 2.0
@@ -75,7 +73,6 @@ class Limits:
         seconds: Limit of one call; None for the default.
         until: Value of `time.monotonic()` at which all work must end; None for never.
         over: Returns whether all work must end now, whatever the time.
-        tell: Called with a message about each long call.
         forgiving: Whether any number of calls may reach the limit.
         calls: The calls so far.
     """
@@ -83,7 +80,6 @@ class Limits:
     seconds: float | None = None
     until: float | None = None
     over: Callable[[], bool] = lambda: False
-    tell: Callable[[str], None] | None = None
     forgiving: bool = False
     calls: _Calls = field(default_factory=_Calls)
 
@@ -104,19 +100,9 @@ def _changed(**changes: Any) -> Iterator[None]:
         _limits.reset(token)
 
 
-@contextmanager
-def limited(
-    seconds: float | None = None,
-    *,
-    tell: Callable[[str], None] | None = None,
-) -> Iterator[None]:
-    """Bound each call within the block, and report long ones; None keeps the outer setting."""
-    outer = _now()
-    with _changed(
-        seconds=outer.seconds if seconds is None else seconds,
-        tell=tell or outer.tell,
-    ):
-        yield
+def limited(seconds: float | None = None) -> AbstractContextManager[None]:
+    """Bound each call within the block; None keeps the outer setting."""
+    return _changed(seconds=_now().seconds if seconds is None else seconds)
 
 
 @contextmanager
@@ -166,13 +152,7 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
     runner = _idle.pop() if _idle else _Runner()
     runner.tasks.put(work)
     try:
-        done = runner.wait_until(min(started + _PATIENCE, end), limits)
-        if not done and end - started > _PATIENCE and limits.tell and not limits.over():
-            limits.tell(
-                f"{what} takes longer than {number(_PATIENCE)} s; it will be stopped after "
-                f"{number(end - started)} s"
-            )
-        done = done or runner.wait_until(end, limits)
+        done = runner.wait_until(end, limits)
     except BaseException:
         _end(runner, stop)
         raise
@@ -261,10 +241,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_idle.clear)
 
 
-Work = Literal["trial", "pass", "judge", "growth", "proof", "double", "sums"]
+Work = Literal["trial", "pass", "judge", "growth", "proof", "sums"]
 """Kinds of work on one sample: a run of the switched emulation; a run that inspects inner tensors;
 everything for a verdict, both emulated and as ONNX Runtime runs the file; one part of the graph
-followed in two models; a plain run in FP32; a plain run in FP64; and one that rounds every
+followed in two models; a plain run in FP32; and one that rounds every
 product and every addition."""
 
 WEIGHTS: Mapping[Work, float] = {
@@ -273,7 +253,6 @@ WEIGHTS: Mapping[Work, float] = {
     "judge": 8.0,
     "growth": 4.0,
     "proof": 1.0,
-    "double": 20.0,
     "sums": 50.0,
 }
 """Cost of each kind in inferences of one sample: rounded measurements on the models of
@@ -300,9 +279,6 @@ class Budget:
         ended_by: What ended them, in order, each once.
         outer: The budget that this one supplements; see `beside`.
         payer: The supplementary budget that pays for the current work.
-        told: Called at the start of a block and of each piece of work in it, with the most seconds
-            that the block may still take: what is left of the time (inf without a limit), or of the
-            work at the pace so far. At the end of the block with inf.
     """
 
     def __init__(
@@ -311,7 +287,6 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         *,
         work: float = inf,
-        told: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.seconds, self.work, self.spent = seconds, work, 0.0
         self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
@@ -322,12 +297,10 @@ class Budget:
         self._interruption = interruption()
         self.outer: Budget | None = None
         self.payer: Budget | None = None
-        self.told = told
-        self._before, self._paced = 0.0, (0.0, 0.0)
 
     def beside(self, *, seconds: float, work: float) -> "Budget":
         """Return an additional budget: work in its blocks counts there, not here."""
-        other = Budget(seconds, self._clock, work=work, told=self.told)
+        other = Budget(seconds, self._clock, work=work)
         other.outer = self
         return other
 
@@ -366,17 +339,7 @@ class Budget:
             self.payer.spend(work, times)
             return
         self.check()
-        if self._since is not None:
-            self.told(self._most(self._clock() - self._since))
         self.spent += WEIGHTS[work] * times
-
-    def _most(self, took: float) -> float:
-        """Return how many more seconds a block may take after this many."""
-        seconds, done = self._paced[0] + took, self._paced[1] + self.spent - self._before
-        remaining = self._left - took - self._reserved
-        if done:
-            remaining = min(remaining, seconds / done * (self._until - self.spent))
-        return remaining if remaining < _LONGEST / 2 else inf
 
     @contextmanager
     def bounding(self, part: float = 1.0) -> Iterator[None]:
@@ -395,12 +358,11 @@ class Budget:
         before, ended = self._left, False
         self._reserved = before * (1 - part)
         self._until = self.spent + max(0.0, self.work - self.spent) * part
-        self._since, self._before = self._clock(), self.spent
+        self._since = self._clock()
         if self.outer is not None:
             self.outer.payer = self
         try:
             self.check()
-            self.told(self._most(0.0))
             until = time.monotonic() + self._left - self._reserved
             with ending(until, lambda: self._interruption.asked):
                 yield
@@ -410,13 +372,10 @@ class Budget:
             self.tell(by)
             raise
         finally:
-            took = self._clock() - self._since
-            self._left = before - took
-            self._paced = self._paced[0] + took, self._paced[1] + self.spent - self._before
+            self._left = before - (self._clock() - self._since)
             if ended:  # the time that ended it stays spent, whatever the clock says by now
                 self._left = min(self._left, self._reserved)
             self._since, self._reserved, self._until = None, 0.0, self.work
-            self.told(inf)
             if self.outer is not None:
                 self.outer.payer = None
 

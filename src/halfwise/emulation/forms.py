@@ -19,7 +19,6 @@ from halfwise.emulation.rounding import (
     cast,
     instance,
     limit_value,
-    new_node,
     round_value,
 )
 from halfwise.formats import Format
@@ -112,11 +111,11 @@ class Form(Enum):
 
 
 class Seen(NamedTuple):
-    """Versions of a value.
+    """Versions of a value within a branch.
 
     Attributes:
         wide: What FP32 consumers see.
-        low: What low consumers see, in FP32; None if they round `wide` themselves.
+        low: What low consumers see, in FP32; None if the first of them has to round `wide`.
     """
 
     wide: ir.Value
@@ -136,10 +135,10 @@ class Forms:
         fmt: The low format.
         opset: The network's opset.
         accumulate: As for `emulate_switched`.
-        limits: Tensors whose range is smaller than the format's.
+        limits: Tensors whose range is smaller than the format's, and the largest number of the
+            format in it. So what is rounded once stays as it is when it is rounded again.
         weights: The network's weights in the low format.
-        rounded: What low consumers see of constants, and of values outside all branches that
-            have a low version (`has_low_version`), by name.
+        rounded: What low consumers see of constants and of low inputs of the model, by name.
         readings: Inputs of nodes that may have INT8.
         switches: Returns nodes that read the switches of some nodes in a branch; the last outputs
             them, bool[1] each.
@@ -155,22 +154,9 @@ class Forms:
     readings: Readings
     switches: Callable[[Sequence[ir.Node]], list[ir.Node]]
 
-    def has_low_reader(self, value: ir.Value, beyond: Sequence[ir.Node] = ()) -> bool:
-        """Return whether any node outside `beyond` that may be low reads `value` low."""
-        return any(self._reads_low(node, slot) for node, slot in value.uses() if node not in beyond)
-
-    def has_low_version(self, value: ir.Value, beyond: Sequence[ir.Node] = ()) -> bool:
-        """Return whether nodes outside `beyond` need a low version of `value` beside the other.
-
-        All other values exist once, and low nodes round what they read: that changes nothing if a
-        low node gave it. But a second rounding may pass a limit that the first did not.
-        """
-        if not is_float(value) or not self.has_low_reader(value, beyond):
-            return False
-        return TensorName(value.name or "") in self.limits
-
-    def _reads_low(self, node: ir.Node, slot: int) -> bool:
-        return self.roles.reads_low(node, slot)
+    def has_low_reader(self, value: ir.Value) -> bool:
+        """Return whether any node that may be low reads `value` low."""
+        return any(self.roles.reads_low(node, slot) for node, slot in value.uses())
 
     def choose(
         self,
@@ -178,12 +164,12 @@ class Forms:
         condition: ir.Value,
         scope: Scope,
         path: str = "",
-    ) -> tuple[ir.Node, dict[ir.Value, Seen]]:
-        """Return the If of one node, low or kept, and the versions of its outputs."""
+    ) -> tuple[ir.Node, dict[ir.Value, ir.Value]]:
+        """Return the If of one node, low or kept, and what stands for its outputs."""
         outputs = [v for v in node.outputs if v.name]
         then = self.branch([node], Form.LOW, outputs, scope, f"{path}::op")
         other = self.branch([node], Form.KEPT, outputs, scope, f"{path}::kept")
-        return self.join(f"{node.name}{path}", condition, then, other, [node], outputs, path)
+        return self.join(f"{node.name}{path}", condition, then, other, outputs, path)
 
     def join(
         self,
@@ -191,27 +177,18 @@ class Forms:
         condition: ir.Value,
         then: ir.Graph,
         other: ir.Graph,
-        nodes: Sequence[ir.Node],
         leaving: Sequence[ir.Value],
         path: str,
-    ) -> tuple[ir.Node, dict[ir.Value, Seen]]:
-        """Return the If of two branches that stand for `nodes`, and the versions of `leaving`.
+    ) -> tuple[ir.Node, dict[ir.Value, ir.Value]]:
+        """Return the If of two branches, and what stands for the values `leaving` them.
 
-        Its outputs have the names of the values, followed by `path`.
+        These exist once: low nodes round what they read, which changes nothing if a low node gave
+        it. Its outputs have the names of the values, followed by `path`.
         """
-        outputs: list[ir.Value] = []
-        seen: dict[ir.Value, Seen] = {}
-        for value in leaving:
-            wide = ir.val(f"{value.name}{path}", value.dtype or ir.DataType.FLOAT, value.shape)
-            wide.type, low = value.type, None
-            outputs.append(wide)
-            if self.has_low_version(value, nodes):
-                low = ir.val(f"{value.name}{path}::low", ir.DataType.FLOAT)
-                outputs.append(low)
-            seen[value] = Seen(wide, low)
+        outputs = {v: ir.val(f"{v.name}{path}", type=v.type, shape=v.shape) for v in leaving}
         branches = [ir.AttrGraph("then_branch", then), ir.AttrGraph("else_branch", other)]
-        node = ir.Node("", "If", [condition], branches, outputs=outputs, name=f"{name}::if")
-        return node, seen
+        made = list(outputs.values())
+        return ir.Node("", "If", [condition], branches, outputs=made, name=f"{name}::if"), outputs
 
     def branch(
         self,
@@ -221,7 +198,7 @@ class Forms:
         scope: Scope,
         path: str,
     ) -> ir.Graph:
-        """Return a branch that computes `nodes` and outputs each version of `leaving` that is read.
+        """Return a branch that computes `nodes` and outputs `leaving`.
 
         Args:
             nodes: Nodes of the network's copy, in order; not changed.
@@ -237,43 +214,28 @@ class Forms:
         for node in nodes:
             role = self.roles[node_name(node)]
             if node in switch:
-                chosen, versions = self.choose(node, switch[node], seen, path)
+                chosen, outputs = self.choose(node, switch[node], seen, path)
                 made.append(chosen)
+                versions = {v: Seen(wide, None) for v, wide in outputs.items()}
             elif role.free and form is Form.LOW:
                 steps, versions = self._low(node, role, seen, path)
                 made += steps
             else:
-                steps, versions = self._plain(node, form, nodes, seen, path)
+                steps, versions = self._plain(node, form, seen, path)
                 made += steps
             seen |= versions
-        outputs = []
-        for value in leaving:
-            wide, low = seen[value]
-            outputs.append(wide)
-            if self.has_low_version(value, nodes):
-                assert low is not None
-                if low is wide:  # A graph cannot output one value twice.
-                    made.append(new_node("Identity", [wide], f"{value.name}{path}::again"))
-                    low = made[-1].outputs[0]
-                outputs.append(low)
-        return ir.Graph([], outputs, nodes=made, name=f"{nodes[0].name}{path}")
+        ends = [seen[value].wide for value in leaving]
+        return ir.Graph([], ends, nodes=made, name=f"{nodes[0].name}{path}")
 
     def _plain(
-        self, node: ir.Node, form: Form, nodes: Sequence[ir.Node], scope: Scope, path: str
+        self, node: ir.Node, form: Form, scope: Scope, path: str
     ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
-        """Return a node in FP32; in a kept branch only later low nodes read its low version."""
+        """Return a node in FP32."""
         inputs = [v if v is None or v not in scope else scope[v].wide for v in node.inputs]
         made = self.readings.read(node, inputs, path) if form is Form.KEPT else []
         made.append(instance(node, inputs, path))
-        seen = {}
-        for old, new in zip(node.outputs, made[-1].outputs, strict=True):
-            low = None
-            if self.has_low_version(old, nodes if form is Form.KEPT else ()):
-                rounded = self.rounding(new, f"{old.name}{path}", old)
-                made += rounded.nodes
-                low = rounded.wide
-            seen[old] = Seen(new, low)
-        return made, seen
+        pairs = zip(node.outputs, made[-1].outputs, strict=True)
+        return made, {old: Seen(new, None) for old, new in pairs}
 
     def _low(
         self,
@@ -335,13 +297,10 @@ class Forms:
         exact: bool,
     ) -> tuple[list[ir.Node], Seen]:
         """Return an output of a low node, as FP32 consumers and as low consumers see it."""
-        if low and exact:
-            return [], Seen(new, new)
-        if not low and not self.has_low_version(old):
-            return [], Seen(new, None)
+        if not low or exact:
+            return [], Seen(new, new if low else None)
         rounded = self.rounding(new, f"{old.name}{path}", old)
-        wide = rounded.wide if low else new
-        return list(rounded.nodes), Seen(wide, rounded.wide)
+        return list(rounded.nodes), Seen(rounded.wide, rounded.wide)
 
     def rounding(self, value: ir.Value, prefix: str, tensor: ir.Value) -> Rounded:
         """Return nodes that round `value`, an instance of the network's `tensor`."""

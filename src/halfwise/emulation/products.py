@@ -65,32 +65,34 @@ def gemm(call: Call, steps: LowSteps) -> ir.Value | None:
     return total
 
 
-def conv(call: Call, steps: LowSteps) -> ir.Value | None:
-    """Return a Conv, its bias added in FP32.
+def convolution(call: Call, steps: LowSteps) -> ir.Value | None:
+    """Return a Conv or ConvTranspose, its bias added in FP32.
 
-    None for short sums and groups; if `each`, for weights whose shape is unknown or too large.
+    A ConvTranspose has low sums over input channels only, unless `each`. None for unknown ranks;
+    unless `each`, for short sums and groups; if `each`, for weights whose shape is unknown or too
+    large, and for a ConvTranspose where the padding is not said.
     """
-    shape = call.shape(1) or call.shape(0)
-    groups = call.attributes.get_int("group", 1)
-    taps = _taps(call)
-    if shape is None:
+    op_type, x, w = call.node.op_type, call.input(0), call.input(1)
+    shape, taps = call.shape(1) or call.shape(0), _taps(call)
+    groups, summed = call.attributes.get_int("group", 1), 1 if op_type == "Conv" else 0
+    if shape is None or (taps is None if steps.each else groups != 1):
         return None
-    if steps.each:
-        if taps is None:
-            return None
-        window = _window(call)
-        total = _each_tap(steps, (call.input(0), call.input(1)), groups, taps, window)
-    elif groups != 1 or call.is_short((0, [1]), (1, [1])):
+    if taps is not None and steps.each:
+        if op_type == "Conv":
+            total: ir.Value | None = _each_tap(steps, (x, w), groups, taps, _window(call))
+        else:
+            total = _spread(call, steps, groups, taps)
+    elif call.is_short((0, [1]), (1, [summed])):
         return None
     else:
-        operands = ((call.input(0), 1), (call.input(1), 1))
         total = blocked(
-            steps, operands, lambda steps, blocks: steps.op("Conv", blocks, call.attributes)
+            steps,
+            ((x, 1), (w, summed)),
+            lambda steps, blocks: steps.op(op_type, blocks, call.attributes),
         )
-    if call.has(2):
+    if total is not None and call.has(2):
         spatial = steps.integers(range(1, len(shape) - 1))
-        bias = steps.op("Unsqueeze", [call.input(2), spatial])
-        total = steps.op("Add", [total, bias])
+        total = steps.op("Add", [total, steps.op("Unsqueeze", [call.input(2), spatial])])
     return total
 
 
@@ -176,33 +178,6 @@ def average_pool(call: Call, steps: LowSteps) -> ir.Value | None:
     channels, after = part(steps, sizes, 0, 2), part(steps, shape_of(steps, covered), 2, rank)
     shape = steps.op("Concat", [channels, after], {"axis": 0}, INT64)
     return steps.op("Reshape", [steps.op("Div", [total, terms]), shape])
-
-
-def conv_transpose(call: Call, steps: LowSteps) -> ir.Value | None:
-    """Return a ConvTranspose; unless `each`, with low sums over input channels only.
-
-    None for short sums and, unless `each`, for groups; if `each`, for weights whose shape is
-    unknown or too large, and where the padding is not said.
-    """
-    shape = call.shape(1) or call.shape(0)
-    groups, weights = call.attributes.get_int("group", 1), _taps(call)
-    if shape is None:
-        return None
-    if steps.each:
-        total = None if weights is None else _spread(call, steps, groups, weights)
-    elif groups != 1 or call.is_short((0, [1]), (1, [0])):
-        return None
-    else:
-        operands = ((call.input(0), 1), (call.input(1), 0))
-        total = blocked(
-            steps,
-            operands,
-            lambda steps, blocks: steps.op("ConvTranspose", blocks, call.attributes),
-        )
-    if total is not None and call.has(2):
-        spatial = steps.integers(range(1, len(shape) - 1))
-        total = steps.op("Add", [total, steps.op("Unsqueeze", [call.input(2), spatial])])
-    return total
 
 
 def _spread(call: Call, steps: LowSteps, groups: int, weights: tuple[int, ...]) -> ir.Value | None:

@@ -22,12 +22,10 @@ class Rounded:
 
     Attributes:
         nodes: In topological order.
-        half: The value in the low type.
         wide: The rounded value in FP32.
     """
 
     nodes: tuple[ir.Node, ...]
-    half: ir.Value
     wide: ir.Value
 
 
@@ -98,7 +96,7 @@ def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:
     """
     down = cast(value, low_type(fmt), f"{prefix}::half")
     up = cast(down.outputs[0], ir.DataType.FLOAT, f"{prefix}::wide")
-    return Rounded((down, up), down.outputs[0], up.outputs[0])
+    return Rounded((down, up), up.outputs[0])
 
 
 def limit_value(value: ir.Value, limit: float, prefix: str) -> tuple[tuple[ir.Node, ...], ir.Value]:

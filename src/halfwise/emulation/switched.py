@@ -1,22 +1,23 @@
 """Runs any assignment of low precision to nodes in one session of ONNX Runtime."""
 
 import gc
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import floor
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample
-from halfwise.emulation.forms import Form, Forms, Readings, Seen, Slots
+from halfwise.emulation.forms import Form, Forms, Readings, Slots
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Elements, round_value
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Network, add_constant, graphs_of, node_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float, with_bodies
+from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
@@ -31,8 +32,6 @@ LONG = 64
 """The same if no stretch mixes precisions. A run then has fewer borders; ONNX Runtime needs up to
 three times as long to load a body of a thousand nodes."""
 
-_END = 1 << 62
-
 
 def stretches(
     nodes: Sequence[ir.Node],
@@ -40,20 +39,19 @@ def stretches(
     size: int = SIZE,
     apart: Container[NodeName] = frozenset(),
 ) -> list[list[ir.Node]]:
-    """Return the nodes in order, cut where few values cross; nodes that cannot join are alone.
+    """Return the nodes in order, cut into stretches; nodes that cannot join are alone.
 
     Args:
         nodes: The nodes of a graph, in topological order.
         roles: Their roles.
-        size: Approximate nodes per stretch; the actual number is 0.5 to 1.5 times that.
+        size: Nodes per stretch; of the last one of a range up to half as many more.
         apart: Nodes likely to differ in precision from their neighbours.
     """
-    last = _last_readers(nodes)
     parts: list[list[ir.Node]] = []
     for first, end in _joinable(nodes, roles, apart):
         start = first
         while start < end:
-            cut = _best_cut(nodes, last, start, end, size)
+            cut = end if end - start <= size * 3 // 2 else start + size
             part = list(nodes[start:cut])
             several = sum(roles[node_name(n)].free for n in part) > 1
             parts += [part] if several else [[n] for n in part]
@@ -94,32 +92,6 @@ def can_leave_if(value: ir.Value) -> bool:
     return value.dtype in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL) or is_float(
         value
     )
-
-
-def _last_readers(nodes: Sequence[ir.Node]) -> dict[ir.Value, int]:
-    """Return where each value is read last; `_END` for graph outputs, unread values left out."""
-    place = {inner: i for i, n in enumerate(nodes) for inner in with_bodies(n)}
-    last: dict[ir.Value, int] = {}
-    for node in nodes:
-        for value in node.outputs:
-            readers = [place[use.node] for use in value.uses()]
-            if readers or value.is_graph_output():
-                last[value] = _END if value.is_graph_output() else max(readers)
-    return last
-
-
-def _best_cut(
-    nodes: Sequence[ir.Node], last: dict[ir.Value, int], start: int, end: int, size: int
-) -> int:
-    """Return where a stretch from `start` ends: the latest place that the fewest values cross."""
-    if end - start <= size * 3 // 2:
-        return end
-    cuts = range(start + max(1, size // 2), start + max(1, size * 3 // 2) + 1)
-    return min(cuts, key=lambda cut: (_crossing_size(nodes[start:cut], last, cut), -cut))
-
-
-def _crossing_size(part: Iterable[ir.Node], last: dict[ir.Value, int], cut: int) -> int:
-    return sum(is_float(v) and last.get(v, -1) >= cut for n in part for v in n.outputs)
 
 
 @dataclass(frozen=True)
@@ -219,7 +191,7 @@ def emulate_switched(
         fmt,
         network.opset,
         accumulate,
-        limits or {},
+        {name: _within(limit, fmt) for name, limit in (limits or {}).items()},
         weights,
         builder.rounded,
         Readings(copy.graph, quantised or {}),
@@ -230,6 +202,12 @@ def emulate_switched(
     _shorten(copy)
     switches = Switches(tuple(builder.places), tuple(builder.ranges), layout.alike)
     return Switched(copy, switches)
+
+
+def _within(limit: float, fmt: Format) -> float:
+    """Return the largest number of a format up to a limit."""
+    spacing = fmt.ulp(limit)
+    return floor(limit / spacing) * spacing
 
 
 def _forget_claims(graph: ir.Graph) -> None:
@@ -304,9 +282,6 @@ class _Builder:
             graph.insert_before(node, self.is_low.groups(range(self.count)))
         for body in bodies(node):
             self._build(body)
-        for value in node.outputs:
-            if self.forms.has_low_version(value):
-                self.rounded[_name(value)] = self._append_rounding(node, value, graph)
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the nodes that read the switches of consecutive `nodes` in a branch."""
@@ -333,23 +308,16 @@ class _Builder:
 
     def _round_input(self, value: ir.Value, graph: ir.Graph) -> None:
         uses = value.uses()
-        if not uses or not (value.name in self.low_io or self.forms.has_low_version(value)):
+        if not uses or value.name not in self.low_io:
             return
         rounded = self.forms.rounding(value, f"{value.name}::in", value)
         wide = rounded.wide
         wide.shape = value.shape
         for node in reversed(rounded.nodes):
             graph.insert_before(graph[0], node)
-        self.rounded[_name(value)] = wide
-        if value.name in self.low_io:
-            for node, index in uses:
-                node.replace_input_with(index, wide)
-            self.rounded[_name(wide)] = wide
-
-    def _append_rounding(self, node: ir.Node, value: ir.Value, graph: ir.Graph) -> ir.Value:
-        rounded = self.forms.rounding(value, f"{value.name}::out", value)
-        graph.insert_after(node, rounded.nodes)
-        return rounded.wide
+        for node, index in uses:
+            node.replace_input_with(index, wide)
+        self.rounded[_name(wide)] = wide
 
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
@@ -384,30 +352,26 @@ class _Builder:
         is_low = self.is_low.at(at + 1, f"{prefix}::is_low")
         forms = is_low[-1].outputs[0], branch(Form.LOW), branch(Form.KEPT)
         if self.alike:
-            chosen, seen = self.forms.join(prefix, *forms, nodes, outputs, "")
+            chosen, seen = self.forms.join(prefix, *forms, outputs, "")
             self._replace(nodes, [*is_low, chosen], seen, graph)
             return
-        inner, _ = self.forms.join(f"{prefix}::alike", *forms, nodes, outputs, "::alike")
+        inner, _ = self.forms.join(f"{prefix}::alike", *forms, outputs, "::alike")
         alike = ir.Graph([], inner.outputs, nodes=[inner], name=f"{prefix}::alike")
         differ = self.is_low.at(at, f"{prefix}::differ")
         separate = branch(Form.OWN)
-        chosen, seen = self.forms.join(
-            prefix, differ[-1].outputs[0], separate, alike, nodes, outputs, ""
-        )
+        chosen, seen = self.forms.join(prefix, differ[-1].outputs[0], separate, alike, outputs, "")
         self._replace(nodes, [*is_low, *differ, chosen], seen, graph)
 
     def _replace(
         self,
         old: Sequence[ir.Node],
         new: Sequence[ir.Node],
-        seen: Mapping[ir.Value, Seen],
+        seen: Mapping[ir.Value, ir.Value],
         graph: ir.Graph,
     ) -> None:
         graph.insert_after(old[-1], new)
-        for value, versions in seen.items():
-            if versions.low is not None:
-                self.rounded[_name(value)] = versions.low
-            value.replace_all_uses_with(versions.wide, replace_graph_outputs=True)
+        for value, wide in seen.items():
+            value.replace_all_uses_with(wide, replace_graph_outputs=True)
         graph.remove(old, safe=True)
 
 

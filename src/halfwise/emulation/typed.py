@@ -4,7 +4,8 @@ It reads the types in the graph and needs no plan, so it serves for the rewriter
 tool's mixed model and a plain FP16 export alike.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,17 +17,13 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Steps, cast, round_value
 from halfwise.formats import FP16, Format
 from halfwise.graph.anchors import round_folded
-from halfwise.graph.casts import FORMATS
-from halfwise.graph.conversion import (
-    raise_opset,
-    upcast_attribute,
-    upcast_tensor,
-    upcast_type,
-)
+from halfwise.graph.casts import FORMATS, replace_output
+from halfwise.graph.conversion import raise_opset, upcast_storage
 from halfwise.graph.model import (
     Network,
     add_constant,
     constant_array,
+    graphs_of,
     is_standard,
     node_name,
     opset_of,
@@ -205,11 +202,19 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32", late: bool = Fal
         low_sums_from = opset_of(model)
     result = model.clone()
     round_folded(result)
-    large, each = late or is_large(model), accumulate == "each"
-    widener = _Widener(result.graph, low_sums_from, {}, large=large, each=each)
+    values = [v for graph in graphs_of(result) for v in values_of(graph)]
+    tensors = [v for v in values if isinstance(v.type, ir.TensorType)]
+    formats = {v: FORMATS[v.dtype] for v in tensors if v.dtype in FORMATS}
+    stored = [v for v in formats if _stays_low(v)] if late or is_large(model) else []
+    nodes = list(result.graph.all_nodes())
+    upcast_storage(result, but=stored)
+    rounding = _Rounding(formats, low_sums_from, each=accumulate == "each")
+    for value in stored:
+        rounding.widen_late(value)
     for value in result.graph.inputs:
-        widener.round_input(value)
-    widener.widen()
+        rounding.round_input(value)
+    for node in nodes:
+        rounding.round_outputs(node)
     round_marked(result.graph)
     return result
 
@@ -224,99 +229,64 @@ def _stays_low(value: ir.Value) -> bool:
     )
 
 
-class _Widener:
-    """Widens one graph in place, and the bodies of its nodes.
+@dataclass
+class _Rounding:
+    """Rounds what was low in a widened model, in place, in bodies too.
 
     Attributes:
-        graph: The graph.
+        formats: Format of each value that was low or has been rounded.
         low_sums_from: The opset if low nodes sum in the low format, else None.
-        large: Whether weights stay low and are widened while the model runs.
         each: Whether low sums round each product.
-        formats: Format of each value that is low in the original or has been rounded.
     """
 
-    def __init__(
-        self,
-        graph: ir.Graph,
-        low_sums_from: int | None,
-        captured: Mapping[ir.Value, Format],
-        *,
-        large: bool,
-        each: bool = False,
-    ) -> None:
-        self.graph = graph
-        self.large, self.each = large, each
-        self.low_sums_from = low_sums_from
-        self.nodes = list(graph)
-        values = list(values_of(graph))
-        formats = {
-            v: FORMATS[v.dtype]
-            for v in values
-            if isinstance(v.type, ir.TensorType) and v.dtype in FORMATS
-        }
-        self.formats = {**captured, **formats}
-        for value in values:
-            if large and _stays_low(value):
-                continue
-            value.type = upcast_type(value.type)
-            if value.const_value is not None:
-                value.const_value = upcast_tensor(value.const_value)
-        for value in [v for v in self.formats if v.dtype in FORMATS]:
-            self._widen_late(value)
+    formats: dict[ir.Value, Format]
+    low_sums_from: int | None
+    each: bool
 
-    def widen(self) -> None:
-        """Round the low values that the nodes compute."""
-        for node in self.nodes:
-            for attribute in list(node.attributes.values()):
-                self._widen_attribute(node, attribute)
-            if any(v in self.formats for v in node.outputs):
-                self._round_outputs(self._with_low_sums(node))
-
-    def _widen_late(self, value: ir.Value) -> None:
-        """Put a Cast after a weight stored low, for its readers in this graph.
+    def widen_late(self, value: ir.Value) -> None:
+        """Put a Cast after a weight stored low, for its readers in each graph.
 
         At the start of the graph: ONNX Runtime runs what is written first last, so it widens each
         weight just before its reader (see `probe.py`) and frees it afterwards.
         """
-        uses = [(u.node, u.idx) for u in value.uses() if u.node.graph is self.graph]
-        if uses:
+        readers: dict[ir.Graph, _Uses] = {}
+        for node, slot in value.uses():
+            readers.setdefault(_graph_of(node), []).append((node, slot))
+        for graph, uses in readers.items():
             reader, slot = uses[0]
             widened = cast(value, ir.DataType.FLOAT, f"{reader.name}::weight{slot}")
-            self.graph.insert_before(self.graph[0], widened)
+            graph.insert_before(graph[0], widened)
             self._redirect(value, widened.outputs[0], uses)
 
-    def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
-        if attribute.type == ir.AttributeType.GRAPH:
-            arguments = attribute.as_graph(), self.low_sums_from, self.formats
-            _Widener(*arguments, large=self.large, each=self.each).widen()
-        else:
-            upcast_attribute(node, attribute)
-
     def round_input(self, value: ir.Value) -> None:
-        """Round a low input of the model."""
-        uses = value.uses()
+        """Round an input of the model, if it was low."""
+        uses = [(u.node, u.idx) for u in value.uses()]
         if value not in self.formats or not uses:
             return
         rounded = round_value(value, self.formats[value], f"{value.name}::in")
-        for node in reversed(rounded.nodes):
-            self.graph.insert_before(self.graph[0], node)
-        self._redirect(value, rounded.wide, [(u.node, u.idx) for u in uses])
+        graph = value.graph
+        assert isinstance(graph, ir.Graph)
+        graph.insert_before(graph[0], rounded.nodes)
+        self._redirect(value, rounded.wide, uses)
 
-    def _round_outputs(self, node: ir.Node) -> None:
+    def round_outputs(self, node: ir.Node) -> None:
+        """Round what a node outputs and was low."""
+        if not any(v in self.formats for v in node.outputs):
+            return
+        node = self._with_low_sums(node)
         if self._copies_rounded(node):
             return
+        graph = _graph_of(node)
         for value in [v for v in node.outputs if v in self.formats]:
             name, uses = value.name, [(u.node, u.idx) for u in value.uses()]
             value.name = f"{name}::raw"
             rounded = round_value(value, self.formats[value], f"{name}::out")
             rounded.wide.name = name
-            self.graph.insert_after(node, rounded.nodes)
+            graph.insert_after(node, rounded.nodes)
             self._redirect(value, rounded.wide, uses)
-            for i, output in enumerate(self.graph.outputs):
-                if output is value:
-                    self.graph.outputs[i] = rounded.wide
+            replace_output(graph, value, rounded.wide)
 
-    def _redirect(self, old: ir.Value, new: ir.Value, uses: list[tuple[ir.Node, int]]) -> None:
+    def _redirect(self, old: ir.Value, new: ir.Value, uses: "_Uses") -> None:
         new.shape = old.shape
         self.formats[new] = self.formats[old]
         for node, index in uses:
@@ -342,12 +312,22 @@ class _Widener:
         expansion = sums_in_low(*arguments, each=self.each)
         if expansion is None:
             return node
-        self.graph.insert_after(node, expansion.nodes)
+        graph = _graph_of(node)
+        graph.insert_after(node, expansion.nodes)
         expansion.output.name, expansion.output.shape = output.name, output.shape
         output.replace_all_uses_with(expansion.output, replace_graph_outputs=True)
         self.formats[expansion.output] = self.formats.pop(output)
-        self.graph.remove(node, safe=True)
+        graph.remove(node, safe=True)
         return next(n for n in expansion.nodes if expansion.output in n.outputs)
 
     def _float_inputs(self, node: ir.Node) -> list[ir.Value]:
         return [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
+
+
+_Uses = list[tuple[ir.Node, int]]
+
+
+def _graph_of(node: ir.Node) -> ir.Graph:
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    return graph

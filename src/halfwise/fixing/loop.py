@@ -174,9 +174,7 @@ def fix(
         if not settings.allow_unjudged:
             case_of = prepared.original, case.heldout, references, nonfinite
             refuse_nan(*case_of, runtime=settings.runtime)
-    budget = Budget(
-        settings.time_budget, work=settings.budget * len(case.calibration), told=watcher.left
-    )
+    budget = Budget(settings.time_budget, work=settings.budget * len(case.calibration))
     observed = Observed(budget, watcher)
     with stage("observe"):
         evidence = observed.look(variant, case.calibration, first=quick)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from halfwise.graph.anchors import is_anchor
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
-from halfwise.graph.dataflow import operands, reached
+from halfwise.graph.dataflow import captured_by, operands, reached
 from halfwise.graph.model import (
     Network,
     is_standard,
@@ -415,18 +415,10 @@ class _FloatCasts:
 
 
 def alike(one: ir.Graph, other: ir.Graph) -> bool:
-    """Return whether two bodies have the same nodes, attributes, constants and outputs, by name.
-
-    Casts between FP32, FP16 and BF16 are skipped, and differences among these types do not count.
-    A body whose nodes another tool has renamed is not alike.
-    """
-    nodes, theirs = list(one.all_nodes()), list(other.all_nodes())
-    same = _Same(_FloatCasts())
-    return (
-        [node.name for node in nodes] == [node.name for node in theirs]
-        and all(_alike(node, twin, same) for node, twin in zip(nodes, theirs, strict=True))
-        and len(one.outputs) == len(other.outputs)
-        and all(same(a, b) for a, b in zip(one.outputs, other.outputs, strict=True))
+    """Return whether two bodies compute the same of what they capture; see `difference_behind`."""
+    outside = [v.name for v in captured_by(one) if v.const_value is None]
+    return len(one.outputs) == len(other.outputs) and not difference_behind(
+        zip(one.outputs, other.outputs, strict=True), outside
     )
 
 
@@ -435,8 +427,8 @@ def difference_behind(
 ) -> str | None:
     """Return the first node, constant or input in which what computes two values differs.
 
-    Operators, attributes, constants and connections count, names do not; Casts and types as in
-    `alike`.
+    Operators, attributes, constants and connections count, names do not. Casts between FP32, FP16
+    and BF16 are skipped, and differences among these types do not count.
 
     Args:
         ends: Pairs of a model's value and another model's.

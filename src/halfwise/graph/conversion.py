@@ -95,76 +95,62 @@ def low_nodes(
     return frozenset(node_name(n) for n in nodes if any(v.dtype in types for v in _touched(n)))
 
 
-@dataclass(frozen=True)
-class Widening:
-    """An exact widening of element types.
+def upcast_storage(model: ir.Model, *, but: Collection[ir.Value] = ()) -> None:
+    """Widen every low value, constant and type attribute of `model` to FP32, in place.
 
-    Attributes:
-        given: The types that are widened.
-        wide: The type they become.
-    """
-
-    given: Container[ir.DataType]
-    wide: ir.DataType
-
-
-TO_FP32 = Widening(LOW_TYPES, ir.DataType.FLOAT)
-TO_FP64 = Widening((ir.DataType.FLOAT,), ir.DataType.DOUBLE)
-
-
-def upcast_storage(model: ir.Model, to: Widening = TO_FP32) -> None:
-    """Widen every value, constant and type attribute of `model`, in place; see `Widening`.
+    Values `but` stay as they are.
 
     Raises:
         CaseError: not enough temporary space for the weights of a large model.
     """
-    if to is TO_FP32:
+    if not but:
         widen_weights(model)
+    kept = frozenset(but)
     for graph in (model.graph, *model.graph.subgraphs()):
-        for value in values_of(graph):
-            value.type = upcast_type(value.type, to)
+        for value in filter(lambda v: v not in kept, values_of(graph)):
+            value.type = upcast_type(value.type)
             if value.const_value is not None:
-                value.const_value = upcast_tensor(value.const_value, to)
+                value.const_value = upcast_tensor(value.const_value)
         for node in graph:
             for attribute in list(node.attributes.values()):
-                upcast_attribute(node, attribute, to)
+                upcast_attribute(node, attribute)
 
 
-def upcast_type(kind: ir.TypeProtocol | None, to: Widening = TO_FP32) -> ir.TypeProtocol | None:
+def upcast_type(kind: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
     """Return `kind` with its element type widened, also in sequences and optionals."""
     if isinstance(kind, ir.SequenceType | ir.OptionalType):
-        element = upcast_type(kind.elem_type, to)
+        element = upcast_type(kind.elem_type)
         assert element is not None
         return type(kind)(element)
-    if isinstance(kind, ir.TensorType | ir.SparseTensorType) and kind.dtype in to.given:
-        return type(kind)(to.wide)
+    if isinstance(kind, ir.TensorType | ir.SparseTensorType) and kind.dtype in LOW_TYPES:
+        return type(kind)(ir.DataType.FLOAT)
     return kind
 
 
-def upcast_tensor(tensor: ir.TensorProtocol, to: Widening = TO_FP32) -> ir.TensorProtocol:
-    """Return a tensor widened exactly, or itself if its type is not among those widened."""
-    if tensor.dtype not in to.given:
+def upcast_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return a tensor widened exactly, or itself if it is not low."""
+    if tensor.dtype not in LOW_TYPES:
         return tensor
-    return ir.tensor(np.asarray(tensor.numpy()).astype(to.wide.numpy()), name=tensor.name)
+    return ir.tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
 
 
-def upcast_attribute(node: ir.Node, attribute: ir.Attr, to: Widening = TO_FP32) -> None:
+def upcast_attribute(node: ir.Node, attribute: ir.Attr) -> None:
     """Widen an attribute of `node` in place: a tensor, a type or the number of an element type.
 
     Other attributes stay, including graphs.
     """
     name = attribute.name
     if attribute.type == ir.AttributeType.TENSOR:
-        node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor(), to))
+        node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor()))
     elif attribute.type == ir.AttributeType.TYPE_PROTO:
         value = attribute.value
-        kind = upcast_type(value.type, to)
+        kind = upcast_type(value.type)
         assert kind is not None
         node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, value.shape))
     elif attribute.type != ir.AttributeType.INT or name not in TYPE_ATTRIBUTES:
         return
-    elif attribute.as_int() in to.given:
-        node.attributes[name] = ir.AttrInt64(name, int(to.wide))
+    elif attribute.as_int() in LOW_TYPES:
+        node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
 
 def _element_types(model: ir.Model) -> set[ir.DataType]:
@@ -242,9 +228,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
             "Export the model at that opset.",
         ) from error
     _return_constants(network.graph, model.graph, arrays)
-    _return_types(network.graph, model.graph)
-    _return_names(network.model, model)
-    _return_metadata(network.model, model)
+    _return_nodes(network.graph, model.graph)
     raised = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=raised.model)
 
@@ -270,38 +254,29 @@ def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | 
         graph.register_initializer(value)
 
 
-def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
-    """Restore the types of values: ONNX infers none after operators of custom domains."""
-    values = {v.name: v for v in (*source.inputs, *(o for n in source for o in n.outputs))}
-    for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
-        if value.name in values:
-            value.type, value.shape = values[value.name].type, values[value.name].shape
+def _return_nodes(source: ir.Graph, graph: ir.Graph) -> None:
+    """Restore what the converter drops of nodes; those that it adds get nothing.
 
-
-def _return_names(source: ir.Model, model: ir.Model) -> None:
-    """Restore the names of nodes and outputs whose operators were renamed: rules use them."""
-    names = {n.name for n in model.graph.all_nodes()}
-    added = [n for n in model.graph.all_nodes() if not n.name]
-    for old in [n for n in source.graph.all_nodes() if n.name not in names]:
-        new = next((n for n in added if _succeeds(n, old)), None)
+    Rules use the names of nodes whose operators it renames, reports exporters' metadata; and ONNX
+    infers no types after operators of custom domains.
+    """
+    made = {node.name: node for node in graph.all_nodes() if node.name}
+    added = [node for node in graph.all_nodes() if not node.name]
+    pairs = list(zip(source.inputs, graph.inputs, strict=True))
+    for old in source.all_nodes():
+        new = made.get(node_name(old)) or next((n for n in added if _succeeds(n, old)), None)
         if new is None:
             raise CaseError(
                 f"ONNX's converter replaces node {node_name(old)} ({old.op_type}) by other nodes.",
                 "Export the model at that opset.",
             )
-        new.name, new.outputs[0].name = old.name, old.outputs[0].name
-        added.remove(new)
-
-
-def _return_metadata(source: ir.Model, model: ir.Model) -> None:
-    """Restore exporters' metadata, such as the line of code, which the converter drops.
-
-    Nodes that the converter adds get none.
-    """
-    originals = {node.name: node for node in source.graph.all_nodes()}
-    for node in model.graph.all_nodes():
-        if node.name in originals:
-            node.metadata_props.update(originals[node.name].metadata_props)
+        if not new.name:
+            new.name, new.outputs[0].name = old.name, old.outputs[0].name
+            added.remove(new)
+        new.metadata_props.update(old.metadata_props)
+        pairs += zip(old.outputs, new.outputs, strict=False)
+    for old_value, new_value in pairs:
+        new_value.type, new_value.shape = old_value.type, old_value.shape
 
 
 def _succeeds(new: ir.Node, old: ir.Node) -> bool:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import ONNX_DOMAINS, Flaw, Names, Repair, is_standard, values_of
+from halfwise.graph.model import ONNX_DOMAINS, Names, is_standard, values_of
 from halfwise.graph.protobufs import bodies_of, graphs_in
 
 Axes = tuple[int | str | None, ...]
@@ -52,19 +52,16 @@ def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
     }
 
 
-def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> tuple[str, ...]:
-    """Return the values whose declared rank or sizes differ from the inferred ones."""
-    return tuple(
-        name
+def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> bool:
+    """Return whether the declared rank or sizes of a value differ from the inferred ones."""
+    return any(
+        len(axes) != len(inferred[name])
+        or any(
+            isinstance(a, int) and isinstance(b, int) and a != b
+            for a, b in zip(axes, inferred[name], strict=True)
+        )
         for name, axes in declared.items()
         if name in inferred
-        and (
-            len(axes) != len(inferred[name])
-            or any(
-                isinstance(a, int) and isinstance(b, int) and a != b
-                for a, b in zip(axes, inferred[name], strict=True)
-            )
-        )
     )
 
 
@@ -130,25 +127,19 @@ def refuse_unreadable(proto: onnx.ModelProto) -> None:
                 )
 
 
-def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
-    """Name graphs and drop repeated value descriptions, in place.
-
-    Inputs and outputs without a shape are listed too; inference gives outputs one where it can.
-    """
+def repair(proto: onnx.ModelProto) -> None:
+    """Name graphs, drop repeated value descriptions and describe given outputs, in place."""
     graphs = [*graphs_in(proto.graph)]
     for function in proto.functions:
         graphs += [g for n in function.node for body in bodies_of(n) for g in graphs_in(body)]
-    nameless = [graph for graph in graphs if not graph.name]
-    for graph in nameless:
-        graph.name = "graph"
     _describe_given(proto.graph)
-    ends = (*proto.graph.input, *proto.graph.output)
-    repaired = {
-        Flaw.REPEATED: [name for graph in graphs for name in _drop_repeated(graph)],
-        Flaw.SHAPELESS: [info.name for info in ends if _lacks_shape(info)],
-    }
-    named = [Repair(flaw, tuple(dict.fromkeys(names))) for flaw, names in repaired.items() if names]
-    return (*([Repair(Flaw.NAMELESS)] if nameless else []), *named)
+    for graph in graphs:
+        graph.name = graph.name or "graph"
+        first = {info.name: info for info in reversed(graph.value_info)}
+        if len(first) < len(graph.value_info):
+            kept = [info for info in graph.value_info if first[info.name] is info]
+            del graph.value_info[:]
+            graph.value_info.extend(kept)
 
 
 def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.ModelProto:
@@ -214,16 +205,6 @@ def _describe_given(graph: onnx.GraphProto) -> None:
     for info in graph.output:
         if info.name in types and _lacks_shape(info):
             info.type.CopyFrom(types[info.name])
-
-
-def _drop_repeated(graph: onnx.GraphProto) -> Iterable[str]:
-    seen: dict[str, onnx.ValueInfoProto] = {}
-    repeated = [v.name for v in graph.value_info if seen.setdefault(v.name, v) is not v]
-    if repeated:
-        kept = list(seen.values())
-        del graph.value_info[:]
-        graph.value_info.extend(kept)
-    return repeated
 
 
 def checked(proto: onnx.ModelProto) -> onnx.ModelProto:

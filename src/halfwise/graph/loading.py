@@ -16,7 +16,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,9 +45,7 @@ from halfwise.graph.intake import (
     take_types,
 )
 from halfwise.graph.model import (
-    Flaw,
     Network,
-    Repair,
     constant_array,
     graphs_of,
     is_standard,
@@ -56,14 +53,11 @@ from halfwise.graph.model import (
     tensor_name,
 )
 from halfwise.graph.protobufs import (
-    PER_MB,
     blocks,
     external_files,
     find_beside,
     graphs_in,
-    megabytes,
     nodes_in,
-    normalising,
     read_proto,
     refuse_files,
     refuse_special_files,
@@ -75,7 +69,6 @@ from halfwise.graph.protobufs import (
 )
 from halfwise.graph.types import Clash, mend_types
 from halfwise.graph.weights import map_files, own_weights
-from halfwise.progress import Weighed
 from halfwise.records import LogNode, NodeName, TensorName
 
 _FIRST_IR_VERSION = 4
@@ -123,27 +116,29 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
 
     Args:
         path: The file.
-        progress: Called with the weight of the work done, the weight of all of it, and `PERCENT`.
+        progress: Called with the megabytes of weights in other files that are read, the number of
+            all of them, and "MB".
 
     Raises:
         CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
             folder, inputs or outputs that hold maps, or a graph that the ONNX checker refuses.
     """
-    digest, work = hashlib.sha256(), Weighed(progress)
-    proto = read_proto(path, work, digest.update)
+    digest = hashlib.sha256()
+    proto = read_proto(path, digest.update)
     files = dict.fromkeys(external_files(proto, path).values())
     files.pop(path, None)
-    work.expect(PER_MB * megabytes(sum(file.stat().st_size for file in files)))
-    quarter = normalising(proto) / 4
-    for block in chain.from_iterable(blocks(file, work) for file in files):
+    done, size = 0, sum(file.stat().st_size for file in files)
+    for block in chain.from_iterable(map(blocks, files)):
         digest.update(block)
+        done += len(block)
+        if progress is not None:
+            progress(done // 10**6, size // 10**6, "MB")
     folder = weights_folder(proto, path)
-    repairs, model = _deserialise(proto, path)
+    model = _deserialise(proto, path)
     # This frees the memory of a large model once its weights are in a file.
     del proto
     find_beside(model, folder)
-    source: dict[str, Any] = {"path": path, "sha256": digest.hexdigest(), "repairs": repairs}
-    return normalise(model, **source, over=partial(work.did, quarter))
+    return normalise(model, path=path, sha256=digest.hexdigest())
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
@@ -152,23 +147,15 @@ def network_from_proto(proto: onnx.ModelProto) -> Network:
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    repairs, model = _deserialise(copy, None)
-    return normalise(model, path=None, sha256=digest, repairs=repairs)
+    return normalise(_deserialise(copy, None), path=None, sha256=digest)
 
 
-def normalise(
-    model: ir.Model,
-    *,
-    path: Path | None,
-    sha256: str,
-    repairs: tuple[Repair, ...] = (),
-    over: Callable[[], object] = lambda: None,
-) -> Network:
+def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
 
     Declared sizes of computed values are only claims: they stay where ONNX infers the same. Those
     of outputs that no node reads also stay where ONNX infers none, if it contradicts no other.
-    Names of axes stay. `over` is called after each of three quarters of the work.
+    Names of axes stay.
 
     Raises:
         CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
@@ -178,7 +165,8 @@ def normalise(
     if not any(is_standard(node) for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
     with _explaining_refusals(path):
-        results = {what: step(model) for what, step in _STEPS.items()}
+        for step in _STEPS.values():
+            step(model)
         drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
         _check_nodes(model)
@@ -190,16 +178,11 @@ def normalise(
             if not clash.mends:
                 raise ValueError(f"{clash.words}; {clash.cure}")
         own_weights(model)
-        over()
-        misdeclared = _check_and_infer(model, over)
+        _check_and_infer(model)
         name_cast_types(graphs_of(model))
         drop_unused_constants(graphs_of(model))
-    repairs += (Repair(Flaw.UNSORTED),) * results[_SORT].modified
-    mistyped = tuple(clash.words for clash in clashes)
-    for flaw, places in ((Flaw.MISTYPED, mistyped), (Flaw.MISDECLARED, misdeclared)):
-        repairs += (Repair(flaw, places),) * bool(places)
     names = {NodeName(new): old for new, old in renamed.items()}
-    return Network(model=model, path=path, sha256=sha256, original_names=names, repairs=repairs)
+    return Network(model, path, sha256, names, mistyped=tuple(clash.words for clash in clashes))
 
 
 def infer_again(network: Network) -> None:
@@ -233,11 +216,12 @@ def _explaining_refusals(
         raise CaseError(f"{message}: {said(error)}", check_again(path)) from error
 
 
-def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
+def _deserialise(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     refuse_unusable(proto, path or "The model")
     refuse_unreadable(proto)
     with _explaining_refusals(path, "The graph in {} cannot be read"), silent():
-        return repair(proto), ir.serde.deserialize_model(proto)
+        repair(proto)
+        return ir.serde.deserialize_model(proto)
 
 
 def _check_nodes(model: ir.Model) -> None:
@@ -251,13 +235,10 @@ def _check_nodes(model: ir.Model) -> None:
             raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
 
 
-def _check_and_infer(model: ir.Model, over: Callable[[], object] = lambda: None) -> tuple[str, ...]:
+def _check_and_infer(model: ir.Model) -> None:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
     onnx-ir's own pass only logs errors, and mistakes a sequence of tensors for a tensor.
-
-    Returns:
-        The values whose declared shape differs from the inferred one.
     """
     for node in model.graph.all_nodes():
         if is_standard(node, "Loop"):
@@ -265,15 +246,11 @@ def _check_and_infer(model: ir.Model, over: Callable[[], object] = lambda: None)
             for condition in node.attributes["body"].as_graph().inputs[1:2]:
                 condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
     proto = skeleton(model)[0]
-    over()
     declared = declared_shapes(graphs_in(proto.graph))
     inferred = checked(proto)
-    over()
     take_types(model, inferred)
-    wrong = contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
-    if not wrong:
+    if not contradicted(declared, declared_shapes(graphs_in(inferred.graph))):
         restore_sizes(model.graph.outputs, declared)
-    return wrong
 
 
 def _unreadable_constants(
@@ -347,21 +324,13 @@ class Unchecked:
         return Place(NodeName(original), node.op_type, int(number) if number else None, called)
 
 
-def read_unchecked(
-    path: Path, progress: Callable[[int, int, str], None] | None = None
-) -> Unchecked:
+def read_unchecked(path: Path) -> Unchecked:
     """Return the model of an ONNX file, whatever is wrong with it.
-
-    Args:
-        path: The file.
-        progress: As of `load_network`.
 
     Raises:
         CaseError: not a file, not an ONNX model, or external data that is not a regular file.
     """
-    work = Weighed(progress)
-    proto = read_proto(path, work)
-    work.expect(checking := PER_MB * megabytes(path.stat().st_size))
+    proto = read_proto(path)
     refuse_special_files(proto, path)
     nodes = []
     for number, (_, node) in enumerate(nodes_in(proto.graph), 1):
@@ -369,7 +338,6 @@ def read_unchecked(
         # Inlining passes metadata on, so inlined nodes know the place of their call.
         node.metadata_props.add(key=_PLACE, value=str(number))
     refusal = _refusal(proto)
-    work.did(checking)
     with silent():
         try:
             refuse_unreadable(proto)
@@ -377,7 +345,6 @@ def read_unchecked(
             folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)
             find_beside(model, folder)
-            work.did(normalising(proto) / 4)
             unread, broken, names, clashes = _normalise_leniently(model)
         except (*_UNREADABLE, CaseError) as error:
             why = f"the graph cannot be read: {said(error)}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -28,30 +27,6 @@ SMALL_BYTES = 1 << 16
 """Largest array of which a copy is kept; a model of 1 GiB has at most 16,384 larger constants."""
 
 
-class Flaw(Enum):
-    """A flaw in a file that does not change what the model computes."""
-
-    NAMELESS = "a graph has no name"
-    REPEATED = "a value is described more than once"
-    SHAPELESS = "an input or output has no shape"
-    UNSORTED = "a node comes before one that it reads from"
-    MISTYPED = "an operator reads FP16 where it computes in FP32, or the like"
-    MISDECLARED = "the declared shape of a value differs from the one that ONNX infers"
-
-
-@dataclass(frozen=True)
-class Repair:
-    """One repaired flaw.
-
-    Attributes:
-        flaw: What was wrong.
-        names: The affected values, in graph order; empty if the flaw concerns a graph or nodes.
-    """
-
-    flaw: Flaw
-    names: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, eq=False)
 class Network:
     """A model in normal form. Never modified: rewriting starts from `copy()`.
@@ -61,14 +36,14 @@ class Network:
         path: Its file; None if made in memory.
         sha256: Hash of the file and its external data.
         original_names: For each renamed node, its name in the user's file ("" for unnamed).
-        repairs: Harmless flaws in the file that were repaired.
+        mistyped: Contradictions between element types that were mended on reading, in words.
     """
 
     model: ir.Model
     path: Path | None
     sha256: str
     original_names: Mapping[NodeName, str]
-    repairs: tuple[Repair, ...] = ()
+    mistyped: tuple[str, ...] = ()
 
     def copy(self) -> ir.Model:
         """Return a copy whose graph may be changed; tensors are shared."""

@@ -1,4 +1,4 @@
-"""Read ONNX files, report how much of the work is done, and word what ONNX says of a graph."""
+"""Read ONNX files, and word what ONNX says of a graph."""
 
 import logging
 import os
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -28,7 +27,6 @@ from halfwise.files import (
 )
 from halfwise.graph.model import graphs_of
 from halfwise.graph.weights import FLOATS, LARGE_TENSOR_BYTES, PROTOBUF_BYTES
-from halfwise.progress import Weighed
 from halfwise.wording import excerpt
 
 STAND_IN = "in-memory"
@@ -317,22 +315,8 @@ def silent() -> Iterator[None]:
         logger.propagate = propagate
 
 
-PER_MB = 3.0
-"""Weight of reading and hashing a megabyte."""
-PARSING = 1.0
-"""Weight of parsing a megabyte of protobuf."""
-PER_NODE = 0.2
-"""Weight of bringing a node into normal form. All three are milliseconds of a processor on models
-of 5,000 nodes with 8 and with 522 MB (bench/repeated_blocks.py); only their ratio is used."""
-
-
-def megabytes(size: int) -> float:
-    """Return a number of bytes in megabytes."""
-    return size / 1e6
-
-
-def blocks(file: Path, work: Weighed) -> Iterator[bytes]:
-    """Yield a file's bytes in order, as expected work.
+def blocks(file: Path) -> Iterator[bytes]:
+    """Yield a file's bytes in order.
 
     Raises:
         OSError: it cannot be read.
@@ -340,20 +324,14 @@ def blocks(file: Path, work: Weighed) -> Iterator[bytes]:
     with open_regular(file) as stream:
         while block := stream.read(BLOCK):
             yield block
-            work.did(PER_MB * megabytes(len(block)))
 
 
-def read_proto(
-    path: Path,
-    work: Weighed | None = None,
-    heard: Callable[[memoryview], object] = lambda _: None,
-) -> onnx.ModelProto:
+def read_proto(path: Path, heard: Callable[[bytes], object] = lambda _: None) -> onnx.ModelProto:
     """Return the unchanged content of an ONNX file, without external data.
 
     Args:
         path: The file.
-        work: Receives the work of reading it; bringing it into normal form is expected then.
-        heard: Called with the bytes of the file, block by block.
+        heard: Called with the bytes of the file.
 
     Raises:
         CaseError: not a file, not ONNX, or truncated.
@@ -366,42 +344,20 @@ def read_proto(
             f"{PROTOBUF_BYTES:,}.",
             "Save larger models with their weights in a separate file (external data).",
         )
-    work = work or Weighed()
-    work.expect((PER_MB + PARSING) * megabytes(size))
     try:
         with open_regular(path) as stream:
-            content = _content(stream, work, heard)
+            content = stream.read()
     except OSError as error:
         raise CaseError(unreadable(path, error), "Check its permissions.") from error
-    proto, head = onnx.ModelProto(), bytes(content[:HEAD_BYTES])
+    heard(content)
+    proto, head = onnx.ModelProto(), content[:HEAD_BYTES]
     try:
         proto.ParseFromString(content)
     except (DecodeError, ValueError) as error:
         raise _no_model(path, head) from error
     if not proto.graph.node and not proto.graph.output:
         raise _no_model(path, head)
-    # Known only now, and before anything else ends: the work must not seem to be over.
-    work.expect(normalising(proto))
-    work.did(PARSING * megabytes(size))
     return proto
-
-
-def normalising(proto: onnx.ModelProto) -> float:
-    """Return the weight of bringing a model into normal form."""
-    return PER_NODE * sum(1 for _ in nodes_in(proto.graph))
-
-
-def _content(stream: BinaryIO, work: Weighed, heard: Callable[[memoryview], object]) -> bytearray:
-    """Return the bytes of a file, of which there is no second copy in memory."""
-    content, done = bytearray(os.fstat(stream.fileno()).st_size), 0
-    with memoryview(content) as view:
-        # A file object reads into a buffer, which the type of streams does not say.
-        while read := stream.readinto(view[done : done + BLOCK]):  # type: ignore[attr-defined]
-            heard(view[done : done + read])
-            done += read
-            work.did(PER_MB * megabytes(read))
-    del content[done:]
-    return content
 
 
 def _no_model(path: Path, head: bytes) -> CaseError:

@@ -1,14 +1,13 @@
 """Sizes of axes: declared, set by elements of inputs, or baked into constants by the export."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.graph.dataflow import reached, varying_tensors
+from halfwise.graph.dataflow import reached
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import (
     Network,
@@ -36,8 +35,6 @@ _FORGETS_ELEMENTS = ("Shape", "Size")
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Operands of shape [directions, batch, hidden] (ONNX's operator reference)."""
-_READS_ROWS = ("Add", "Cast", "Concat", "Expand", "Gather", "GatherND", "Mul")
-"""Operators through which row indices pass on their way to a gather."""
 
 
 def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
@@ -141,64 +138,14 @@ def frozen_nodes(network: Network) -> tuple[NodeName, ...]:
 
 def frozen_batches(network: Network) -> Iterator[Frozen]:
     """Yield the places that `frozen_nodes` names, in graph order."""
-    return _fixed_first_axes(network, _first_is_dynamic)
-
-
-def batches_of(network: Network, size: int) -> Iterator[Frozen]:
-    """Yield where the batch size `size` may be baked in; from 2 on, also a multiple of it.
-
-    Like `frozen_batches`, but also where the input's first axis already has that size: the first
-    frozen node fixes it for all nodes after it. Also initial states, and the row numbers
-    (0, 1, … size − 1) that exports write for `arange(batch)`.
-    """
-    varying = varying_tensors(network)
-
-    def batched(value: ir.Value) -> bool:
-        if not value.shape or value.name not in varying:
-            return False
-        first = declared_axes(value)[0]
-        return not isinstance(first, int) or may_be(first)
-
-    def may_be(length: int) -> bool:
-        return length % size == 0 if size > 1 else length == 1
-
-    shapes = (*_fixed_first_axes(network, batched), *frozen_states(network))
-    yield from (each for each in shapes if may_be(each.sizes[0]))
-    if size > 1:
-        yield from _row_numbers(network, size)
-
-
-def _row_numbers(network: Network, size: int) -> Iterator[Frozen]:
     for node in network.nodes():
-        if not is_standard(node, *_READS_ROWS):
-            continue
-        for slot, value in enumerate(node.inputs):
-            array = numbers(value) if value is not None and value.is_initializer() else None
-            if array is not None and _is_range(array, size):
-                yield Frozen(node, slot, array.shape.index(size), (size,))
-
-
-def _is_range(array: NDArray[np.generic], size: int) -> bool:
-    """Return whether an integer array is 0, 1, … size − 1, along any axis."""
-    return (
-        array.dtype.kind == "i"
-        and array.size == size
-        and size in array.shape
-        and np.array_equal(np.ravel(array), np.arange(size))
-    )
-
-
-def _fixed_first_axes(network: Network, batched: Callable[[ir.Value], bool]) -> Iterator[Frozen]:
-    for node in network.nodes():
-        if _is_frozen(node, batched):
+        if _is_frozen(node):
             slots = [i for i, v in enumerate(node.inputs) if v is not None and v.is_initializer()]
             constant = node.inputs[slots[-1]]
             assert constant is not None
             array = constant_array(constant)
-            if node.op_type == "Concat":
-                yield Frozen(node, slots[-1], 0, (array.shape[0],))
-            else:
-                yield Frozen(node, slots[-1], 0, (int(array.flat[0]),))
+            size = array.shape[0] if node.op_type == "Concat" else array.flat[0]
+            yield Frozen(node, slots[-1], 0, (int(size),))
 
 
 def frozen_states(network: Network) -> Iterator[Frozen]:
@@ -235,12 +182,12 @@ def frozen_lengths(network: Network) -> Iterator[Frozen]:
             yield Frozen(node, 1, later[0], tuple(n for n in sizes if n > 0))
 
 
-def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:
+def _is_frozen(node: ir.Node) -> bool:
     if not is_standard(node, "Reshape", "Expand", "Concat"):
         return False
     values = [v for v in node.inputs if v is not None]
     constants = [v for v in values if v.is_initializer()]
-    if not constants or not any(batched(v) for v in values):
+    if not constants or not any(map(_first_is_dynamic, values)):
         return False
     if node.op_type == "Concat":
         # The first version of Concat has a default.

@@ -26,7 +26,6 @@ from halfwise.files import (
     unreadable,
 )
 from halfwise.memory import refuse_beyond
-from halfwise.wording import listed
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
@@ -118,15 +117,6 @@ def peek_arrays(path: Path) -> dict[str, NDArray[Any]]:
         CaseError: As for `read_npz` and `read_npy`.
     """
     return peek_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
-
-
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a `.npz` or `.npy` file by name; a `.npy` array is named after its file.
-
-    Raises:
-        CaseError: As for `read_npz` and `read_npy`.
-    """
-    return read_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
 
 
 @contextmanager
@@ -239,9 +229,8 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
     """Read one label per sample.
 
     Args:
-        path: A `.json` file with a list; a `.npy` file or a `.npz` file with one array, whose
-            first axis counts the samples; a `.txt` file with one label per line (all integers, all
-            floats, or else all text).
+        path: A `.json` file with a list; a `.npy` file whose first axis counts the samples; a
+            `.txt` file with one label per line (all integers, all floats, or else all text).
         count: Number of samples.
 
     Returns:
@@ -255,7 +244,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
         raise CaseError(no_file(path), "Give a file of labels.")
     readers: dict[str, Callable[[Path], Sequence[Any]]] = {
         ".json": _read_json,
-        **dict.fromkeys((".npy", ".npz"), partial(_read_array, count=count)),
+        ".npy": partial(_read_array, count=count),
         ".txt": _read_lines,
     }
     reader = readers.get(path.suffix.lower())
@@ -292,14 +281,7 @@ def _read_json(path: Path) -> tuple[Any, ...]:
 
 
 def _read_array(path: Path, count: int) -> Sequence[Any]:
-    arrays = peek_arrays(path)
-    if len(arrays) != 1:
-        names = listed(list(arrays)) or "none"
-        raise CaseError(
-            f"Labels {path.name}: found {len(arrays)} arrays ({names}); expected one.",
-            "Save the labels alone with np.save(path, labels).",
-        )
-    array = next(iter(arrays.values()))
+    array = read_npy(path)
     if array.ndim == 0:
         raise CaseError(
             f"Labels {path.name}: found a scalar; expected an axis that counts the samples.",
@@ -308,7 +290,6 @@ def _read_array(path: Path, count: int) -> Sequence[Any]:
     if len(array) != count:
         # Only their number is known yet; a malicious file may announce any number.
         return range(len(array))
-    array = next(iter(read_arrays(path).values()))
     return [row.item() if array.ndim == 1 else np.array(row) for row in array]
 
 

@@ -1,7 +1,7 @@
 """A model's inputs, and fitting arrays to them: name, dtype, values, rank, fixed axes."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.graph.model import SMALL_BYTES
 from halfwise.graph.weights import ALIGNMENT
-from halfwise.records import Note
 from halfwise.user_code import RAISED, described
 from halfwise.wording import dimensions, quoted, typed
 
@@ -410,67 +409,31 @@ def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | Non
             )
 
 
-def pair_files(folders: Mapping[str, Sequence[Path]]) -> tuple[Paired, tuple[Note, ...]]:
-    """Pair files by equal names, by the last number in them, or by order with a warning.
-
-    `left/0001.png` pairs with `right/0001.jpg`, and `left/left_1.png` with `right/right_001.png`.
-    Order is used only if all inputs have the same number of files, and no name or number in common:
-    otherwise a file may be missing, which would shift all the others.
+def pair_files(folders: Mapping[str, Sequence[Path]]) -> Paired:
+    """Pair files by their names up to the suffix; one file for each input is a pair by itself.
 
     Args:
         folders: Input name → files, at least one each.
 
     Returns:
-        One entry per sample, named after the first input's file and in the order of these files;
-        and a note on how they were paired, unless by equal names.
+        One entry per sample, named after the first input's file and in the order of these files.
 
     Raises:
         CaseError: They cannot be paired.
     """
-    for by, key in _KEYS.items():
-        keyed = {name: {key(file): file for file in files} for name, files in folders.items()}
-        first = next(iter(keyed.values()))
-        unique = all(len(keyed[name]) == len(files) for name, files in folders.items())
-        equal = all(each.keys() == first.keys() for each in keyed.values())
-        if unique and equal and None not in first:
-            paired = [
-                (file.name, {name: each[place] for name, each in keyed.items()})
-                for place, file in first.items()
-            ]
-            return paired, () if by == "name" else (_pairing_note(by, paired),)
-    if len({len(files) for files in folders.values()}) > 1 or _in_common(folders):
+    single = all(len(files) == 1 for files in folders.values())
+    keyed = {
+        name: {"" if single else file.stem: file for file in files}
+        for name, files in folders.items()
+    }
+    first = next(iter(keyed.values()))
+    unique = all(len(keyed[name]) == len(files) for name, files in folders.items())
+    if not unique or any(each.keys() != first.keys() for each in keyed.values()):
         raise _unpaired(folders)
-    paired = [
-        (row[0].name, dict(zip(folders, row, strict=True)))
-        for row in zip(*folders.values(), strict=True)
+    return [
+        (file.name, {name: each[stem] for name, each in keyed.items()})
+        for stem, file in first.items()
     ]
-    return paired, (_pairing_note("order", paired),)
-
-
-def _last_number(file: Path) -> int | None:
-    numbers = re.findall(r"\d+", file.stem)
-    return int(numbers[-1]) if numbers else None
-
-
-_KEYS: Mapping[str, Callable[[Path], str | int | None]] = {
-    "name": lambda file: file.stem,
-    "number": _last_number,
-}
-
-
-def _pairing_note(by: str, paired: Paired) -> Note:
-    names = tuple(file.name for file in paired[0][1].values())
-    return Note(
-        kind="paired",
-        severity="warning" if by == "order" else "info",
-        facts={"by": by, "names": names},
-    )
-
-
-def _in_common(folders: Mapping[str, Sequence[Path]]) -> bool:
-    """Return whether two inputs have a file of the same name, or with the same number."""
-    keys = [{key(f) for f in files} for files in folders.values() for key in _KEYS.values()]
-    return any((a & b) - {None} for a, b in combinations(keys, 2))
 
 
 def _unpaired(folders: Mapping[str, Sequence[Path]]) -> CaseError:
@@ -484,25 +447,6 @@ def _unpaired(folders: Mapping[str, Sequence[Path]]) -> CaseError:
     )
     return CaseError(
         f"The files of the inputs do not pair up ({counts}; {where}); expected files with the "
-        "same names or numbers for every input.",
+        "same names for every input.",
         "Give the files of one sample the same name: left/0001.png and right/0001.png.",
     )
-
-
-def by_input(function: Callable[[Any], Any], first: Mapping[str, object]) -> Callable[[Any], Any]:
-    """Return a function that makes a sample of {input name: its source}.
-
-    This is the function itself. If it fails on the whole dictionary of the first sample but works
-    on each input alone, it is called per input.
-    """
-    try:
-        function(first)
-    # Whatever it raises, it raises again when its result is used.
-    except RAISED:
-        try:
-            for sources in first.values():
-                function(sources)
-        except RAISED:
-            return function
-        return lambda sources: {name: function(one) for name, one in sources.items()}
-    return function

@@ -22,7 +22,6 @@ from halfwise.inputs.fitting import (
     InputSpec,
     Paired,
     as_arrays,
-    by_input,
     demand_sources,
     format_inputs,
     pair_files,
@@ -97,10 +96,9 @@ def load_images(
 ) -> LoadedSamples:
     """Make one sample from each image, or each set of paired images, with the user's function.
 
-    For pairs, it takes {input name: path}, or each path alone; see `by_input`. It returns a
-    dictionary of inputs, or just the array if the model has one input; arrays have the model's
-    rank, or lack its batch axis. It runs whenever a sample is requested, and must return the same
-    data each time; see `repeatable`.
+    For pairs, it takes {input name: path}. It returns a dictionary of inputs, or just the array if
+    the model has one input; arrays have the model's rank, or lack its batch axis. It runs
+    whenever a sample is requested, and must return the same data each time; see `repeatable`.
 
     Args:
         named: The name of each sample, and the function's argument: the path of the image, or
@@ -141,9 +139,7 @@ def make_samples(
     Raises:
         CaseError: The function fails on the first file, or its result does not fit.
     """
-    first = named[0][1]
-    make = by_input(function, first) if isinstance(first, Mapping) else function
-    apply = partial(_apply, where, make, specs)
+    apply = partial(_apply, where, function, specs)
     loaded = load_singles(
         [Block(name, partial(apply, source, name)) for name, source in named], specs
     )
@@ -157,7 +153,7 @@ def _apply(
     try:
         result = make(argument)
     except CaseError as error:
-        called = " It is called with {input name: path}, or with each path alone."
+        called = " It is called with {input name: path}."
         hint = f"{error.hint or ''}{called if isinstance(argument, Mapping) else ''}"
         raise CaseError(f"{where}: {error.message}", hint) from error
     if not isinstance(result, Mapping):
@@ -307,10 +303,9 @@ def load_samples(
             * a `.npz` file whose keys are input names (any name where the model has one input);
             * a `.npy` file, for a model with one input;
             * a folder of `.npz` or `.npy` files, sorted by name; `.npy` for several inputs as one
-              file per input, named after it, or in sub-folders named after the inputs;
+              file per input, named after it;
             * a `.json` file of Polygraphy's `--save-inputs`, or a folder of them;
-            * an image, a folder of images, sorted by name, or sub-folders of images named after
-              the inputs, with `preprocess`;
+            * an image, or a folder of images, sorted by name, with `preprocess`;
             * `name=path,name=path`, or {input name: path}: a separate source for each input, of
               images or `.npy` files, which are paired by `pair_files`;
             * `file.py:function`, which takes no arguments and yields one dictionary per sample;
@@ -319,7 +314,7 @@ def load_samples(
               they are not copied.
         specs: The model's inputs, at least one.
         preprocess: `file.py:function` that turns the path of an image into a sample. For paired
-            images, it takes a dictionary {input name: path}, or each path separately.
+            images, it takes a dictionary {input name: path}.
 
     Returns:
         At least one sample, and what was understood.
@@ -405,12 +400,15 @@ def _load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | Non
     folder = folder.absolute()
     entries = _entries(folder)
     kind, files = _one_kind(entries, folder)
-    if files:
-        loaded = _load_files(kind, files, specs, preprocess, folder.name)
-        ignored = [entry.name for entry in entries if entry not in files]
-    else:
-        loaded = _load_folders(_folders_by_input(entries, specs, folder), specs, preprocess)
-        ignored = [entry.name for entry in entries if not entry.is_dir()]
+    if not files:
+        names = listed([entry.name for entry in entries]) or "nothing"
+        raise CaseError(
+            f"{folder.name} holds {names}; expected {', '.join(ARRAY_SUFFIXES)} or image files.",
+            "Give the folder that holds the data itself; for several inputs, a folder for each: "
+            f"{','.join(f'{spec.name}=FOLDER' for spec in specs)}.",
+        )
+    loaded = _load_files(kind, files, specs, preprocess, folder.name)
+    ignored = [entry.name for entry in entries if entry not in files]
     if not ignored:
         return loaded
     note = Note(kind="ignored", facts={"folder": folder.name, "names": tuple(ignored)})
@@ -421,22 +419,14 @@ def _load_sources(
     sources: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
 ) -> LoadedSamples:
     demand_sources(sources, specs)
-    return _load_folders({spec.name: sources[spec.name] for spec in specs}, specs, preprocess)
-
-
-def _load_folders(
-    folders: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
-) -> LoadedSamples:
-    kind, paired, notes = paired_files(folders)
+    kind, paired = paired_files({spec.name: sources[spec.name] for spec in specs})
     if kind == IMAGES:
-        loaded = load_images(paired, specs, preprocess)
-    else:
-        _refuse_preprocess(preprocess, f"{kind} files")
-        loaded = load_paired_arrays(paired, specs)
-    return replace(loaded, notes=(*loaded.notes, *notes))
+        return load_images(paired, specs, preprocess)
+    _refuse_preprocess(preprocess, f"{kind} files")
+    return load_paired_arrays(paired, specs)
 
 
-def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, ...]]:
+def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired]:
     """Return the kind of several inputs' files, images or `.npy`, and the files in pairs.
 
     Args:
@@ -445,32 +435,15 @@ def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, 
     Raises:
         CaseError: They hold something else or different kinds, or do not pair up.
     """
-    by_input = {name: data_files(path) for name, path in sources.items()}
-    held = {kind if files else "" for kind, files in by_input.values()}
+    found = {name: data_files(path) for name, path in sources.items()}
+    held = {kind if files else "" for kind, files in found.values()}
     if len(held) > 1 or not held <= {IMAGES, ".npy"}:
-        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in by_input.items())
+        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in found.items())
         raise CaseError(
             f"The sources hold {each}; expected {IMAGES} or .npy, of one kind for all inputs.",
             "A .npz file holds all inputs, so give it, or a folder of such files, without NAME=.",
         )
-    paired, notes = pair_files({name: files for name, (_, files) in by_input.items()})
-    one_each = all(path.is_file() for path in sources.values())
-    return held.pop(), paired, () if one_each else notes
-
-
-def _folders_by_input(
-    entries: Sequence[Path], specs: Sequence[InputSpec], folder: Path
-) -> dict[str, Path]:
-    folders = {entry.name: entry for entry in entries if entry.is_dir()}
-    expected = [spec.name for spec in specs]
-    if set(folders) == set(expected):
-        return {name: folders[name] for name in expected}
-    names = [entry.name for entry in entries]
-    raise CaseError(
-        f"{folder.name} holds {listed(names) or 'nothing'}; expected {', '.join(ARRAY_SUFFIXES)} "
-        f"or image files, or one sub-folder for each input: {', '.join(expected)}.",
-        "Give the folder that holds the data itself.",
-    )
+    return held.pop(), pair_files({name: files for name, (_, files) in found.items()})
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -20,7 +20,6 @@ from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.sizes import (
     Frozen,
-    batches_of,
     declared_axes,
     frozen_batches,
     frozen_lengths,
@@ -320,8 +319,7 @@ def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -
         resized = (_resized(sample, axes, n) for n in (*sizes_used, runs - 1, runs + 1) if n > 0)
         if not runs or not all(_failure(session, other) for other in resized):
             continue
-        held = batches_of(network, runs) if batch else places
-        named = {node_name(p.node) for p in held if any(size % runs == 0 for size in p.sizes)}
+        named = {node_name(p.node) for p in places if any(size % runs == 0 for size in p.sizes)}
         return FrozenSize(
             axes=axes,
             batch=batch,

@@ -145,7 +145,7 @@ def lint(
         if name not in rules:
             hint = meant(name, rules, f"Rules: {', '.join(rules)}.")
             raise UsageError(f"There is no rule called {name!r}.", hint)
-    unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
+    unchecked = read_unchecked(Path(model))
     lacking: Sequence[str] = ()
     refused = ""
     if target == "webgpu":

@@ -401,10 +401,9 @@ def load_start(path: Path) -> Network | Run:
 
 def _file_notes(network: Network, stored: Stored) -> list[Note]:
     """Return what was repaired or upcast in the model's file, and what is quantised."""
-    notes = [
-        Note(kind="repaired", facts={"flaw": repair.flaw.name, "names": repair.names})
-        for repair in network.repairs
-    ]
+    notes = list[Note]()
+    if network.mistyped:
+        notes.append(Note(kind="mistyped", facts={"names": network.mistyped}))
     if stored.formats:
         notes.append(Note(kind="stored", facts={"formats": tuple(stored.formats)}))
     if (types := census(network)).quantised:

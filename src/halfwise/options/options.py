@@ -20,7 +20,6 @@ from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, one_worker, understand_target
-from halfwise.progress import Silent, Watcher
 from halfwise.records import Allowed, Criterion, RepairRule, RightBy
 from halfwise.targets.profiles import lowest_sums_of
 from halfwise.targets.runners import runners_of
@@ -188,16 +187,12 @@ def _fields(kind: type[Data | Settings], options: Mapping[str, Any]) -> dict[str
 
 
 def bounded(command: Callable[P, R]) -> Callable[P, R]:
-    """Bound each evaluation of a command by its option `run_timeout`.
-
-    The command's `watcher` is notified of slow ones.
-    """
+    """Bound each evaluation of a command by its option `run_timeout`."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         options = cast(dict[str, Any], kwargs)
-        watcher: Watcher = options.get("watcher") or Silent()
-        with limited(options.get("run_timeout"), tell=watcher.note):
+        with limited(options.get("run_timeout")):
             return command(*args, **kwargs)
 
     return run

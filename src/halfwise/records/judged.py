@@ -275,7 +275,8 @@ class FrozenSize(Record):
         given: Its length in the samples, at which the model fails.
         runs: The length at which the model runs, on the same values repeated or cut. One less and
             one more fail as well.
-        nodes: Nodes with a constant equal to this length or a multiple of it, in graph order.
+        nodes: Nodes whose constant fixes the axis to this length or a multiple of it, in graph
+            order; not those that follow from these.
         failure: ONNX Runtime's message for the samples.
     """
 

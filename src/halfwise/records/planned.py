@@ -30,16 +30,13 @@ enough for all of them.
 
 
 class Proof(Record):
-    """Distance of a repaired model, and of the original, from the function.
+    """Distance of a repaired model from the original.
 
     Attributes:
         samples: Samples that both ran on, by origin: "calibration", "heldout" and "widened" (see
             `fixing.repair.proof`).
-        original: Largest error of an output of the original in FP32 against FP64, relative to the
-            largest magnitude of that output; None if FP64 was not needed, as both differ by less
-            than is accepted, or could not be computed.
-        repaired: The same for the repaired model; its difference from the original in FP32 if FP64
-            was not computed on that sample, or not at all.
+        repaired: Largest difference of an output in FP32, relative to the largest magnitude of that
+            output.
         equal: Whether all outputs of both are bitwise equal.
         broken: Output elements that are NaN or infinite but finite in the original, or NaN where
             that is infinite.
@@ -48,7 +45,6 @@ class Proof(Record):
     """
 
     samples: dict[str, int]
-    original: float | None
     repaired: float
     equal: bool
     broken: int = 0

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.progress import PERCENT, WORTH_TELLING
+from halfwise.progress import WORTH_TELLING
 from halfwise.reporting.parts import NARROW, SCREEN, Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
@@ -233,9 +233,8 @@ class TerminalWatcher:
     @property
     def label(self) -> str:
         """The name of the stage and its part, padded so that nothing jumps."""
-        of = "" if self._of == PERCENT else self._of
-        named = f"{self._name}: {of}" if of and of != self._name else self._name
-        width, shown = (12, of or self._name) if self._narrow else (20, named)
+        named = f"{self._name}: {self._of}" if self._of not in ("", self._name) else self._name
+        width, shown = (12, self._of or self._name) if self._narrow else (20, named)
         return f"{shorten(shown, width):<{width}}"
 
     @property
@@ -248,8 +247,6 @@ class TerminalWatcher:
         """The steps that are over; "" if none are counted."""
         if self._done is None:
             return ""
-        if self._of == PERCENT:
-            return f"{100 * self._done // (self._total or 1)} %"
         return f"{self._done}/{self._total}" if self._total else str(self._done)
 
     @property

@@ -1,6 +1,5 @@
 import time
 from contextlib import suppress
-from math import inf
 
 import pytest
 
@@ -238,47 +237,3 @@ def test_ctrl_c_spends_everything_beside_it_too(clock):
         assert budget.ended_by == other.ended_by == ["interrupt"]
     budget.spend("judge")
     budget.check()
-
-
-def test_a_block_tells_how_long_it_may_go_on(clock):
-    budget, told = Budget(100, clock, work=60), list[float]()
-    budget.told = told.append
-    budget.spend("trial")
-    assert told == []
-    with budget.bounding():
-        for _ in range(3):
-            budget.spend("trial", 5)
-            took(clock, 3)
-    # Then 42 and 27 of 57 are left, at 3 s for each 15.
-    assert told == [100, 100, pytest.approx(8.4), pytest.approx(5.4), inf]
-    # 12 of 60 are left, at 9 s for 45.
-    with budget.bounding():
-        assert told[5:] == [pytest.approx(2.4)]
-
-
-def test_what_a_budget_beside_takes_is_told_too(clock):
-    budget, told = Budget(100, clock), list[float]()
-    budget.told = told.append
-    with budget.beside(seconds=7, work=30).bounding(part=0.5):
-        budget.spend("trial")
-        took(clock, 1)
-        budget.spend("trial")
-    assert told == [3.5, 3.5, 2.5, inf]
-
-
-def test_without_a_limit_nobody_knows_how_long(clock):
-    budget, told = Budget(clock=clock), list[float]()
-    budget.told = told.append
-    with budget.bounding():
-        budget.spend("trial")
-        took(clock, 3)
-        budget.spend("trial")
-    assert told == [inf] * 4
-
-
-def test_without_a_limit_of_time_nothing_is_told_before_work_is_done(clock):
-    budget, told = Budget(clock=clock, work=60), list[float]()
-    budget.told = told.append
-    with budget.bounding():
-        budget.spend("trial")
-    assert told == [inf, inf, inf]

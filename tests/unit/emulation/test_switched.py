@@ -367,7 +367,7 @@ def test_a_wrong_declared_size_of_an_output_fails_no_assignment():
         assert Session(switched.model).run({**sample, SWITCH_INPUT: switch})["y"].shape == (4, 2)
 
 
-@pytest.mark.parametrize(("large_from", "parts"), [(0, 2), (-1, 4)])
+@pytest.mark.parametrize(("large_from", "parts"), [(0, 2), (-1, 5)])
 def test_stretches_without_mixed_forms_are_longer_unless_the_network_is_large(large_from, parts):
     count = 128
     chain = [node("Sqrt", f"v{i}", f"v{i + 1}", f"n{i}") for i in range(count)]

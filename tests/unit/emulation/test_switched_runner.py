@@ -46,20 +46,6 @@ def test_of_size_one_each_node_is_alone():
     assert cut(chain_stretches(3), 1) == [["n0"], ["n1"], ["n2"]]
 
 
-def test_they_are_cut_where_least_crosses():
-    # Two branches, joined by the fourth node.
-    nodes = [
-        node_stretches("Relu", "x", "a", "a"),
-        node_stretches("Neg", "a", "b", "b"),
-        node_stretches("Abs", "a", "c", "c"),
-        node_stretches("Add", "b c", "d", "join"),
-        *(node_stretches("Relu", f"{'d' if i == 0 else i}", f"{i + 1}", f"r{i}") for i in range(4)),
-        node_stretches("Relu", "4", "y", "last"),
-    ]
-    assert cut(nodes, 4)[0] == ["a", "b", "c", "join", "r0", "r1"]
-    assert cut(nodes, 2)[0] == ["a"]
-
-
 def test_what_no_if_may_hold_stands_alone():
     nodes = [
         node_stretches("Relu", "x", "a", "a"),

@@ -63,7 +63,7 @@ def test_npy_files_in_sub_folders_are_paired(tmp_path):
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "001.npy", data)
     folders = {name: [tmp_path / name / "001.npy"] for name in ("x", "y")}
-    samples = load_paired_arrays(pair_files(folders)[0], [X, Y]).samples
+    samples = load_paired_arrays(pair_files(folders), [X, Y]).samples
     assert samples.ids == ("001.npy",)
     assert samples[0]["y"] == [5]
 

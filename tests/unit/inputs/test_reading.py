@@ -75,7 +75,7 @@ def test_paired_images_go_through_the_function_together(tmp_path, prep):
         "image": [photo(tmp_path / "image" / "1.png", 51)],
         "other": [photo(tmp_path / "other" / "1.png", 102)],
     }
-    samples = load_images(pair_files(folders)[0], [IMAGE, OTHER], f"{prep}:both").samples
+    samples = load_images(pair_files(folders), [IMAGE, OTHER], f"{prep}:both").samples
     assert samples[0]["image"][0, 0, 0, 0] == np.float32(0.2)
     assert samples[0]["other"][0, 0, 0, 0] == np.float32(0.4)
 

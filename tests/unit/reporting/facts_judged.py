@@ -5,7 +5,6 @@ from math import inf
 from typing import Any, get_args
 
 from halfwise import records
-from halfwise.graph.model import Flaw
 from halfwise.metrics.recognised import KINDS, SEEN
 from halfwise.records import (
     Cause,
@@ -424,10 +423,9 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"input": "x", "shape": (3,), "added": True, "array": "a"},
     ),
     "ignored": ({"folder": "f", "names": ("a", "b")},),
-    "paired": tuple({"by": by, "names": ("a", "b")} for by in ("number", "order")),
     "random": ({"samples": 4, "shapes": "x 1×3"},),
     "preprocess": ({"function": "f.py:f"},),
-    "repaired": tuple({"flaw": flaw, "names": tuple("abcdef")} for flaw in Flaw.__members__),
+    "mistyped": ({"names": tuple("abcdef")},),
     "repairs-unread": ({"why": "no JSON"},),
     "stored": ({"formats": ("FP16", "BF16")},),
     "ranks": ({"inputs": ("x", "y"), "ranks": (2, 3)},),

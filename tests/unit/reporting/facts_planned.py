@@ -308,7 +308,7 @@ def chosen() -> Iterator[str]:
 # Repairs.
 
 MASKED = Repair(rule="mask", nodes=(A,))
-OFF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
+OFF = Proof(samples={"calibration": 2, "widened": 3}, repaired=2e-7, equal=False)
 
 
 def repairs() -> Iterator[str]:

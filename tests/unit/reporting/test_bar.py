@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from halfwise.progress import Watcher, Weighed
+from halfwise.progress import Watcher
 from halfwise.reporting.terminal import TerminalWatcher
 
 EVIL = "[red]\x1b[2Jwiped[/red][/nonsense]\n:smile:\x07"
@@ -132,21 +132,6 @@ def test_a_budget_tells_how_long_is_left_at_most(attach, after):
         assert drawn(watcher)[2:] == ("at most 1:03:00 left", None)
         watcher.step(1, 10, "nodes")
         assert drawn(watcher) == ("search: nodes", "1/10", "at most 1:03:00 left", 0.1)
-
-
-def test_unequal_steps_are_shown_as_a_share(attach):
-    attach()
-    with TerminalWatcher() as watcher:
-        watcher.stage("load")
-        work = Weighed(watcher.step)
-        work.expect(300)
-        work.did(100)
-        assert drawn(watcher) == ("load", "33 %", "", pytest.approx(1 / 3))
-        work.expect(100)
-        work.did(100)
-        assert drawn(watcher) == ("load", "50 %", "", 0.5)
-        work.did(200)
-        assert drawn(watcher) == ("load", "", "", None)
 
 
 def test_a_pipe_gets_a_line_a_minute_about_a_long_stage(capsys, after):

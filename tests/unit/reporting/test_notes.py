@@ -2,7 +2,6 @@ from typing import get_args
 
 import pytest
 
-from halfwise.graph.model import Flaw
 from halfwise.records import CutStage, Note
 from halfwise.reporting.remarks import cut_lines, note_text
 from tests.unit.reporting.runs import run, search
@@ -33,8 +32,3 @@ def test_a_line_for_what_was_cut_one_for_late_runs_and_one_for_refused_ones():
     assert len(lines("observe", "growth", late=2, refused="no\x1b kernel")) == 3
     assert "\x1b" not in "".join(lines(refused="no\x1b kernel"))
     assert len(lines("search", ended_by=("interrupt",))) == 1
-
-
-def test_every_flaw_of_a_file_has_words():
-    notes = (Note(kind="repaired", facts={"flaw": f.name, "names": ("n",)}) for f in Flaw)
-    assert len(set(map(note_text, notes))) == len(Flaw)

@@ -15,7 +15,7 @@ from halfwise.reporting.causes import repair_lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import plan, run
 
-EQUAL = Proof(samples={"calibration": 6, "widened": 4}, original=None, repaired=0.0, equal=True)
+EQUAL = Proof(samples={"calibration": 6, "widened": 4}, repaired=0.0, equal=True)
 SCALED = Repair(
     rule="scale",
     nodes=(NodeName("/a.0"), NodeName("/b.0")),

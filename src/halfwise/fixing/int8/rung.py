@@ -150,7 +150,7 @@ def int8_rung(
 def _space(low: LowSpace, kept: Nodes, quantisation: Quantisation) -> Int8Space:
     settings, bench = low.variant.settings, low.bench
     unit = len(bench.samples)
-    budget = Budget(settings.time_budget, work=settings.budget * unit, told=low.watcher.left)
+    budget = Budget(settings.time_budget, work=settings.budget * unit)
     budget.took_in(low.budget)
     spend = lambda: budget.spend("trial")  # noqa: E731
     return Int8Space(

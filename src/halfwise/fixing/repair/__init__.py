@@ -6,6 +6,6 @@ mask, scale, one_node
 exponents
          the integer program behind scale
 making   applies recorded repairs to a network, and records them in its metadata
-proof    the repaired model against the function in FP64, on data and on widened data
+proof    the repaired model against the original, on data and on widened data
 moves    which of them are made: plans with them by price
 """

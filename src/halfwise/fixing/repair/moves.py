@@ -265,9 +265,9 @@ class _Move:
             return None
         proof = self._proof(plan.of.case.network)
         if not is_same(proof):
-            numbers = {"value": proof.repaired, "original": proof.original}
-            numbers |= {"elements": proof.broken or None, "mended": proof.mended or None}
-            known = {name: value for name, value in numbers.items() if value is not None}
+            counts = {"elements": proof.broken, "mended": proof.mended}
+            known = {name: float(number) for name, number in counts.items() if number}
+            known["value"] = proof.repaired
             self._object("repair-unproven", some, "", **known)
             return None
         before, after = (each.excess(each.ruled) for each in (self.space, made))

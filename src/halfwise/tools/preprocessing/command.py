@@ -12,11 +12,11 @@ from halfwise.case import Column, Sample
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import LoadedSamples
 from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays
-from halfwise.inputs.fitting import InputSpec, as_arrays, by_input, demand_sources, split_sources
+from halfwise.inputs.fitting import InputSpec, as_arrays, demand_sources, split_sources
 from halfwise.inputs.loading import IMAGES, data_files, load_samples, make_samples, paired_files
 from halfwise.options.options import bounded
 from halfwise.progress import Silent, Watcher
-from halfwise.records import InputComparison, Note, PreprocessingReport
+from halfwise.records import InputComparison, PreprocessingReport
 from halfwise.reporting.parts import Lines, Report
 from halfwise.reporting.remarks import note_text
 from halfwise.store import new_file, refuse_existing_file
@@ -89,7 +89,7 @@ def compare_inputs(
         a=_named(a, "A"),
         b=_named(b, "B"),
         inputs=tuple(inputs),
-        notes=tuple(dict.fromkeys(map(note_text, [*(raw.notes if raw else ()), *notes]))),
+        notes=tuple(dict.fromkeys(map(note_text, notes))),
     )
 
 
@@ -116,11 +116,9 @@ class RawSamples:
     Attributes:
         named: An identifier of each sample, and the argument of functions: a path, or a path by
             input name.
-        notes: How the data was understood.
     """
 
     named: Sequence[tuple[str, Path | Mapping[str, Path]]]
-    notes: tuple[Note, ...] = ()
 
 
 def load_raw(source: str | Path) -> RawSamples:
@@ -131,8 +129,7 @@ def load_raw(source: str | Path) -> RawSamples:
     """
     if sources := split_sources(str(source)):
         demand_sources(sources)
-        _, paired, notes = paired_files(sources)
-        return RawSamples(paired, notes)
+        return RawSamples(paired_files(sources)[1])
     kind, files = data_files(Path(source))
     if files and kind in (IMAGES, ".npy"):
         return RawSamples([(file.name, file) for file in files])
@@ -174,8 +171,7 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
             f"{where} is a function, but there are no raw samples to call it with.",
             "Add --samples with a folder of images or .npy files.",
         )
-    first = raw.named[0][1]
-    result = (by_input(source, first) if isinstance(first, Mapping) else source)(first)
+    result = source(raw.named[0][1])
     named = result if isinstance(result, Mapping) else {"input": result}
     specs = [replace(spec, shape=None) for spec in _specs(as_arrays(named, where), where)]
     loaded = make_samples(raw.named, specs, source, where)

@@ -13,7 +13,7 @@ from halfwise.errors import (
     RunFailed,
 )
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
-from halfwise.fixing.repair.proof import allowed, is_same, prove
+from halfwise.fixing.repair.proof import LIMIT, is_same, prove
 from halfwise.graph.anchors import folded
 from halfwise.graph.aside import resolve, set_aside
 from halfwise.graph.bodies import alike, bodies_in, first_difference
@@ -21,7 +21,7 @@ from halfwise.graph.casts import is_low_custom
 from halfwise.graph.conversion import raise_opset, upcast
 from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import REFUSALS
-from halfwise.graph.model import Flaw, Network, graphs_of, node_name, values_of
+from halfwise.graph.model import Network, graphs_of, node_name, values_of
 from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.judge import judge_outputs, run_as_file
@@ -134,7 +134,7 @@ def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
     if differs is not None:
         yield Failure(kind="other-graph", names={"node": differs})
     if not is_same(proof):
-        numbers = {"error": proof.repaired, "limit": allowed(proof)}
+        numbers = {"error": proof.repaired, "limit": LIMIT}
         elements = {"elements": proof.broken, "mended": proof.mended}
         counts = {name: number for name, number in elements.items() if number}
         yield Failure(kind="unproven", numbers={**numbers, **counts})
@@ -206,15 +206,9 @@ def broken_interface(network: Network, candidate: Network) -> Iterator[Failure]:
         yield Failure(kind="interface", names={"order": listed(order)})
 
 
-def mistyped(candidate: Network) -> tuple[str, ...]:
-    """Return the contradictions between element types that were mended on reading, in words."""
-    flaws = (repair for repair in candidate.repairs if repair.flaw is Flaw.MISTYPED)
-    return tuple(name for repair in flaws for name in repair.names)
-
-
 def with_mended(verdict: Verdict, candidate: Network) -> Verdict:
     """Return the verdict; it fails if the types in the candidate's file were mended on reading."""
-    clashes = mistyped(candidate)
+    clashes = candidate.mistyped
     if not clashes:
         return verdict
     names = {"first": clashes[0], **({"outputs": "pass"} if verdict.passed else {})}

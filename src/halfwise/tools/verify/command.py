@@ -59,7 +59,6 @@ from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, e
 from halfwise.tools.verify.candidate import (
     broken_interface,
     demand_valid,
-    mistyped,
     on_shared_outputs,
     other_aside,
     remade,
@@ -233,7 +232,7 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
     if mixed is not None and question.path is not None and not run.next_step:
         paired = quantised_nodes(as_pairs(mixed))
         kinds = {"quantised": bool(paired), "integers": bool(quantising(mixed))}
-        kinds["loads"] = not mistyped(mixed)
+        kinds["loads"] = not mixed.mistyped
         passed = verdict.passed
         instead = unbuildable(mixed, precision_remarks(mixed)) if passed else None
         steps = after_verify(
@@ -334,7 +333,7 @@ def _judging(
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
-        if not mistyped(other):  # the file itself runs nowhere
+        if not other.mistyped:  # the file itself runs nowhere
             filed = other.model, case, settings, samples, references
             with running(settings.targets):
                 judged = judged_as_file(judged, *filed, always=bool(settings.targets))

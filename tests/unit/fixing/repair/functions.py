@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rule import Rule
@@ -15,6 +14,7 @@ from halfwise.graph.loading import network_from_proto, normalise
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.records import Repair
+from tests.fp64 import in_fp64
 from tests.models.illness import Ill
 from tests.unit.fixing.attribute.observing import observe
 
@@ -38,7 +38,7 @@ def repaired(network: Network, rule: Rule, *repairs: Repair) -> Network:
 
 def errors(before: Network, after: Network, inputs: Inputs) -> tuple[float, float]:
     """Return the largest error of an output over its largest value, before and after."""
-    truth = DoubleSession(before.model).run(inputs)
+    truth = in_fp64(before.model, inputs)
     with np.errstate(invalid="ignore"):
         old, new = (
             max(

@@ -2,11 +2,11 @@
 
 from hypothesis import HealthCheck, given, settings
 
-from halfwise.emulation.double import DoubleSession
 from halfwise.fixing.repair.making import RULES
 from halfwise.fixing.repair.proof import LIMIT
 from halfwise.graph.loading import network_from_proto
 from tests import repairing
+from tests.fp64 import in_fp64
 from tests.repair_graphs import Drawn, repair_graphs
 
 LUCK = 2.0
@@ -22,6 +22,6 @@ def test_the_function_stays(drawn: Drawn) -> None:
     pairs = zip(repairing.run_all(network, samples), repairing.run_all(after, samples), strict=True)
     for sample, (before, now) in zip(samples, pairs, strict=True):
         if repairing.error(before, now) > LIMIT:
-            exact = dict(DoubleSession(network.model).run(sample))
+            exact = in_fp64(network.model, sample)
             limit = max(LIMIT, LUCK * repairing.error(exact, before))
             assert repairing.error(exact, now) <= limit

@@ -87,7 +87,7 @@ def test_a_model_says_what_was_repaired(repairs: list[Repair]) -> None:
 
 
 def test_what_was_measured_is_not_written() -> None:
-    proof = Proof(samples={}, original=None, repaired=0.0, equal=True)
+    proof = Proof(samples={}, repaired=0.0, equal=True)
     mark(written := model(), [Repair(rule="mask", nodes=(), before=2.0, proof=proof)])
     assert marked(written) == (Repair(rule="mask", nodes=()),)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.emulation.double import DoubleSession
 from halfwise.errors import RunFailed
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import RULES
@@ -17,6 +16,7 @@ from halfwise.fixing.repair.proof import LIMIT
 from halfwise.graph.model import Network
 from halfwise.records import RepairRule
 from tests import repairing
+from tests.fp64 import in_fp64
 from tests.repairing import Arrays
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -242,7 +242,7 @@ def close(network: Network, samples: Sequence[Arrays], after: Network) -> None:
         off = repairing.error(before, now)
         if off > LIMIT:
             try:
-                exact = dict(DoubleSession(network.model).run(sample))
+                exact = in_fp64(network.model, sample)
             except RunFailed:
                 pytest.fail(f"off by {off}, and FP64 cannot tell")
             assert repairing.error(exact, now) <= max(LIMIT, repairing.error(exact, before))

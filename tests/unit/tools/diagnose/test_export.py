@@ -2,8 +2,6 @@ import numpy as np
 import pytest
 
 from halfwise.case import Samples
-from halfwise.emulation.double import DoubleSession
-from halfwise.errors import RunFailed
 from halfwise.records import TensorName
 from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.export import exported
@@ -142,11 +140,3 @@ def test_a_common_error_of_both_hides_nothing(subject):
         right = [np.minimum(np.exp(f32(row * 100)), f32(1e38)) for row in rows]
     given = [{"y_out": f32(row * 0.99)} for row in right]
     assert exported(subject(whole, few, expected=given)).passed is False
-
-
-def test_what_fp64_cannot_run_says_nothing(subject, monkeypatch):
-    def refuse(*_):
-        raise RunFailed("no FP64", "")
-
-    monkeypatch.setattr(DoubleSession, "run", refuse)
-    assert exported(subject(codebook(), ROUNDED_SAMPLES, expected=otherwise())).passed is False

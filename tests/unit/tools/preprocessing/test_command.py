@@ -317,7 +317,11 @@ def test_raw_samples_of_several_inputs(tmp_path):
     raw: Any = load_raw(f"left={tmp_path}/left,right={tmp_path}/right")
     assert [name for name, _ in raw.named] == ["0.png", "1.png"]
     assert raw.named[1][1] == {n: tmp_path / n / "1.png" for n in ("left", "right")}
-    made = load_made(lambda path: np.asarray(Image.open(path)), raw).samples
+
+    def prepared(paths: Any) -> Any:
+        return {name: np.asarray(Image.open(path)) for name, path in paths.items()}
+
+    made = load_made(prepared, raw).samples
     assert made[1]["right"][0, 0].tolist() == [1, 1, 3]
     stored = load_made(f"left={tmp_path}/left_made,right={tmp_path}/right_made", None).samples
     assert [s["right"][0, 0, 0, 0] for s in stored] == [10, 11]
