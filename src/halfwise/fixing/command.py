@@ -39,7 +39,7 @@ from halfwise.judging.batching import (
 from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting import is_parsed, precision_remarks
-from halfwise.metrics import Excess, Outputs, criterion_hints, totals
+from halfwise.metrics import Excess, Outputs, totals
 from halfwise.options.engines import Target
 from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
@@ -147,9 +147,8 @@ def concluded(
     mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)
     written = write_back(mixed, case.aside)
     case, form = _with_static(case, written, fixed.verdict)
-    hints = criterion_hints(case.criterion, fixed.references)
     ran = written is mixed and any(not file.not_run for file in fixed.verdict.as_file[:1])
-    run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
+    run = fix_run(case, request, fixed, time.monotonic() - started, folder)
     if folder is not None:
         with new_folder(folder) as partial:
             path, runtime = partial / MODEL_FILE, settings.runtime

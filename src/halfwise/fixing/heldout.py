@@ -18,8 +18,8 @@ from halfwise.metrics import (
     Excess,
     Outputs,
     by_use,
+    evidence_of,
     scores,
-    support_of,
     task_scores,
     totals,
     untested_task,
@@ -176,7 +176,7 @@ class HeldOut:
             before, after = scores(name, case.metric, references, computed, labels)
             untested = bool(untested_task(case.criterion, case.metric, references, labels))
             passed = isfinite(after) and after >= before - drop
-            rests, unit = support_of(case.criterion, references, labels)
+            rests, unit = evidence_of(name, before)
             one = TaskScore(
                 metric=name,
                 outputs=tuple(references[0]),

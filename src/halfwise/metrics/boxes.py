@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.targets import sigmoid, softmax
+from halfwise.metrics.targets import Score, sigmoid, softmax
 from halfwise.records import Boxes
 
 SCORE = 0.3
@@ -287,11 +287,12 @@ def f1(
         names: Outputs with the boxes; see `detect`.
         how: How to read them.
     """
-    matched = boxes = 0
+    matched = boxes = detected = 0
     for truth, guess in _images(reference, candidate, names, how):
+        detected += len(truth)
         matched += int(_matches(truth, guess, np.array([SAME_BOX]), SAME_SCORE).sum())
         boxes += len(truth) + len(guess)
-    return 2 * matched / boxes if boxes else 1.0
+    return Score(2 * matched / boxes if boxes else 1.0, detected)
 
 
 _SURE = SCORE + SAME_SCORE
@@ -348,18 +349,17 @@ def mean_ap(
         scores.append(guess.scores)
         classes.append(guess.classes)
         hits.append(_matches(truth, guess, _IOUS))
-    if not truths:
-        return 1.0
-    present, counts = np.unique(np.concatenate(truths), return_counts=True)
+    every_class = np.concatenate(truths) if truths else NOTHING.classes
+    present, counts = np.unique(every_class, return_counts=True)
     if not present.size:
-        return 1.0
+        return Score(1.0, 0)
     kinds, every, right = np.concatenate(classes), np.concatenate(scores), np.concatenate(hits, 1)
     precisions = [
         _average_precision(every[kinds == kind], hit[kinds == kind], int(total))
         for kind, total in zip(present, counts, strict=True)
         for hit in right
     ]
-    return float(np.mean(precisions))
+    return Score(float(np.mean(precisions)), every_class.size)
 
 
 def _images(

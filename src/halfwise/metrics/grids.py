@@ -32,7 +32,7 @@ from halfwise.metrics.evidence import (
 )
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs
 from halfwise.metrics.slices import MOSTLY
-from halfwise.metrics.targets import sigmoid
+from halfwise.metrics.targets import Score, sigmoid
 from halfwise.records import Cells, Evidence, Recognised
 
 _NARROWEST = 6
@@ -80,19 +80,13 @@ def agreement(
         how: How to read them.
     """
     rooms = {name: _room([outputs[name] for outputs in reference], how) for name in names}
-    shares = []
+    shares, count = list[float](), 0
     for expected, outputs in zip(reference, candidate, strict=True):
         each = [_by_image(expected[name], outputs[name], how, rooms[name]) for name in names]
         for agreeing, visible in np.sum(each, axis=0):
             shares += [float(agreeing / visible)] if visible else []
-    return fmean(shares) if shares else 1.0
-
-
-def visible_cells(references: Sequence[Outputs], names: Sequence[str], how: Cells) -> Iterator[int]:
-    """Yield how many cells of each output are visible in FP32, sample by sample."""
-    for outputs in references:
-        for name in names:
-            yield int(_visible(_table(outputs[name], how), how).sum())
+            count += int(visible)
+    return Score(fmean(shares) if shares else 1.0, count)
 
 
 def _readings(shape: tuple[int, ...], inputs: Inputs) -> Iterator[Cells]:

@@ -25,11 +25,9 @@ from halfwise.metrics.difference import (
     Common,
     Difference,
     Spread,
-    chunks,
     common_value,
     compare,
     decibel,
-    is_discrete,
 )
 from halfwise.metrics.slices import LOST, Faint, Group, Slices, group_errors, lost_classes, lost_in
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
@@ -227,7 +225,6 @@ class OutputMeasure:
         self._seen = Difference()
         self._each: list[Difference] = []
         self._reference = Spread()
-        self._error_sum = 0.0
         self._worst: tuple[float, float] = (-1.0, -1.0)
         self._worst_sample = ""
         self._ids: list[str] = []
@@ -244,16 +241,10 @@ class OutputMeasure:
         Raises:
             CaseError: The reference is complex.
         """
-        here = Difference(discrete=is_discrete(reference.dtype))
-        if candidate is not None and reference.shape == candidate.shape:
-            for chunk in chunks(reference, candidate):
-                here.add_chunk(chunk, cosine=True)
-                self._reference.add(chunk.reference)
-                self._error_sum += float(chunk.error.sum())
+        here = compare(reference, candidate, cosine=True)
+        self._reference.add(reference)
+        if candidate is not None and not here.misshapen:
             look_into(here, self._total, reference, candidate)
-        else:
-            here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
-            self._reference.add(reference)
         self._seen.merge(here)
         self._each.append(here)
         self._ids.append(sample)
@@ -276,11 +267,11 @@ class OutputMeasure:
         seen, holds = self._seen, effective(criterion)
         expected = self._reference
         total = _of(self._total, seen, expected.energy)
-        mean = self._error_sum / seen.elements if seen.elements else 0.0
+        mean = seen.error / (seen.elements or 1)
         return OutputError(
             max_abs=seen.max_abs,
             rel_max=_ratio(seen.max_abs, total.absmax),
-            mean_abs=math.inf if seen.misshapen else mean,
+            mean_abs=mean,
             snr_db=decibel(total.energy, seen.noise),
             cosine=seen.cosine,
             agreement=self._agreement(),

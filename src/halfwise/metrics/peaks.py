@@ -22,6 +22,7 @@ from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import (
     OWN_METRIC,
     SIDE,
+    Score,
     at_least_one,
     by_target,
     class_axis,
@@ -63,29 +64,22 @@ def peaks(
     Raises:
         CaseError: No output has this form, there is no peak, or a label does not fit.
     """
-    ends = _ends(reference, labels)
+    ends, count = _ends(reference, labels), 0
     shares: dict[str, list[float]] = {name: [] for name in ends}
     for name, target, actual in by_target(reference, candidate, labels, heat_outputs):
         least, logits = _least(*ends[name]), ends[name][0] < LOGITS
         wanted = _heights(maps_of(target), logits=logits)
+        tops = _tops(wanted, least)
+        count += int(tops.sum())
         if actual.shape != target.shape:
-            shares[name] += [0.0] * int(_tops(wanted, least).any(axis=(1, 2, 3)).sum())
+            shares[name] += [0.0] * int(tops.any(axis=(1, 2, 3)).sum())
             continue
         given = _heights(maps_of(actual), logits=logits)
         for ours, theirs in zip(wanted, given, strict=True):
             agreeing = [*_agreeing(ours, theirs, least), *_agreeing(theirs, ours, least)]
             shares[name] += [fmean(agreeing)] if agreeing else []
     at_least_one("peaks", sum(high > 0 for _, high in ends.values()))
-    return min(fmean(each) if each else 1.0 for each in shares.values())
-
-
-def peaks_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many peaks the target has; arguments as for `peaks`."""
-    ends, count = _ends(reference, labels), 0
-    for name, target, _ in by_target(reference, reference, labels, heat_outputs):
-        wanted = _heights(maps_of(target), logits=ends[name][0] < LOGITS)
-        count += int(_tops(wanted, _least(*ends[name])).sum())
-    return count
+    return Score(min(fmean(each) if each else 1.0 for each in shares.values()), count)
 
 
 def heat_outputs(outputs: Outputs) -> tuple[str, ...]:

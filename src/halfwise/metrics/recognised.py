@@ -16,7 +16,7 @@ from halfwise.metrics import boxes, grids, keypoints
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
-from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, is_default, totals
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, totals
 from halfwise.metrics.targets import (
     BUILT_IN,
     OF_WORST,
@@ -24,19 +24,14 @@ from halfwise.metrics.targets import (
     Metric,
     cosine_and_length,
     default_drop,
+    evidence_of,
     required,
     shapes_of,
 )
-from halfwise.metrics.task import classes_in, metric_loss, resolve, worst_block, worst_place
-from halfwise.metrics.untested import (
-    Support,
-    support,
-    untested_metric,
-    untested_outputs,
-)
+from halfwise.metrics.task import metric_loss, resolve, worst_block, worst_place
+from halfwise.metrics.untested import untested_metric, untested_outputs
 from halfwise.records import Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
-from halfwise.records.judged import Unit
-from halfwise.wording import listed, number
+from halfwise.wording import listed
 
 REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
@@ -50,23 +45,11 @@ _BY_LAYOUT: dict[str, Kind] = {
 }
 BY_LAYOUT = tuple(_BY_LAYOUT)
 """Built-in metrics that need the layout of outputs."""
-_UNITS: dict[Kind, Unit] = {"boxes": "boxes", "cells": "cells", "keypoints": "keypoints"}
-"""What FP32 detects in outputs that are read by their layout."""
 
 
 def _is_read(one: Recognised) -> bool:
     """Return whether the metric of recognised outputs needs their layout."""
-    return one.kind in _UNITS
-
-
-def _count(one: Recognised, references: Sequence[Outputs]) -> int:
-    """Return how much FP32 detects in outputs that are read by their layout."""
-    if one.boxes is not None:
-        detected = (boxes.detect(outputs, one.outputs, one.boxes) for outputs in references)
-        return sum(len(each) for images in detected for each in images)
-    if one.cells is not None:
-        return sum(grids.visible_cells(references, one.outputs, one.cells))
-    return sum(keypoints.count_points(references, one.outputs))
+    return one.kind in _BY_LAYOUT.values()
 
 
 _BESIDE = {
@@ -168,7 +151,7 @@ def _of_worst(
             refused = error
     if not values:
         raise refused
-    return min(-inf if isnan(value) else value for value in values)
+    return float(min(-inf if isnan(value) else value for value in values))
 
 
 def _of_layout(
@@ -205,8 +188,8 @@ def untested_part(
 ) -> tuple[Unjudged, ...]:
     """Return what no sample tests in recognised outputs: the metric, or outputs that it ignores.
 
-    Boxes and the like are untested if FP32 detects none on any sample, and a segmentation if it has
-    a single class; for others see `untested_metric`.
+    Nothing tests a metric whose value rests on nothing: FP32 detects no box on any sample, a
+    segmentation has a single class, all tokens are filler. For others see `untested_metric`.
 
     Args:
         one: The outputs.
@@ -216,25 +199,14 @@ def untested_part(
     """
     if one.metric.startswith(WORST):
         return ()  # the metric itself tells
-    if _is_absent(one, references):
+    evidence, _ = evidence_of(one.metric, metric_of(one)(references, references, None))
+    if evidence == 0:
         return (Unjudged(kind="absent", name=one.metric),)
     if _is_read(one):
         return ()
     allowed = _drop(one, labels) if drop is None else drop
     criterion = Criterion(metric=one.metric, metric_drop=allowed)
     return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
-
-
-def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
-    """Return whether FP32 detects nothing, or has one class for all pixels of all samples.
-
-    Of tokens, those that are the majority of a sample do not count: they are filler.
-    """
-    if one.kind == "segmentation":
-        return classes_in(_only(one.outputs, references)) < 2
-    if one.metric == "token-agreement":
-        return support(one.metric, _only(one.outputs, references)).evidence == 0
-    return _is_read(one) and not _count(one, references)
 
 
 def task_scores(
@@ -267,7 +239,7 @@ def task_scores(
             score = _score(one, references, candidates, truth)
         if untested_part(one, references, truth):
             score = score.model_copy(update={"passed": False, "untested": True})
-        parts.append(score.model_copy(update=_support(one, references, truth)._asdict()))
+        parts.append(score)
     others = others_of(recognised, references[0]) if parts else ()
     return (*parts, *([_tolerance(others, references, candidates)] if others else ()))
 
@@ -357,26 +329,6 @@ def _over(loss: float, allowed: float) -> float:
     return loss / allowed if allowed else (inf if loss > 0 else 0.0)
 
 
-def support_of(
-    criterion: Criterion, references: Sequence[Outputs], labels: Sequence[Any] | None
-) -> Support:
-    """Return what a criterion's single metric counts in the truth; nothing if it is not built in.
-
-    Arguments after the first as for `task_scores`.
-    """
-    if criterion.recognised:
-        return _support(criterion.recognised[0], references, labels)
-    return support(criterion.metric or "", references, labels)
-
-
-def _support(
-    one: Recognised, references: Sequence[Outputs], labels: Sequence[Any] | None
-) -> Support:
-    if _is_read(one):
-        return Support(_count(one, references), _UNITS[one.kind])
-    return support(one.metric, _only(one.outputs, references), labels)
-
-
 def _drop(one: Recognised, labels: Sequence[Any] | None) -> float:
     usual = default_drop(one.metric, labelled=labels is not None)
     assert usual is not None
@@ -392,9 +344,15 @@ def _score(
     metric = metric_of(one)
     best, value = (metric(references, of, labels) for of in (references, candidates))
     least = best - _drop(one, labels)
-    passed = isfinite(value) and value >= least
+    evidence, unit = evidence_of(one.metric, best)
     return TaskScore(
-        metric=one.metric, outputs=one.outputs, value=value, required=least, passed=passed
+        metric=one.metric,
+        outputs=one.outputs,
+        value=value,
+        required=least,
+        passed=isfinite(value) and value >= least,
+        evidence=evidence,
+        unit=unit,
     )
 
 
@@ -601,20 +559,3 @@ SEEN: dict[Evidence, str] = {
     "number-varies": "their number varies",
 }
 """Words for each kind of evidence."""
-
-
-def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
-    """Return a sentence for each integer output that the default tolerance compares.
-
-    Args:
-        criterion: As the user gave it, before `effective`; others than the default need no hint.
-        references: FP32 outputs by sample. May be empty.
-    """
-    if not len(references) or not is_default(criterion):
-        return ()
-    integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
-    return tuple(
-        f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
-        "its elements must equal the reference's; change the fraction with --require agreement=X."
-        for name in integers
-    )

@@ -10,6 +10,7 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.slices import FLOOR
+from halfwise.records.judged import Unit
 from halfwise.wording import count
 
 CAP_DB = 100.0
@@ -113,6 +114,23 @@ OF_WORST: dict[str, DefaultDrop] = {
 }
 """How far a metric may fall on one sample, where it is a mean over all that would hide one."""
 
+UNITS: dict[str, Unit] = {
+    "top1": "rows",
+    "confidence": "rows",
+    "token-agreement": "tokens",
+    "mask-iou": "mask pixels",
+    "mean-iou": "pixels",
+    "detection-f1": "boxes",
+    "map": "boxes",
+    "cells": "cells",
+    "keypoints": "keypoints",
+    "cosine": "vectors",
+    "snr": "signals",
+    "peaks": "peaks",
+    "psnr": "values",
+    "epe": "pixels",
+}
+"""What each metric counts."""
 BUILT_IN = tuple(_CONVENTIONS)
 """Names of the built-in metrics."""
 SHARES = tuple(name for name, holds in _CONVENTIONS.items() if holds.is_share)
@@ -187,6 +205,27 @@ OWN_METRIC = "Write your own metric and give it as --metric file.py:function."
 
 Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], float]
 """Called with outputs of the reference, of a candidate, and labels; higher is better."""
+
+
+class Score(float):
+    """The value of a built-in metric.
+
+    Attributes:
+        evidence: How many units of the truth are behind it, see `UNITS`.
+    """
+
+    evidence: int
+
+    def __new__(cls, value: float, evidence: int) -> "Score":
+        """Return the value with what it rests on."""
+        score = super().__new__(cls, value)
+        score.evidence = evidence
+        return score
+
+
+def evidence_of(name: str, value: float) -> tuple[int | None, Unit | None]:
+    """Return what a metric counts in the truth, and of what; None if its value does not tell."""
+    return (value.evidence, UNITS[name]) if isinstance(value, Score) else (None, None)
 
 
 def by_sample(
@@ -489,13 +528,8 @@ def snr(
     ratios = [
         _decibels(*pair, FLOOR**2 * loudest[n]) for n, pairs in noises.items() for pair in pairs
     ]
-    return float(np.concatenate(ratios).min())
-
-
-def signals_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many signals `snr` compares; the arguments are the same."""
-    targets = by_target(reference, reference, labels, float_outputs)
-    return sum(len(_signals(target)) for _, target, _ in targets if target.size)
+    every = np.concatenate(ratios)
+    return Score(float(every.min()), every.size)
 
 
 def _signals(array: Floats) -> Floats:
@@ -526,7 +560,7 @@ def _worst(
     worst, count = highest, 0
     for _, target, actual in by_target(reference, candidate, labels, float_outputs):
         rows = _rows(target)
-        valid = _are_finite(rows)
+        valid = np.isfinite(rows).all(axis=1) & rows.any(axis=1)
         count += int(valid.sum())
         if actual.shape != target.shape:
             worst = -np.inf
@@ -534,18 +568,7 @@ def _worst(
             values = measure(rows[valid], _rows(actual.astype(np.float64))[valid])
             # NaN ranks lowest.
             worst = min(worst, float(np.where(np.isnan(values), -np.inf, values).min()))
-    at_least_one(name, count)
-    return worst
-
-
-def vectors_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many vectors or signals are compared; arguments as for `cosine`."""
-    targets = by_target(reference, reference, labels, float_outputs)
-    return sum(int(_are_finite(_rows(target)).sum()) for _, target, _ in targets)
-
-
-def _are_finite(rows: Floats) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(rows).all(axis=1) & rows.any(axis=1))
+    return Score(worst, at_least_one(name, count))
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:

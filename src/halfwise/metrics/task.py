@@ -24,6 +24,7 @@ from halfwise.metrics.targets import (
     CAP_DB,
     OWN_METRIC,
     Metric,
+    Score,
     at_least_one,
     by_sample,
     by_target,
@@ -69,14 +70,16 @@ def token_agreement(
     Raises:
         CaseError: No output holds tokens, there are none at all, or a label has another shape.
     """
-    right = count = places = 0
+    right = count = places = tokens = 0
     for truth, guess in _pairs(reference, candidate, labels):
-        counted = ~((truth == guess) & _is_filler(truth))
+        filler = _is_filler(truth)
+        counted = ~((truth == guess) & filler)
+        tokens += int((~filler).sum())
         right += int(((truth == guess) & counted & (truth != _NONE)).sum())
         count += int(counted.sum())
         places += truth.size
     at_least_one("token-agreement", places)
-    return right / count if count else 1.0
+    return Score(right / count if count else 1.0, tokens)
 
 
 def mean_iou(
@@ -102,7 +105,7 @@ def mean_iou(
     Raises:
         CaseError: No output has this form, or a label is missing or of another shape.
     """
-    shares, seen = [], 0
+    shares, classes, pixels = list[float](), set[int](), 0
     for expected, actual, label in by_sample(reference, candidate, labels):
         name = _pixel_output(expected)
         shape = expected[name].shape
@@ -117,31 +120,14 @@ def mean_iou(
         for wanted, guessed in zip(truth, guess, strict=True):
             valid = wanted >= 0 if label is not None else ...
             ours, theirs = wanted[valid], guessed[valid]
-            kinds = [kind for kind in np.unique(ours) if kind != _NONE]
-            seen += len(kinds)
+            kinds = [int(kind) for kind in np.unique(ours) if kind != _NONE]
+            classes.update(kinds)
+            pixels += ours.size
             if kinds and (len(kinds) > 1 or label is not None or (ours != theirs).any()):
                 shares.append(fmean([_overlap(ours == kind, theirs == kind) for kind in kinds]))
-    at_least_one("mean-iou", seen)
-    return fmean(shares) if shares else 1.0
-
-
-def tokens_in(references: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many tokens `token_agreement` compares if the candidate equals the target."""
-    pairs = _pairs(references, references, labels)
-    return sum(int((~_is_filler(truth)).sum()) for truth, _ in pairs)
-
-
-def pixels_in(references: Sequence[Outputs]) -> int:
-    """Return how many pixels `mean_iou` compares without labels."""
-    return sum(_classes(outputs).size for outputs in references)
-
-
-def classes_in(references: Sequence[Outputs]) -> int:
-    """Return how many classes pixels have, as `mean_iou` reads them."""
-    classes: set[int] = set()
-    for outputs in references:
-        classes.update(np.unique(_classes(outputs)).tolist())
-    return len(classes - {_NONE})
+    # Where all pixels have one class, none tells anything.
+    several = at_least_one("mean-iou", len(classes)) > 1
+    return Score(fmean(shares) if shares else 1.0, pixels if several else 0)
 
 
 def _overlap(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
@@ -177,12 +163,6 @@ def _is_filler(truth: Classes) -> NDArray[np.bool_]:
 
 def _tokens(array: NDArray[Any]) -> Classes:
     return _largest(array, -1) if not is_discrete(array.dtype) else array.astype(np.int64)
-
-
-def _classes(outputs: Outputs) -> Classes:
-    """Return the class of each pixel of a sample."""
-    array = outputs[_pixel_output(outputs)]
-    return _pixels(array, class_axis(array.shape) if array.ndim == 4 else 1)
 
 
 def _pixels(array: NDArray[Any], axis: int) -> Classes:
@@ -282,7 +262,7 @@ def top1(
             guess = class_rows(name, actual[name])
             wrong = np.isnan(guess).any(axis=-1)
             right += int(np.count_nonzero((np.argmax(guess, axis=-1) == truth) & ~wrong))
-    return right / at_least_one("top1", rows)
+    return Score(right / at_least_one("top1", rows), rows)
 
 
 def confidence(
@@ -320,8 +300,7 @@ def confidence(
             largest = pair[0].max(axis=-1, keepdims=True)
             change = np.abs(pair[0] - pair[1]) / np.where(largest > 0, largest, 1)
             changes.append(min(1.0, float(np.nan_to_num(change, nan=1.0).max(initial=0.0))))
-    at_least_one("confidence", rows)
-    return 1.0 - max(changes)
+    return Score(1.0 - max(changes), at_least_one("confidence", rows))
 
 
 def mask_iou(
@@ -347,16 +326,17 @@ def mask_iou(
     Raises:
         CaseError: There is no float output, or a label is missing or of another shape.
     """
-    shares = []
+    shares, pixels = list[float](), 0
     for _, target, actual in by_target(reference, candidate, labels, float_outputs):
         truth, guess = target > 0.5, actual > 0.5
+        pixels += int(np.count_nonzero(truth))
         if guess.shape != truth.shape:
             shares += [0.0] if truth.any() or guess.any() else []
             continue
         for ours, theirs in zip(images(truth), images(guess), strict=True):
             union = np.count_nonzero(ours | theirs)
             shares += [np.count_nonzero(ours & theirs) / union] if union else []
-    return fmean(shares) if shares else 1.0
+    return Score(fmean(shares) if shares else 1.0, pixels)
 
 
 _PLACE = 5
@@ -464,15 +444,17 @@ def psnr(
         CaseError: There is no map or no finite target element, or a label does not fit.
     """
     found_of: dict[str, list[float]] = {}
-    peaks = target_peaks(reference, labels)
+    peaks, known = target_peaks(reference, labels), 0
     for name, target, actual in by_target(reference, candidate, labels, map_outputs):
         squares = images(_squares(target, actual))
         for image, square in zip(images(target), squares, strict=True):
             if values := image[np.isfinite(image)].size:
+                known += values
                 peak = _peak(image, peaks[name])
                 found_of.setdefault(name, []).append(_psnr(peak, float(square.sum()) / values))
     at_least_one("psnr", len(found_of))
-    return min(min(each) if labels is None else fmean(each) for each in found_of.values())
+    worst = min(min(each) if labels is None else fmean(each) for each in found_of.values())
+    return Score(worst, known)
 
 
 def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> dict[str, float]:
@@ -516,8 +498,8 @@ def epe(
         valid = np.isfinite(target).all(axis=-3)
         pixels[name] = pixels.get(name, 0) + int(valid.sum())
         distance[name] = distance.get(name, 0.0) + float(_shifts(target, actual).sum())
-    at_least_one("epe", sum(pixels.values()))
-    return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
+    count = at_least_one("epe", sum(pixels.values()))
+    return Score(min(-distance[name] / pixels[name] for name in pixels if pixels[name]), count)
 
 
 _METRICS: dict[str, Metric] = {
