@@ -5,7 +5,7 @@ accept wrong results. The required value is FP32's own less the metric's default
 outputs must keep within the default tolerance.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
@@ -277,11 +277,21 @@ def shortfall_of_one(recognised: Sequence[Recognised], reference: Outputs, of: O
 
     Only of metrics that are those of the worst sample; 0 where that has nothing to compare.
     """
+    of_one = [o for o in recognised if o.metric in _OF_ONE or o.metric.startswith(WORST)]
+    return _most_used(of_one, reference, of, None)
+
+
+def _most_used(
+    recognised: Iterable[Recognised],
+    reference: Outputs,
+    candidate: Outputs,
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the largest share of its allowance that a sample uses; 0 if nothing is to compare."""
     used = [0.0]
     for one in recognised:
-        if one.metric in _OF_ONE or one.metric.startswith(WORST):
-            with suppress(CaseError):
-                used.append(shortfall((one,), _only(one.outputs, [reference]), [of], None))
+        with suppress(CaseError):
+            used.append(shortfall((one,), _only(one.outputs, [reference]), [candidate], labels))
     return max(used)
 
 
@@ -317,12 +327,8 @@ def loss_of_one(
         return _over(inf if isnan(loss) else max(0.0, loss), criterion.metric_drop)
     of_samples = (one for one in criterion.recognised if one.metric.startswith(WORST))
     worst = {(one.outputs, one.metric.removeprefix(WORST)) for one in of_samples}
-    used = [0.0]
-    for one in criterion.recognised:
-        if (one.outputs, one.metric) not in worst:
-            with suppress(CaseError):
-                used.append(shortfall((one,), _only(one.outputs, [reference]), [candidate], labels))
-    return max(used)
+    others = (one for one in criterion.recognised if (one.outputs, one.metric) not in worst)
+    return _most_used(others, reference, candidate, labels)
 
 
 def _over(loss: float, allowed: float) -> float:

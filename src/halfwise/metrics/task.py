@@ -10,7 +10,7 @@ that do not suit a metric raise `CaseError`. Arithmetic is float64.
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -522,30 +522,10 @@ def resolve(name: str) -> Metric | None:
     return _METRICS.get(name)
 
 
-class Guessing(NamedTuple):
-    """Result of guessing classes.
-
-    Attributes:
-        share: Share of right guesses on average, in (0, 0.5].
-        rows: Number of guesses.
-    """
-
-    share: float
-    rows: int
-
-
-def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None:
-    """Return the result of guessing for `top1`; None for any other metric.
-
-    Args:
-        name: The metric.
-        references: FP32 outputs by sample, at least one; as for `top1`.
-    """
-    if name != "top1":
-        return None
-    output = class_output(references[0])
-    rows = [class_rows(output, outputs[output]) for outputs in references]
-    return Guessing(1 / rows[0].shape[1], sum(map(len, rows)))
+def guessing(outputs: Outputs) -> float:
+    """Return the share of classes that guesses get right on average, (0, 0.5]; see `top1`."""
+    name = class_output(outputs)
+    return 1 / int(class_rows(name, outputs[name]).shape[1])
 
 
 def worst_place(

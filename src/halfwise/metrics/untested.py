@@ -16,7 +16,7 @@ from halfwise.formats import FP16, ROUNDINGS
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
 from halfwise.metrics.slices import FEWEST
-from halfwise.metrics.targets import Metric
+from halfwise.metrics.targets import Metric, evidence_of
 from halfwise.metrics.task import guessing, target_peaks
 from halfwise.records import Criterion, FailureBound, Unjudged
 from halfwise.wording import number
@@ -105,9 +105,11 @@ def untested_metric(
     )
     if other >= best - criterion.metric_drop:
         return (unjudged,)
-    chance = None if labels is None else guessing(criterion.metric, references)
-    if chance is not None and chance.rows >= FEWEST_ROWS and best <= chance.share:
-        return (unjudged.model_copy(update={"kind": "guessing", "other": chance.share}),)
+    if labels is not None and criterion.metric == "top1":
+        rows, _ = evidence_of("top1", best)
+        chance = guessing(references[0])
+        if (rows or 0) >= FEWEST_ROWS and best <= chance:
+            return (unjudged.model_copy(update={"kind": "guessing", "other": chance}),)
     return ()
 
 

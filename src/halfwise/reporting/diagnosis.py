@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import isfinite
 
 from halfwise.records import (
@@ -116,26 +115,14 @@ def diagnosed(run: Run) -> Report:
     unjudged = failed is None and not passed
     steps = steps_told(failed.advice if failed is not None else run.next_step if unjudged else ())
     parts = present(
-        _ladder(run),
         _where(failed),
         lines_of("Evidence", first_of(marked, most=MOST_ROWS)),
         lines_of("Why it is not judged", stated(run.verdict.failures) if unjudged else ()),
         Lines("What to do", steps, whole=True) if steps else None,
         *(_warnings(rung) for rung in run.diagnosis if rung is not failed),
+        _ladder(run),
     )
     return Report(_title(run, failed), passed, about, parts)
-
-
-def diagnosed_screen(run: Run) -> Report:
-    """Return the first screen of the report that `diagnosed` returns."""
-    whole, failed = diagnosed(run), _first_failed(run)
-    if failed is None:
-        return replace(whole, parts=(_ladder(run).only(range(3)), *whole.parts[1:]))
-    errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
-    lines = [f"{sign.text}{_at(sign)}" for sign in errors]
-    seen = lines_of("Evidence", first_of(lines, "more in the full report"))
-    steps = commands("Next", steps_told(failed.advice))
-    return replace(whole, parts=present(_where(failed), seen, steps))
 
 
 def _first_failed(run: Run) -> Rung | None:

@@ -467,7 +467,9 @@ def _plans(curve: Curve, own: str) -> Iterator[tuple[Curve, Point, str]]:
     """Yield the plans to show of a curve, and what is special about them; `own`: of its plan."""
     yield from ((curve, curve.points[i], own * (i == curve.plan)) for i in curve.front)
     if (bare := curve.unrepaired) is not None:
-        yield from ((curve, bare.points[i], "tried without repairs") for i in bare.front)
+        # All in FP32 is one model, with and without repairs.
+        points = (bare.points[i] for i in bare.front if bare.points[i].count < len(bare.nodes))
+        yield from ((curve, point, "tried without repairs") for point in points)
 
 
 def _counted(point: Point) -> str:
