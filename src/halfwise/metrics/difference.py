@@ -337,6 +337,23 @@ class Difference:
             mine = self.by_group or other.by_group
             self.by_group = tuple(map(max, mine, other.by_group))
 
+    def agreement(self, elements: int) -> float:
+        """Return the largest agreement in [0, 1] that `elements` can have, those seen included.
+
+        0 if a shape differs.
+        """
+        if self.misshapen:
+            return 0.0
+        return (elements - self.mismatched) / elements if elements else 1.0
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """How bad it is: of discrete outputs by faults, as class numbers have no distance."""
+        if self.misshapen:
+            return math.inf, math.inf
+        faults = float(self.mismatched + self.nonfinite)
+        return (faults, self.max_abs) if self.discrete else (self.max_abs, faults)
+
     @property
     def cosine(self) -> float:
         """Cosine similarity in [-1, 1]; needs the cosine terms.
