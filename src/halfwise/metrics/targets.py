@@ -507,26 +507,24 @@ def snr(
     Raises:
         CaseError: There is no float output, every target is silent, or a label does not fit.
     """
-    largest: dict[str, float] = {}
-    for name, target, _ in by_target(reference, reference, labels, float_outputs):
-        largest[name] = max(largest.get(name, 0.0), float(np.abs(_finite(target)).max(initial=0)))
-    at_least_one("snr", sum(value > 0 for value in largest.values()))
-    loudest: dict[str, float] = {}
-    noises: dict[str, list[tuple[Floats, Floats]]] = {}
+    powers: dict[str, list[tuple[Floats, Floats]]] = {}
     for name, target, actual in by_target(reference, candidate, labels, float_outputs):
-        if not (target.size and largest[name]):
+        if not target.size:
             continue
-        signals = _signals(_finite(target)) / largest[name]
-        power = (signals**2).mean(axis=1)
-        noise = np.full(len(power), np.inf)
+        signals = _signals(np.where(np.isfinite(target), target, 0))
+        noise = np.full(len(signals), np.inf)
         if actual.shape == target.shape:
             with np.errstate(invalid="ignore", over="ignore"):
                 finite = np.where(np.isfinite(target), actual, 0).astype(np.float64)
-                noise = ((_signals(finite) / largest[name] - signals) ** 2).mean(axis=1)
-        loudest[name] = max(loudest.get(name, 0.0), float(power.max()))
-        noises.setdefault(name, []).append((power, noise))
+                noise = ((_signals(finite) - signals) ** 2).mean(axis=1)
+        powers.setdefault(name, []).append(((signals**2).mean(axis=1), noise))
+    loudest = {name: max(float(p.max()) for p, _ in pairs) for name, pairs in powers.items()}
+    at_least_one("snr", sum(power > 0 for power in loudest.values()))
     ratios = [
-        _decibels(*pair, FLOOR**2 * loudest[n]) for n, pairs in noises.items() for pair in pairs
+        _decibels(*pair, FLOOR**2 * loudest[n])
+        for n, pairs in powers.items()
+        for pair in pairs
+        if loudest[n]
     ]
     every = np.concatenate(ratios)
     return Score(float(every.min()), every.size)
@@ -534,10 +532,6 @@ def snr(
 
 def _signals(array: Floats) -> Floats:
     return array.reshape(len(array) if array.ndim > 1 else 1, -1)
-
-
-def _finite(array: Floats) -> Floats:
-    return np.where(np.isfinite(array), array, 0)
 
 
 def _decibels(power: Floats, noise: Floats, least: float) -> Floats:
@@ -578,8 +572,7 @@ def _rows(array: NDArray[Any]) -> NDArray[Any]:
 
 def _cosines(target: Floats, actual: Floats) -> Floats:
     """Return the cosine of each pair of rows; NaN if the candidate is not finite."""
-    with np.errstate(invalid="ignore"):
-        target, actual = _up_to_one(target), _up_to_one(actual)
+    with np.errstate(invalid="ignore", over="ignore"):
         length = np.linalg.norm(target, axis=1) * np.linalg.norm(actual, axis=1)
         dot = (target * actual).sum(axis=1)
         cosines = np.divide(dot, length, out=0 * dot, where=length != 0)
@@ -588,14 +581,6 @@ def _cosines(target: Floats, actual: Floats) -> Floats:
 
 def _likenesses(target: Floats, actual: Floats) -> Floats:
     """Return 1 - d²/2 of each pair of rows, or its cosine if less; NaN as for `_cosines`."""
-    largest = np.abs(target).max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", over="ignore"):
-        one, other = target / largest, actual / largest
-        distance = ((one - other) ** 2).sum(axis=1) / (one**2).sum(axis=1)
+        distance = ((target - actual) ** 2).sum(axis=1) / (target**2).sum(axis=1)
         return np.asarray(np.minimum(_cosines(target, actual), 1 - distance / 2))
-
-
-def _up_to_one(rows: Floats) -> Floats:
-    """Return rows over their largest magnitude, so that no square overflows; zeros unchanged."""
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    return np.asarray(np.divide(rows, largest, out=0 * rows, where=largest != 0))
