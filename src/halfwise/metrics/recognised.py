@@ -5,7 +5,7 @@ accept wrong results. The required value is FP32's own less the metric's default
 outputs must keep within the default tolerance.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
@@ -37,19 +37,13 @@ REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
 
 
-_BY_LAYOUT: dict[str, Kind] = {
-    "detection-f1": "boxes",
-    "map": "boxes",
-    "cells": "cells",
-    "keypoints": "keypoints",
+BY_LAYOUT: Mapping[str, tuple[Kind, Callable[..., float]]] = {
+    "detection-f1": ("boxes", boxes.f1),
+    "map": ("boxes", boxes.mean_ap),
+    "cells": ("cells", grids.agreement),
+    "keypoints": ("keypoints", keypoints.similarity),
 }
-BY_LAYOUT = tuple(_BY_LAYOUT)
-"""Built-in metrics that need the layout of outputs."""
-
-
-def _is_read(one: Recognised) -> bool:
-    """Return whether the metric of recognised outputs needs their layout."""
-    return one.kind in _BY_LAYOUT.values()
+"""Built-in metrics that need the layout of outputs: of what, and how it is measured."""
 
 
 _BESIDE = {
@@ -107,7 +101,7 @@ def metric_of(one: Recognised) -> Metric:
     if one.metric.startswith(WORST):
         base = one.model_copy(update={"metric": one.metric.removeprefix(WORST)})
         return partial(_of_worst, metric_of(base), base)
-    if _is_read(one):
+    if one.metric in BY_LAYOUT:
         return partial(_of_layout, one)
     # An embedding may feed other layers, where its length counts.
     metric = cosine_and_length if one.metric == "cosine" else resolve(one.metric)
@@ -166,12 +160,9 @@ def _of_layout(
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
     wanted, actual = _only(one.outputs, reference), _only(one.outputs, candidate)
-    if one.boxes is not None:
-        measure = boxes.mean_ap if one.metric == "map" else boxes.f1
-        return measure(wanted, actual, one.outputs, one.boxes)
-    if one.cells is not None:
-        return grids.agreement(wanted, actual, one.outputs, one.cells)
-    return keypoints.similarity(wanted, actual, one.outputs)
+    how = filter(None, (one.boxes, one.cells))
+    _, measure = BY_LAYOUT[one.metric]
+    return measure(wanted, actual, one.outputs, *how)
 
 
 def others_of(recognised: Sequence[Recognised], outputs: Outputs) -> tuple[str, ...]:
@@ -202,7 +193,7 @@ def untested_part(
     evidence, _ = evidence_of(one.metric, metric_of(one)(references, references, None))
     if evidence == 0:
         return (Unjudged(kind="absent", name=one.metric),)
-    if _is_read(one):
+    if one.metric in BY_LAYOUT:
         return ()
     allowed = _drop(one, labels) if drop is None else drop
     criterion = Criterion(metric=one.metric, metric_drop=allowed)
@@ -420,7 +411,7 @@ def settle(
     """
     if criterion.metric != AUTO:
         name = str(criterion.metric)
-        kind = _BY_LAYOUT[name]
+        kind, _ = BY_LAYOUT[name]
         found = [one for one in recognise(references, inputs) if one.kind == kind]
         if not found:
             raise UsageError(
@@ -514,7 +505,7 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
             f"Several outputs are recognised ({kinds}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
-    if _is_read(recognised[0]):
+    if recognised[0].metric in BY_LAYOUT:
         raise UsageError(
             f"The metric {recognised[0].metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",
