@@ -342,11 +342,9 @@ def _in_batches(
     judged = batches.samples if whole else batches.judged
     record = JudgedBatch(
         size=size,
-        shapes={n: shape for n, shape in batches.shapes.items() if n not in case.supplied},
         samples=judged.ids,
         whole=whole,
         passed=False,
-        rel_max={},
     )
     session = Session(
         emulate_typed(candidate, accumulate=settings.accumulate), runtime=settings.runtime
@@ -365,12 +363,8 @@ def _in_batches(
         excess.update(reference, result)
     # A few samples may have smaller values than the whole set, which sets the tolerance.
     passed = verdict.passed or (case.metric is None and excess.value <= 1)
-    update = {
-        "passed": passed,
-        "rel_max": {name: error.rel_max for name, error in verdict.outputs.items()},
-    }
-    record = record.model_copy(update=update)
-    return replace(tried, batch=record if passed else with_failures(record, verdict.failures))
+    update = {"passed": passed, "failures": () if passed else verdict.failures}
+    return replace(tried, batch=record.model_copy(update=update))
 
 
 def _by_twos(batching: Batching, samples: Samples) -> tuple[Batches, int]:

@@ -229,7 +229,7 @@ def task_scores(
             truth = None
             score = _score(one, references, candidates, truth)
         if untested_part(one, references, truth):
-            score = score.model_copy(update={"passed": False, "untested": True})
+            score = score.model_copy(update={"passed": False})
         parts.append(score)
     others = others_of(recognised, references[0]) if parts else ()
     return (*parts, *([_tolerance(others, references, candidates)] if others else ()))

@@ -142,7 +142,6 @@ class TaskScore(Record):
             if the candidate's outputs are not finite.
         required: Smallest value that passes.
         passed: Whether it passes, and the samples test it.
-        untested: Whether the samples test nothing: values next to zero would pass too.
         evidence: Number of units behind the value, in all samples, as the truth has them; None for
             a metric that is not built in.
         unit: What `evidence` counts; None likewise.
@@ -153,7 +152,6 @@ class TaskScore(Record):
     value: float
     required: float
     passed: bool
-    untested: bool = False
     evidence: int | None = None
     unit: Unit | None = None
 
@@ -163,22 +161,17 @@ class JudgedBatch(Record):
 
     Attributes:
         size: Size along the batch axis.
-        shapes: Shapes of the inputs that have a dynamic axis.
         samples: Identifiers of the samples in the batches, or of batches judged as a whole.
         whole: Whether the model gives other results for a batch than row by row for single samples.
             Whole batches are then compared with the reference on the same batch.
         passed: Whether it meets the verdict's criterion.
-        rel_max: Largest error / largest reference value, by output name; inf for new non-finite
-            values. Empty if it could not be run.
         failures: Why it failed.
     """
 
     size: int
-    shapes: dict[TensorName, tuple[int, ...]]
     samples: tuple[str, ...]
     whole: bool
     passed: bool
-    rel_max: dict[str, float]
     failures: tuple[Failure, ...] = ()
 
 
