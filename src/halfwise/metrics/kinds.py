@@ -538,11 +538,7 @@ def _seen(
 
 def _tells(arrays: Arrays) -> bool:
     """Return whether an output holds no NaN, and two different numbers unless it is one alone."""
-    low, high = np.inf, -np.inf
-    for array in arrays:
-        if np.isnan(array).any():
-            return False
-        finite = array[np.isfinite(array)]
-        if finite.size:
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-    return bool(low < high or (low == high and sum(a.size for a in arrays) == 1))
+    values = np.concatenate([array.ravel() for array in arrays])
+    finite = values[np.isfinite(values)]
+    varies = values.size == 1 or (finite.size > 0 and bool(np.ptp(finite)))
+    return finite.size > 0 and varies and not np.isnan(values).any()

@@ -26,6 +26,7 @@ from halfwise.metrics.targets import (
     at_least_one,
     by_target,
     class_axis,
+    ends_of,
     float_outputs,
     shapes_of,
     sigmoid,
@@ -64,7 +65,7 @@ def peaks(
     Raises:
         CaseError: No output has this form, there is no peak, or a label does not fit.
     """
-    ends, count = _ends(reference, labels), 0
+    ends, count = ends_of(reference, labels, heat_outputs), 0
     shares: dict[str, list[float]] = {name: [] for name in ends}
     for name, target, actual in by_target(reference, candidate, labels, heat_outputs):
         least, logits = _least(*ends[name]), ends[name][0] < LOGITS
@@ -108,20 +109,6 @@ def heights(arrays: Sequence[NDArray[Any]]) -> list[Floats]:
     """Return the heights of the maps of one output, of samples that are all finite."""
     logits = min(float(array.min()) for array in arrays) < LOGITS
     return [_heights(maps_of(array), logits=logits) for array in arrays]
-
-
-def _ends(
-    reference: Sequence[Outputs], labels: Sequence[Any] | None
-) -> dict[str, tuple[float, float]]:
-    """Return the smallest and the largest finite value of the target of each output."""
-    ends: dict[str, tuple[float, float]] = {}
-    for name, target, _ in by_target(reference, reference, labels, heat_outputs):
-        values, (low, high) = target[np.isfinite(target)], ends.get(name, (np.inf, -np.inf))
-        ends[name] = (
-            min(low, float(values.min(initial=np.inf))),
-            max(high, float(values.max(initial=-np.inf))),
-        )
-    return ends
 
 
 def _least(low: float, high: float) -> float:

@@ -282,6 +282,22 @@ def by_target(
             yield name, target_of(expected[name], label, name, names), actual[name]
 
 
+def ends_of(
+    reference: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+    outputs: Callable[[Outputs], Sequence[str]],
+) -> dict[str, tuple[float, float]]:
+    """Return the smallest and the largest finite target of each output; inf, -inf without any."""
+    ends: dict[str, tuple[float, float]] = {}
+    for name, target, _ in by_target(reference, reference, labels, outputs):
+        values, (low, high) = target[np.isfinite(target)], ends.get(name, (np.inf, -np.inf))
+        ends[name] = (
+            min(low, float(values.min(initial=np.inf))),
+            max(high, float(values.max(initial=-np.inf))),
+        )
+    return ends
+
+
 def at_least_one(metric: str, count: int) -> int:
     """Return `count`; raise CaseError unless it is above 0."""
     if not count:
@@ -469,7 +485,7 @@ def cosine(
     Raises:
         CaseError: There is no float output, every target is zero, or a label does not fit.
     """
-    return _worst("cosine", _cosines, reference, candidate, labels, highest=1.0)
+    return _worst(_cosines, reference, candidate, labels)
 
 
 def cosine_and_length(
@@ -483,7 +499,7 @@ def cosine_and_length(
     both agree for equal lengths. A vector that feeds other layers can have the right direction and
     still be wrong. Arguments and errors as for `cosine`; -inf to 1.
     """
-    return _worst("cosine", _likenesses, reference, candidate, labels, highest=1.0)
+    return _worst(_likenesses, reference, candidate, labels)
 
 
 def snr(
@@ -542,16 +558,13 @@ def _decibels(power: Floats, noise: Floats, least: float) -> Floats:
 
 
 def _worst(
-    name: str,
     measure: Callable[[Floats, Floats], Floats],
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
-    *,
-    highest: float,
 ) -> float:
-    """Return the smallest `measure` over the vectors whose target is not zero."""
-    worst, count = highest, 0
+    """Return the smallest `measure`, at most 1, over the vectors whose target is not zero."""
+    worst, count = 1.0, 0
     for _, target, actual in by_target(reference, candidate, labels, float_outputs):
         rows = _rows(target)
         valid = np.isfinite(rows).all(axis=1) & rows.any(axis=1)
@@ -562,7 +575,7 @@ def _worst(
             values = measure(rows[valid], _rows(actual.astype(np.float64))[valid])
             # NaN ranks lowest.
             worst = min(worst, float(np.where(np.isnan(values), -np.inf, values).min()))
-    return Score(worst, at_least_one(name, count))
+    return Score(worst, at_least_one("cosine", count))
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:

@@ -33,6 +33,7 @@ from halfwise.metrics.targets import (
     class_output,
     class_rows,
     cosine,
+    ends_of,
     float_outputs,
     flow_outputs,
     images,
@@ -462,14 +463,8 @@ def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> 
 
     0 for a constant target; outputs without a finite target element are left out.
     """
-    lowest: dict[str, float] = {}
-    highest: dict[str, float] = {}
-    for name, target, _ in by_target(reference, reference, labels, map_outputs):
-        values = target[np.isfinite(target)]
-        if values.size:
-            lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
-            highest[name] = max(highest.get(name, -np.inf), float(values.max()))
-    return {name: highest[name] - low for name, low in lowest.items()}
+    ends = ends_of(reference, labels, map_outputs).items()
+    return {name: high - low for name, (low, high) in ends if low <= high}
 
 
 def epe(

@@ -476,7 +476,6 @@ def notes() -> Iterator[str]:
     yield remarks.clause(Note(kind="linted", facts=LINTED), repairs=7)
     yield remarks.not_real(())
     yield remarks.not_real(MADE_UP[1:])
-    yield remarks.not_real(MADE_UP[:1], accepted=True)
 
 
 def frozen() -> Iterator[str]:
