@@ -385,14 +385,16 @@ def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]
     by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (ANCHORS, 1)) for s in strides])
     orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
     centres = np.concatenate(boxes)[..., :2].mean(axis=0)
-    return any(_correlation(centres, places) >= MOSTLY for places in orders)
+    return any(
+        min(correlation(centres[:, axis], places[:, axis]) for axis in (0, 1)) >= MOSTLY
+        for places in orders
+    )
 
 
-def _correlation(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
-    """Return the smaller of both axes' correlations, of [rows, 2] with [rows, 2]."""
-    if not (np.isfinite(actual).all() and np.ptp(actual, axis=0).all()):
-        return 0.0
-    return min(float(np.corrcoef(actual[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
+def correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the correlation of two vectors; 0 if one is constant or not finite."""
+    varied = all(np.isfinite(each).all() and np.ptp(each) for each in (one, other))
+    return float(np.corrcoef(one, other)[0, 1]) if varied else 0.0
 
 
 def _is_raw(array: NDArray[np.float64]) -> bool:

@@ -18,6 +18,7 @@ from halfwise.metrics.evidence import (
     Inputs,
     Seen,
     boxes_in,
+    correlation,
     image_sizes,
     is_against,
     is_weights,
@@ -414,7 +415,7 @@ def _are_shifts(array: NDArray[np.float64]) -> bool:
     both_ways = (array.min(axis=(0, 2, 3)) < 0).all() and (array.max(axis=(0, 2, 3)) > 0).all()
     if not (both_ways and np.isfinite(array).all()):
         return False
-    return _correlation(array[:, 0].ravel(), array[:, 1].ravel()) > _OPPOSITE
+    return correlation(array[:, 0].ravel(), array[:, 1].ravel()) > _OPPOSITE
 
 
 def _has_no_image(seen: Seen) -> bool:
@@ -444,11 +445,7 @@ def _are_directions(array: NDArray[np.float64]) -> bool:
 
 def _is_smooth(array: NDArray[np.float64]) -> bool:
     pairs = ((array[..., 1:], array[..., :-1]), (array[..., 1:, :], array[..., :-1, :]))
-    return all(_correlation(one.ravel(), other.ravel()) >= SMOOTH for one, other in pairs)
-
-
-def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else 0.0
+    return all(correlation(one.ravel(), other.ravel()) >= SMOOTH for one, other in pairs)
 
 
 _RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
