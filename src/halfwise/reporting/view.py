@@ -31,7 +31,6 @@ from halfwise.reporting.parts import (
     table_of,
 )
 from halfwise.reporting.plan import (
-    brief_ladder,
     cause_line,
     curve_table,
     failed_rungs,
@@ -167,7 +166,7 @@ def screen(run: Run) -> Report:
     plain = no_faster(run) and run.engines is None
     return _headed(
         run,
-        brief_ladder(run),
+        ladder_table(run, brief=True),
         None if plain else lines_of("Result", _result(run), first=True),
         blame_lines(run.blame),
         _why(run),
