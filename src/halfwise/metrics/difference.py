@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -355,6 +354,23 @@ class Difference:
         return (faults, self.max_abs) if self.discrete else (self.max_abs, faults)
 
     @property
+    def relative(self) -> float:
+        """√(Σ error² / Σ reference²), over all elements but equal NaN and infinities.
+
+        Of integers, Booleans and strings, the root of the share of unequal elements. inf if only
+        one side is not finite, if shapes differ (as they may where they depend on values), or if
+        the reference is all zeros and the error is not; 0 without elements. Needs the cosine terms.
+        """
+        if self.nonfinite or self.misshapen:
+            return math.inf
+        signal, noise = float(self.elements), float(self.mismatched)
+        if not self.discrete:
+            signal, noise = self.reference_energy, self.noise
+        if noise == 0:
+            return 0.0
+        return math.sqrt(noise / signal) if signal > 0 else math.inf
+
+    @property
     def cosine(self) -> float:
         """Cosine similarity in [-1, 1]; needs the cosine terms.
 
@@ -401,61 +417,35 @@ def decibel(signal: float, noise: float) -> float:
 
 @dataclass
 class RelativeError:
-    """√(Σ error² / Σ reference²) over all elements of all samples.
-
-    Elements that are the same NaN or infinity in both are ignored. The result is inf if only one
-    side is not finite, if shapes differ, or if the reference is all zeros and the error is not. For
-    integers, Booleans and strings it is the root of the share of unequal elements. Without elements
-    it is 0.
+    """The relative error of the samples so far, see `Difference.relative`.
 
     Attributes:
-        signal: Σ reference².
-        noise: Σ error².
+        seen: Their difference.
         worst: Largest error of a single sample.
         worst_sample: Its index; 0 before any sample.
     """
 
-    signal: float = 0.0
-    noise: float = 0.0
+    seen: Difference = field(default_factory=Difference)
     worst: float = -1.0
     worst_sample: int = 0
 
     @property
     def value(self) -> float:
         """The error over all samples so far."""
-        return _ratio(self.signal, self.noise)
+        return self.seen.relative
 
     def add(self, expected: NDArray[Any], actual: NDArray[Any], sample: int) -> float:
         """Add a pair of arrays of any ONNX dtypes; return the error of this pair alone."""
-        signal, noise = energies(expected, actual)
-        self.signal += signal
-        self.noise += noise
-        error = _ratio(signal, noise)
-        if error > self.worst:
-            self.worst, self.worst_sample = error, sample
-        return error
+        here = compare(expected, actual, cosine=True)
+        self.seen.merge(here)
+        if here.relative > self.worst:
+            self.worst, self.worst_sample = here.relative, sample
+        return here.relative
 
 
 def relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Return the relative RMS error of one pair of arrays; see `RelativeError`."""
-    return _ratio(*energies(expected, actual))
-
-
-def energies(expected: NDArray[Any], actual: NDArray[Any]) -> tuple[float, float]:
-    """Return Σ reference² and Σ error² of a pair of arrays; see `RelativeError`."""
-    difference = compare(expected, actual, cosine=True)
-    # Shapes differ where they depend on values (NonZero, Compress).
-    if difference.misshapen or difference.nonfinite:
-        return 0.0, inf
-    if difference.discrete:
-        return float(difference.elements), float(difference.mismatched)
-    return difference.reference_energy, difference.noise
-
-
-def _ratio(signal: float, noise: float) -> float:
-    if noise == 0:
-        return 0.0
-    return sqrt(noise / signal) if signal > 0 else inf
+    """Return the relative RMS error of one pair of arrays; see `Difference.relative`."""
+    return compare(expected, actual, cosine=True).relative
 
 
 def is_close(actual: NDArray[Any], expected: NDArray[Any], within: float) -> bool:
