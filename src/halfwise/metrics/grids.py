@@ -60,7 +60,7 @@ def cells_in(floats: Mapping[str, Arrays], inputs: Inputs) -> list[Recognised]:
             key = how, _table(arrays[0], how).shape[-1]
             groups.setdefault(key, {})[name] = arrays
     return [
-        of_kind("cells", tuple(maps), next(iter(maps.values()))[0].shape, _WHY, cells=how)
+        of_kind("cells", tuple(maps), _WHY, cells=how)
         for (how, _), maps in groups.items()
         if _are_of_one_detector(maps, how)
     ]
@@ -187,12 +187,10 @@ def _probable(scores: NDArray[Any], how: Cells) -> Floats:
 
 def _room(arrays: Sequence[NDArray[Any]], how: Cells) -> Floats:
     """Return how far each of four box numbers may be off: f64[4]."""
-    largest = np.zeros(4)
-    for array in arrays:
-        boxes = np.abs(_table(array, how)[..., _BOX].astype(np.float64))
-        each = boxes.max(axis=(0, 1, 2), initial=0.0, where=np.isfinite(boxes))
-        largest = np.maximum(largest, each)
-    return np.asarray(DEFAULT_REL_MAX * largest.reshape(2, 2).max(axis=1).repeat(2))
+    boxes = (np.abs(_table(array, how)[..., _BOX].astype(np.float64)) for array in arrays)
+    largest = [each.max(axis=(0, 1, 2), initial=0.0, where=np.isfinite(each)) for each in boxes]
+    by_axis = np.max(largest, axis=0).reshape(2, 2).max(axis=1)
+    return np.asarray(DEFAULT_REL_MAX * by_axis.repeat(2))
 
 
 def _by_image(

@@ -83,10 +83,10 @@ def keypoints_in(
         first, second = next(scores, None), next(vectors, None)
         if first is not None and second is not None:
             outputs, why = (name, first, second), (*_WHY, "unit-length")
-            return of_kind("keypoints", outputs, places[0].shape, why)
+            return of_kind("keypoints", outputs, why)
         if first is not None and len({shape[-1] for shape in shapes}) > 1:
             why = (*_WHY, "number-varies")
-            return of_kind("keypoints", (name, first), places[0].shape, why)
+            return of_kind("keypoints", (name, first), why)
     return None
 
 

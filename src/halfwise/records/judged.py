@@ -100,7 +100,6 @@ class Recognised(Record):
         outputs: Their names.
         required: Smallest metric value that passes, with the FP32 outputs as truth. Higher is
             better; for an error it is minus the largest allowed error.
-        shape: Shape of the first of the outputs, on the first sample.
         evidence: Why they were recognised.
         boxes: How boxes are read; None for other kinds.
         cells: How a detector's cells are read; None for other kinds.
@@ -110,7 +109,6 @@ class Recognised(Record):
     metric: str
     outputs: tuple[str, ...]
     required: float
-    shape: tuple[int, ...]
     evidence: tuple[Evidence, ...]
     boxes: Boxes | None = None
     cells: Cells | None = None

@@ -275,9 +275,7 @@ def asked(mask: Recognised) -> Iterator[str]:
 
 
 def acceptable() -> Iterator[str]:
-    mask = Recognised(
-        kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
-    )
+    mask = Recognised(kind="mask", metric="mask-iou", outputs=("m",), required=0.99, evidence=())
     flow = mask.model_copy(update={"metric": "epe", "outputs": ("a", "b"), "required": -0.1})
     for criterion in (
         Criterion(),
