@@ -13,6 +13,7 @@ import pytest
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.engines.record import _explains
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
 from halfwise.fixing.plan.guide import Sites, stretches
@@ -21,7 +22,7 @@ from halfwise.fixing.repair.moves import _Move
 from halfwise.fixing.space import Int8Space
 from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
-from halfwise.records import EngineRound, Growth, NodeName
+from halfwise.records import Growth, NodeName
 from halfwise.tools.diagnose.harness import _nudged, _try
 from halfwise.tools.diagnose.kernels import Transplants
 from halfwise.tools.preprocessing.changes import Hypothesis
@@ -30,8 +31,9 @@ A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}
 
 
-def told(measured: float) -> EngineRound:
-    return EngineRound(step="", build=1, keep=(), predicted=1.0, measured=measured, passed=False)
+def explained(measured: float) -> bool:
+    outcome: Any = SimpleNamespace(excess=measured)
+    return _explains(1.0, outcome)
 
 
 def step(inherited: float) -> Growth:
@@ -62,7 +64,7 @@ def shown(before: float, after: float) -> int:
         # Error is spread where there are 64 groups.
         (is_spread([(A, 1.0)] * 64), is_spread([(A, 1.0)] * 63)),
         # An engine's error is explained up to twice what is predicted.
-        (told(2.0).explained, told(2.01).explained),
+        (explained(2.0), explained(2.01)),
         # An engine is near another if it takes less than 5 % more.
         (near(1.049, 1.0), near(1.051, 1.0)),
         # An error may originate where inputs have up to a fifth of it.

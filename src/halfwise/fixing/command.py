@@ -39,7 +39,7 @@ from halfwise.judging.batching import (
 from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting import precision_remarks, refusal
-from halfwise.metrics import Excess, Outputs, criterion_hints, totals
+from halfwise.metrics import Excess, Outputs, totals
 from halfwise.options.engines import Target
 from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
@@ -147,9 +147,8 @@ def concluded(
     mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)
     written = write_back(mixed, case.aside)
     case, form = _with_static(case, written, fixed.verdict)
-    hints = criterion_hints(case.criterion, fixed.references)
     ran = written is mixed and any(not file.not_run for file in fixed.verdict.as_file[:1])
-    run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
+    run = fix_run(case, request, fixed, time.monotonic() - started, folder)
     if folder is not None:
         with new_folder(folder) as partial:
             path, runtime = partial / MODEL_FILE, settings.runtime
@@ -345,11 +344,9 @@ def _in_batches(
     judged = batches.samples if whole else batches.judged
     record = JudgedBatch(
         size=size,
-        shapes={n: shape for n, shape in batches.shapes.items() if n not in case.supplied},
         samples=judged.ids,
         whole=whole,
         passed=False,
-        rel_max={},
     )
     session = Session(
         emulate_typed(candidate, accumulate=settings.accumulate), runtime=settings.runtime
@@ -368,12 +365,8 @@ def _in_batches(
         excess.update(reference, result)
     # A few samples may have smaller values than the whole set, which sets the tolerance.
     passed = verdict.passed or (case.metric is None and excess.value <= 1)
-    update = {
-        "passed": passed,
-        "rel_max": {name: error.rel_max for name, error in verdict.outputs.items()},
-    }
-    record = record.model_copy(update=update)
-    return replace(tried, batch=record if passed else with_failures(record, verdict.failures))
+    update = {"passed": passed, "failures": () if passed else verdict.failures}
+    return replace(tried, batch=record.model_copy(update=update))
 
 
 def _by_twos(batching: Batching, samples: Samples) -> tuple[Batches, int]:

@@ -297,7 +297,7 @@ def _origin(
     origin = Origin(node=first, op=nodes[first].op_type, kept=in_order, error=remaining(group))
     enlarges = step.inherited > 0 and not group.isdisjoint(_computing(before, roles))
     if first == step.node and enlarges:
-        return origin.model_copy(update={"read": step.inherited, "made": step.error})
+        return origin.model_copy(update={"read": step.inherited})
     return origin
 
 

@@ -74,7 +74,6 @@ def fix_run(
     request: Request,
     fixed: Fixed,
     seconds: float,
-    hints: tuple[str, ...],
     out: Path | None,
     engines: Engines | None = None,
     further: tuple[Engines, ...] = (),
@@ -86,7 +85,6 @@ def fix_run(
         request: The options.
         fixed: Result of the search.
         seconds: Wall time of the whole run.
-        hints: Remarks about the criterion.
         out: The run folder.
         engines: Results of real engines on the first device.
         further: Results on the other devices.
@@ -97,7 +95,7 @@ def fix_run(
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     kept = frozenset(k.node for k in fixed.plan.searched)
     worth = worth_of(fixed.space, fixed.assigned, engines)
-    verdict = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
+    verdict = worth_enough(final_verdict(verdict, case, request), worth, request)
     fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
     devices = () if engines is None else (engines, *further)
@@ -158,7 +156,6 @@ def verify_run(
     request: Request,
     verdict: Verdict,
     seconds: float,
-    hints: tuple[str, ...],
     engine: GivenEngine | None = None,
     worth: Worth | None = None,
 ) -> Run:
@@ -169,11 +166,10 @@ def verify_run(
         request: The options.
         verdict: On the candidate.
         seconds: Wall time of the whole run.
-        hints: Remarks about the criterion.
         engine: The candidate, if it is an engine.
         worth: Worth of the candidate, if known.
     """
-    final = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
+    final = worth_enough(final_verdict(verdict, case, request), worth, request)
     run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
     return run.model_copy(update={"given_engine": engine, "worth": worth})
 
@@ -216,11 +212,9 @@ def counting_joined(verdict: Verdict, joined: Sequence[str], criterion: Criterio
     return with_bound(verdict, bound, criterion.failing)
 
 
-def final_verdict(
-    verdict: Verdict, case: Case, request: Request, hints: tuple[str, ...]
-) -> Verdict:
+def final_verdict(verdict: Verdict, case: Case, request: Request) -> Verdict:
     """Return the verdict with hints; random inputs fail it unless allowed."""
-    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints, *_weak_pass(verdict))})
+    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *_weak_pass(verdict))})
     if case.real or request.data.allow_random:
         return verdict
     verdict = with_failures(verdict, (Failure(kind="not-real", text=not_real(case.made_up)),))

@@ -24,7 +24,8 @@ from halfwise.graph.protobufs import said, skeleton, weightless
 from halfwise.graph.roles import Roles
 from halfwise.graph.weights import LowWeights, map_files, save
 from halfwise.judging.reference import inspected_reference
-from halfwise.metrics import Outputs, relative_error
+from halfwise.metrics import Outputs
+from halfwise.metrics.difference import is_close
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, TensorName
 from halfwise.reporting.remarks import remark
@@ -185,7 +186,8 @@ def same(before: Outputs, after: Outputs) -> bool:
     Outputs that are not floating point have to be equal; so do NaN and infinities.
     """
     return before.keys() == after.keys() and all(
-        relative_error(array, after[name]) <= ROUNDINGS for name, array in before.items()
+        array.dtype == after[name].dtype and is_close(after[name], array, ROUNDINGS)
+        for name, array in before.items()
     )
 
 

@@ -25,10 +25,10 @@ from halfwise.metrics import (
     OutputMeasure,
     Outputs,
     OutputTotals,
+    evidence_of,
     loss_of_one,
     rises,
     scores,
-    support_of,
     task_scores,
     totals,
     usual,
@@ -475,7 +475,7 @@ def _score(
     labels = None if samples.labels is None else list(samples.labels)
     name = criterion.metric or "metric"
     reference, candidate = scores(name, metric, references, ran, labels)
-    evidence, unit = support_of(criterion, references, labels) if name != AUTO else (None, None)
+    evidence, unit = evidence_of(name, reference)
     return MetricResult(
         name=name,
         reference=reference,

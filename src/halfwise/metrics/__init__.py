@@ -16,7 +16,6 @@
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
-from halfwise.metrics.difference import finite_relative_rms, relative_error
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
@@ -32,7 +31,6 @@ from halfwise.metrics.recognised import (
     AUTO,
     by_outputs,
     by_use,
-    criterion_hints,
     has_to_see,
     is_tested,
     loss_of_one,
@@ -40,7 +38,6 @@ from halfwise.metrics.recognised import (
     settle,
     settled_metric,
     shortfall_of_one,
-    support_of,
     task_scores,
     untested_task,
 )
@@ -51,6 +48,7 @@ from halfwise.metrics.targets import (
     Metric,
     check_labels,
     default_drop,
+    evidence_of,
     rises,
     usual,
 )
@@ -72,24 +70,21 @@ __all__ = [
     "by_outputs",
     "by_use",
     "check_labels",
-    "criterion_hints",
     "default_drop",
     "effective",
-    "finite_relative_rms",
+    "evidence_of",
     "has_to_see",
     "is_default",
     "is_tested",
     "loss_of_one",
     "metric_loss",
     "others_of",
-    "relative_error",
     "resolve",
     "rises",
     "scores",
     "settle",
     "settled_metric",
     "shortfall_of_one",
-    "support_of",
     "takes_any_sample",
     "task_scores",
     "totals",

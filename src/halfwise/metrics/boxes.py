@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.targets import sigmoid, softmax
+from halfwise.metrics.targets import Score, sigmoid, softmax
 from halfwise.records import Boxes
 
 SCORE = 0.3
@@ -148,29 +148,20 @@ def _by_image(array: NDArray[Any], rank: int) -> Floats:
 Parts = tuple[Floats, ...]
 
 
-def _raw(parts: Parts, how: Boxes, least: float) -> Detections:
-    (rows,) = parts
-    assert how.image is not None
-    places, strides = cells(how.image)
-    if len(rows) != len(places) or rows.shape[1] < 6:
-        return NOTHING
-    some = rows[:, 4] >= least
-    rows, places, strides = rows[some], places[some], strides[some]
-    boxes = [(rows[:, :2] + places) * strides, np.exp(rows[:, 2:4]) * strides]
-    return _best(corners_of(np.concatenate(boxes, axis=1)), rows[:, 4:5] * rows[:, 5:])
-
-
 def _joined(parts: Parts, how: Boxes, least: float) -> Detections:
-    (rows,) = parts
-    if rows.shape[1] < 6:
+    """Read rows of a box, an objectness (1 if transposed) and a score for each class."""
+    (table,), first = parts, 5
+    if how.layout == "transposed":
+        table, first = table.T, 4
+    places, strides = cells(how.image) if how.image else (np.zeros((len(table), 2)), 1.0)
+    if table.shape[1] <= first or len(table) != len(places):
         return NOTHING
-    rows = rows[rows[:, 4] >= least]
-    return _best(_corners(rows[:, :4], how), rows[:, 4:5] * rows[:, 5:])
-
-
-def _transposed(parts: Parts, how: Boxes, _least: float) -> Detections:
-    (rows,) = parts
-    return _best(_corners(rows[:4].T, how), rows[4:].T) if len(rows) > 4 else NOTHING
+    boxes, objectness = table[:, :4], table[:, 4:first].prod(axis=1)
+    if how.layout == "raw":
+        centres, sizes = boxes[:, :2] + places, np.exp(boxes[:, 2:])
+        boxes = np.concatenate([centres * strides, sizes * strides], axis=1)
+    some = objectness >= least
+    return _best(_corners(boxes[some], how), objectness[some, None] * table[some, first:])
 
 
 def _final(parts: Parts, how: Boxes, _least: float) -> Detections:
@@ -227,9 +218,9 @@ def _heads(parts: Parts, how: Boxes, _least: float) -> Detections:
 
 _READ = {
     "heads": _heads,
-    "raw": _raw,
+    "raw": _joined,
     "joined": _joined,
-    "transposed": _transposed,
+    "transposed": _joined,
     "final": _final,
     "listed": _listed,
     "per-class": _per_class,
@@ -287,11 +278,12 @@ def f1(
         names: Outputs with the boxes; see `detect`.
         how: How to read them.
     """
-    matched = boxes = 0
+    matched = boxes = detected = 0
     for truth, guess in _images(reference, candidate, names, how):
+        detected += len(truth)
         matched += int(_matches(truth, guess, np.array([SAME_BOX]), SAME_SCORE).sum())
         boxes += len(truth) + len(guess)
-    return 2 * matched / boxes if boxes else 1.0
+    return Score(2 * matched / boxes if boxes else 1.0, detected)
 
 
 _SURE = SCORE + SAME_SCORE
@@ -348,18 +340,17 @@ def mean_ap(
         scores.append(guess.scores)
         classes.append(guess.classes)
         hits.append(_matches(truth, guess, _IOUS))
-    if not truths:
-        return 1.0
-    present, counts = np.unique(np.concatenate(truths), return_counts=True)
+    every_class = np.concatenate(truths) if truths else NOTHING.classes
+    present, counts = np.unique(every_class, return_counts=True)
     if not present.size:
-        return 1.0
+        return Score(1.0, 0)
     kinds, every, right = np.concatenate(classes), np.concatenate(scores), np.concatenate(hits, 1)
     precisions = [
         _average_precision(every[kinds == kind], hit[kinds == kind], int(total))
         for kind, total in zip(present, counts, strict=True)
         for hit in right
     ]
-    return float(np.mean(precisions))
+    return Score(float(np.mean(precisions)), every_class.size)
 
 
 def _images(

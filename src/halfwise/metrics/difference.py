@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -268,9 +267,10 @@ class Difference:
     Attributes:
         discrete: The reference is judged by equality.
         elements: Pairs seen.
-        max_abs: Largest error; inf if a pair is non-finite on one side only.
+        max_abs: Largest error; inf if a pair is non-finite on one side only, or a shape differs.
         noise: Σ error²; inf likewise.
-        product: Σ reference · candidate over finite pairs; 0 if cosine terms were not requested.
+        error: Σ error; inf likewise, 0 if cosine terms were not requested.
+        product: Σ reference · candidate over finite pairs; 0 likewise.
         reference_energy: Σ reference² over finite pairs; 0 likewise.
         candidate_energy: Σ candidate² over finite pairs; 0 likewise.
         mismatched: Unequal pairs (discrete outputs only).
@@ -287,6 +287,7 @@ class Difference:
     elements: int = 0
     max_abs: float = 0.0
     noise: float = 0.0
+    error: float = 0.0
     product: float = 0.0
     reference_energy: float = 0.0
     candidate_energy: float = 0.0
@@ -307,6 +308,7 @@ class Difference:
         if self.discrete:
             self.mismatched += int(np.count_nonzero(chunk.error))
         if cosine:
+            self.error += float(chunk.error.sum())
             left, right = chunk.reference, chunk.candidate
             if chunk.finite is not None:
                 left, right = left[chunk.finite], right[chunk.finite]
@@ -321,6 +323,7 @@ class Difference:
         self.elements += other.elements
         self.max_abs = max(self.max_abs, other.max_abs)
         self.noise += other.noise
+        self.error += other.error
         self.product += other.product
         self.reference_energy += other.reference_energy
         self.candidate_energy += other.candidate_energy
@@ -332,6 +335,40 @@ class Difference:
         if other.by_group:
             mine = self.by_group or other.by_group
             self.by_group = tuple(map(max, mine, other.by_group))
+
+    def agreement(self, elements: int) -> float:
+        """Return the largest agreement in [0, 1] that `elements` can have, those seen included.
+
+        0 if a shape differs.
+        """
+        if self.misshapen:
+            return 0.0
+        return (elements - self.mismatched) / elements if elements else 1.0
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """How bad it is: of discrete outputs by faults, as class numbers have no distance."""
+        if self.misshapen:
+            return math.inf, math.inf
+        faults = float(self.mismatched + self.nonfinite)
+        return (faults, self.max_abs) if self.discrete else (self.max_abs, faults)
+
+    @property
+    def relative(self) -> float:
+        """√(Σ error² / Σ reference²), over all elements but equal NaN and infinities.
+
+        Of integers, Booleans and strings, the root of the share of unequal elements. inf if only
+        one side is not finite, if shapes differ (as they may where they depend on values), or if
+        the reference is all zeros and the error is not; 0 without elements. Needs the cosine terms.
+        """
+        if self.nonfinite or self.misshapen:
+            return math.inf
+        signal, noise = float(self.elements), float(self.mismatched)
+        if not self.discrete:
+            signal, noise = self.reference_energy, self.noise
+        if noise == 0:
+            return 0.0
+        return math.sqrt(noise / signal) if signal > 0 else math.inf
 
     @property
     def cosine(self) -> float:
@@ -349,21 +386,22 @@ class Difference:
         return min(1.0, max(-1.0, self.product / norm)) if norm else 0.0
 
 
-def compare(reference: NDArray[Any], candidate: NDArray[Any], *, cosine: bool) -> Difference:
+def compare(reference: NDArray[Any], candidate: NDArray[Any] | None, *, cosine: bool) -> Difference:
     """Return how one output of one sample differs from its reference.
 
     Args:
         reference: [*shape] of any dtype except complex.
-        candidate: [*shape]; another shape is counted as misshapen, not an error.
+        candidate: [*shape] of any numeric dtype; another shape, or None, is misshapen.
         cosine: Whether the terms of the cosine are needed; they double the work.
 
     Raises:
         CaseError: The reference is complex.
     """
-    difference = Difference(discrete=is_discrete(reference.dtype))
-    if reference.shape != candidate.shape:
-        difference.misshapen = 1
-        return difference
+    discrete = is_discrete(reference.dtype)
+    if candidate is None or reference.shape != candidate.shape:
+        far = math.inf
+        return Difference(discrete=discrete, misshapen=1, max_abs=far, noise=far, error=far)
+    difference = Difference(discrete=discrete)
     for chunk in chunks(reference, candidate):
         difference.add_chunk(chunk, cosine=cosine)
     return difference
@@ -379,73 +417,35 @@ def decibel(signal: float, noise: float) -> float:
 
 @dataclass
 class RelativeError:
-    """√(Σ error² / Σ reference²) over all elements of all samples.
-
-    Elements that are the same NaN or infinity in both are ignored. The result is inf if only one
-    side is not finite, if shapes differ, or if the reference is all zeros and the error is not. For
-    integers, Booleans and strings it is the root of the share of unequal elements. Without elements
-    it is 0.
+    """The relative error of the samples so far, see `Difference.relative`.
 
     Attributes:
-        signal: Σ reference².
-        noise: Σ error².
+        seen: Their difference.
         worst: Largest error of a single sample.
         worst_sample: Its index; 0 before any sample.
     """
 
-    signal: float = 0.0
-    noise: float = 0.0
+    seen: Difference = field(default_factory=Difference)
     worst: float = -1.0
     worst_sample: int = 0
 
     @property
     def value(self) -> float:
         """The error over all samples so far."""
-        return _ratio(self.signal, self.noise)
+        return self.seen.relative
 
     def add(self, expected: NDArray[Any], actual: NDArray[Any], sample: int) -> float:
         """Add a pair of arrays of any ONNX dtypes; return the error of this pair alone."""
-        signal, noise = energies(expected, actual)
-        self.signal += signal
-        self.noise += noise
-        error = _ratio(signal, noise)
-        if error > self.worst:
-            self.worst, self.worst_sample = error, sample
-        return error
+        here = compare(expected, actual, cosine=True)
+        self.seen.merge(here)
+        if here.relative > self.worst:
+            self.worst, self.worst_sample = here.relative, sample
+        return here.relative
 
 
 def relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Return the relative RMS error of one pair of arrays; see `RelativeError`."""
-    return _ratio(*energies(expected, actual))
-
-
-def finite_relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Return the relative RMS error over the elements that are finite in `expected`.
-
-    inf if `actual` is not finite there or has another shape, or if only `expected` is all zeros.
-    What an engine makes of an infinite mask is ignored.
-    """
-    if actual.shape != expected.shape:
-        return inf
-    finite = np.isfinite(expected)
-    return relative_rms(expected[finite].astype(np.float64), actual[finite].astype(np.float64))
-
-
-def energies(expected: NDArray[Any], actual: NDArray[Any]) -> tuple[float, float]:
-    """Return Σ reference² and Σ error² of a pair of arrays; see `RelativeError`."""
-    difference = compare(expected, actual, cosine=True)
-    # Shapes differ where they depend on values (NonZero, Compress).
-    if difference.misshapen or difference.nonfinite:
-        return 0.0, inf
-    if difference.discrete:
-        return float(difference.elements), float(difference.mismatched)
-    return difference.reference_energy, difference.noise
-
-
-def _ratio(signal: float, noise: float) -> float:
-    if noise == 0:
-        return 0.0
-    return sqrt(noise / signal) if signal > 0 else inf
+    """Return the relative RMS error of one pair of arrays; see `Difference.relative`."""
+    return compare(expected, actual, cosine=True).relative
 
 
 def is_close(actual: NDArray[Any], expected: NDArray[Any], within: float) -> bool:
@@ -458,23 +458,3 @@ def is_close(actual: NDArray[Any], expected: NDArray[Any], within: float) -> boo
         return bool(np.array_equal(actual, expected))
     slack = within * float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
     return bool(np.allclose(actual, expected, rtol=0, atol=slack, equal_nan=True))
-
-
-def relative_error(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """Return the largest error relative to the largest magnitude (0 for empty tensors).
-
-    Infinite if shapes or types differ, if NaN and infinities are in different places, or if tensors
-    without floating-point numbers differ.
-    """
-    if before.shape != after.shape or before.dtype != after.dtype:
-        return inf
-    if not np.issubdtype(before.dtype, np.floating):
-        return 0.0 if np.array_equal(before, after) else inf
-    finite = np.isfinite(before)
-    if not np.array_equal(before[~finite], after[~finite], equal_nan=True):
-        return inf
-    a, b = before[finite].astype(np.float64), after[finite].astype(np.float64)
-    if not np.isfinite(b).all():
-        return inf
-    error, largest = np.abs(a - b).max(initial=0.0), np.abs(a).max(initial=0.0)
-    return float(error / largest) if largest else (inf if error else 0.0)

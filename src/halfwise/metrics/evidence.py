@@ -132,7 +132,6 @@ METRIC_OF: dict[Kind, str] = {
 def of_kind(
     kind: Kind,
     outputs: tuple[str, ...],
-    shape: tuple[int, ...],
     evidence: tuple[Evidence, ...],
     boxes: Boxes | None = None,
     cells: Cells | None = None,
@@ -143,7 +142,6 @@ def of_kind(
         metric=METRIC_OF[kind],
         outputs=outputs,
         required=required(METRIC_OF[kind]),
-        shape=shape,
         evidence=evidence,
         boxes=boxes,
         cells=cells,
@@ -190,7 +188,7 @@ class Seen(NamedTuple):
 
     def shows(self, kind: Kind, *evidence: Evidence) -> Recognised:
         """Return it as recognised by a rule."""
-        return of_kind(kind, (self.name,), self.shape, evidence)
+        return of_kind(kind, (self.name,), evidence)
 
     def rows(self) -> list[NDArray[np.float64]]:
         """Return the arrays without trailing axes of length 1 beyond two, as `top1` reads them."""
@@ -266,13 +264,12 @@ def boxes_in(
 def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognised]:
     for name, arrays in floats.items():
         if final := _final(name, arrays, inputs):
-            yield _look(
-                (name,), arrays, ("joined-with-scores", "whole-classes", *final[1]), final[0]
-            )
+            evidence: tuple[Evidence, ...] = ("joined-with-scores", "whole-classes", *final[1])
+            yield of_kind("boxes", (name,), evidence, final[0])
         elif how := _cellwise(arrays, inputs):
-            yield _look((name,), arrays, ("joined-with-scores", "row-per-cell"), how)
+            yield of_kind("boxes", (name,), ("joined-with-scores", "row-per-cell"), how)
         elif all(map(_is_boxes_with_scores, arrays)):
-            yield _look((name,), arrays, ("joined-with-scores",), None)
+            yield of_kind("boxes", (name,), ("joined-with-scores",), None)
 
 
 _FEWEST_BINS = 4
@@ -303,7 +300,7 @@ def _in_heads(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognis
             if fits and _are_distances([(floats[name], floats[bins]) for name, bins in ordered]):
                 names = tuple(name for both in ordered for name in both)
                 how = Boxes(layout="heads", image=image)
-                yield _look(names, floats[names[0]], ("beside-scores", "cells-of-image"), how)
+                yield of_kind("boxes", names, ("beside-scores", "cells-of-image"), how)
 
 
 def _are_distances(maps: Sequence[tuple[Arrays, Arrays]]) -> bool:
@@ -337,14 +334,7 @@ def _in_several(
                 yield _listed((name, other), places, floats, discrete)
             else:
                 how, evidence = _per_class(boxes, scores, places)
-                yield _look((name, other), boxes, ("beside-scores", *evidence), how)
-
-
-def _look(
-    outputs: tuple[str, ...], first: Arrays, evidence: tuple[Evidence, ...], how: Boxes | None
-) -> Recognised:
-    """Return outputs that look like boxes: boxes, scores and classes, as `how` reads them."""
-    return of_kind("boxes", outputs, first[0].shape, evidence, how)
+                yield of_kind("boxes", (name, other), ("beside-scores", *evidence), how)
 
 
 def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
@@ -385,14 +375,16 @@ def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]
     by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (ANCHORS, 1)) for s in strides])
     orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
     centres = np.concatenate(boxes)[..., :2].mean(axis=0)
-    return any(_correlation(centres, places) >= MOSTLY for places in orders)
+    return any(
+        min(correlation(centres[:, axis], places[:, axis]) for axis in (0, 1)) >= MOSTLY
+        for places in orders
+    )
 
 
-def _correlation(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
-    """Return the smaller of both axes' correlations, of [rows, 2] with [rows, 2]."""
-    if not (np.isfinite(actual).all() and np.ptp(actual, axis=0).all()):
-        return 0.0
-    return min(float(np.corrcoef(actual[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
+def correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the correlation of two vectors; 0 if one is constant or not finite."""
+    varied = all(np.isfinite(each).all() and np.ptp(each) for each in (one, other))
+    return float(np.corrcoef(one, other)[0, 1]) if varied else 0.0
 
 
 def _is_raw(array: NDArray[np.float64]) -> bool:
@@ -447,7 +439,7 @@ def _listed(
     seen = np.concatenate([b[s >= VISIBLE] for b, s in zip(boxes, scores, strict=True)])
     placed = places.shown(seen, fewest=FEWEST)
     if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
-        return _look(names, boxes, ("beside-scores",), None)
+        return of_kind("boxes", names, ("beside-scores",), None)
     shapes = [array.shape for array in scores]
     classes = [
         n
@@ -457,8 +449,8 @@ def _listed(
     how = Boxes(layout="listed", corners=True, suppress=False)
     evidence: tuple[Evidence, ...] = ("beside-scores", *placed)
     if not classes:
-        return _look(names, boxes, evidence, how)
-    return _look((*names, classes[0]), boxes, (*evidence, "whole-classes"), how)
+        return of_kind("boxes", names, evidence, how)
+    return of_kind("boxes", (*names, classes[0]), (*evidence, "whole-classes"), how)
 
 
 def _per_class(

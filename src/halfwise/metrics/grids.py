@@ -32,7 +32,7 @@ from halfwise.metrics.evidence import (
 )
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs
 from halfwise.metrics.slices import MOSTLY
-from halfwise.metrics.targets import sigmoid
+from halfwise.metrics.targets import Score, sigmoid
 from halfwise.records import Cells, Evidence, Recognised
 
 _NARROWEST = 6
@@ -60,7 +60,7 @@ def cells_in(floats: Mapping[str, Arrays], inputs: Inputs) -> list[Recognised]:
             key = how, _table(arrays[0], how).shape[-1]
             groups.setdefault(key, {})[name] = arrays
     return [
-        of_kind("cells", tuple(maps), next(iter(maps.values()))[0].shape, _WHY, cells=how)
+        of_kind("cells", tuple(maps), _WHY, cells=how)
         for (how, _), maps in groups.items()
         if _are_of_one_detector(maps, how)
     ]
@@ -80,19 +80,13 @@ def agreement(
         how: How to read them.
     """
     rooms = {name: _room([outputs[name] for outputs in reference], how) for name in names}
-    shares = []
+    shares, count = list[float](), 0
     for expected, outputs in zip(reference, candidate, strict=True):
         each = [_by_image(expected[name], outputs[name], how, rooms[name]) for name in names]
         for agreeing, visible in np.sum(each, axis=0):
             shares += [float(agreeing / visible)] if visible else []
-    return fmean(shares) if shares else 1.0
-
-
-def visible_cells(references: Sequence[Outputs], names: Sequence[str], how: Cells) -> Iterator[int]:
-    """Yield how many cells of each output are visible in FP32, sample by sample."""
-    for outputs in references:
-        for name in names:
-            yield int(_visible(_table(outputs[name], how), how).sum())
+            count += int(visible)
+    return Score(fmean(shares) if shares else 1.0, count)
 
 
 def _readings(shape: tuple[int, ...], inputs: Inputs) -> Iterator[Cells]:
@@ -193,12 +187,10 @@ def _probable(scores: NDArray[Any], how: Cells) -> Floats:
 
 def _room(arrays: Sequence[NDArray[Any]], how: Cells) -> Floats:
     """Return how far each of four box numbers may be off: f64[4]."""
-    largest = np.zeros(4)
-    for array in arrays:
-        boxes = np.abs(_table(array, how)[..., _BOX].astype(np.float64))
-        each = boxes.max(axis=(0, 1, 2), initial=0.0, where=np.isfinite(boxes))
-        largest = np.maximum(largest, each)
-    return np.asarray(DEFAULT_REL_MAX * largest.reshape(2, 2).max(axis=1).repeat(2))
+    boxes = (np.abs(_table(array, how)[..., _BOX].astype(np.float64)) for array in arrays)
+    largest = [each.max(axis=(0, 1, 2), initial=0.0, where=np.isfinite(each)) for each in boxes]
+    by_axis = np.max(largest, axis=0).reshape(2, 2).max(axis=1)
+    return np.asarray(DEFAULT_REL_MAX * by_axis.repeat(2))
 
 
 def _by_image(

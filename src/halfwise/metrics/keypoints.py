@@ -30,6 +30,7 @@ from halfwise.metrics.evidence import (
 )
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.slices import FEWEST
+from halfwise.metrics.targets import Score
 from halfwise.records import Evidence, Recognised
 
 _APART = 2.0
@@ -82,10 +83,10 @@ def keypoints_in(
         first, second = next(scores, None), next(vectors, None)
         if first is not None and second is not None:
             outputs, why = (name, first, second), (*_WHY, "unit-length")
-            return of_kind("keypoints", outputs, places[0].shape, why)
+            return of_kind("keypoints", outputs, why)
         if first is not None and len({shape[-1] for shape in shapes}) > 1:
             why = (*_WHY, "number-varies")
-            return of_kind("keypoints", (name, first), places[0].shape, why)
+            return of_kind("keypoints", (name, first), why)
     return None
 
 
@@ -102,23 +103,17 @@ def similarity(
         candidate: Likewise, with any number of points.
         names: The outputs with places, scores and perhaps descriptors.
     """
-    by_rows, shares = _by_rows(reference, names), []
+    by_rows, shares, count = _by_rows(reference, names), list[float](), 0
     for expected, outputs in zip(reference, candidate, strict=True):
         truth = list(_images(expected, names, by_rows=by_rows))
         found = list(_images(outputs, names, by_rows=by_rows))
         if len(found) != len(truth):
             found = [_NOTHING] * len(truth)
         for ours, theirs in zip(truth, found, strict=True):
+            count += len(ours.scores)
             if len(ours.scores) or len(theirs.scores):
                 shares.append(_alike(ours, theirs))
-    return fmean(shares) if shares else 1.0
-
-
-def count_points(reference: Sequence[Outputs], names: Sequence[str]) -> Iterator[int]:
-    """Yield how many keypoints each image of the samples has."""
-    by_rows = _by_rows(reference, names)
-    for outputs in reference:
-        yield from (len(points.scores) for points in _images(outputs, names, by_rows=by_rows))
+    return Score(fmean(shares) if shares else 1.0, count)
 
 
 _NOTHING = Points(np.zeros((0, 2)), np.zeros(0), np.zeros((0, 0)))

@@ -18,6 +18,7 @@ from halfwise.metrics.evidence import (
     Inputs,
     Seen,
     boxes_in,
+    correlation,
     image_sizes,
     is_against,
     is_weights,
@@ -416,7 +417,7 @@ def _are_shifts(array: NDArray[np.float64]) -> bool:
     both_ways = (array.min(axis=(0, 2, 3)) < 0).all() and (array.max(axis=(0, 2, 3)) > 0).all()
     if not (both_ways and np.isfinite(array).all()):
         return False
-    return _correlation(array[:, 0].ravel(), array[:, 1].ravel()) > _OPPOSITE
+    return correlation(array[:, 0].ravel(), array[:, 1].ravel()) > _OPPOSITE
 
 
 def _has_no_image(seen: Seen) -> bool:
@@ -446,11 +447,7 @@ def _are_directions(array: NDArray[np.float64]) -> bool:
 
 def _is_smooth(array: NDArray[np.float64]) -> bool:
     pairs = ((array[..., 1:], array[..., :-1]), (array[..., 1:, :], array[..., :-1, :]))
-    return all(_correlation(one.ravel(), other.ravel()) >= SMOOTH for one, other in pairs)
-
-
-def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else 0.0
+    return all(correlation(one.ravel(), other.ravel()) >= SMOOTH for one, other in pairs)
 
 
 _RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
@@ -540,11 +537,7 @@ def _seen(
 
 def _tells(arrays: Arrays) -> bool:
     """Return whether an output holds no NaN, and two different numbers unless it is one alone."""
-    low, high = np.inf, -np.inf
-    for array in arrays:
-        if np.isnan(array).any():
-            return False
-        finite = array[np.isfinite(array)]
-        if finite.size:
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-    return bool(low < high or (low == high and sum(a.size for a in arrays) == 1))
+    values = np.concatenate([array.ravel() for array in arrays])
+    finite = values[np.isfinite(values)]
+    varies = values.size == 1 or (finite.size > 0 and bool(np.ptp(finite)))
+    return finite.size > 0 and varies and not np.isnan(values).any()

@@ -25,11 +25,9 @@ from halfwise.metrics.difference import (
     Common,
     Difference,
     Spread,
-    chunks,
     common_value,
     compare,
     decibel,
-    is_discrete,
 )
 from halfwise.metrics.slices import LOST, Faint, Group, Slices, group_errors, lost_classes, lost_in
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
@@ -151,7 +149,7 @@ def _cosine_bound(total: OutputTotals, seen: Difference) -> float:
 
 def _best_agreement(total: OutputTotals, seen: Difference) -> float:
     """Return the largest agreement still possible, over all elements and over rare ones."""
-    every = (total.elements - seen.mismatched) / total.elements if total.elements else 1.0
+    every = seen.agreement(total.elements)
     return every if total.common is None else min(every, seen.rare.agreement(total.common.others))
 
 
@@ -227,9 +225,6 @@ class OutputMeasure:
         self._seen = Difference()
         self._each: list[Difference] = []
         self._reference = Spread()
-        self._error_sum = 0.0
-        self._worst: tuple[float, float] = (-1.0, -1.0)
-        self._worst_sample = ""
         self._ids: list[str] = []
 
     def update(self, reference: NDArray[Any], candidate: NDArray[Any] | None, sample: str) -> None:
@@ -244,26 +239,13 @@ class OutputMeasure:
         Raises:
             CaseError: The reference is complex.
         """
-        here = Difference(discrete=is_discrete(reference.dtype))
-        if candidate is not None and reference.shape == candidate.shape:
-            for chunk in chunks(reference, candidate):
-                here.add_chunk(chunk, cosine=True)
-                self._reference.add(chunk.reference)
-                self._error_sum += float(chunk.error.sum())
+        here = compare(reference, candidate, cosine=True)
+        self._reference.add(reference)
+        if candidate is not None and not here.misshapen:
             look_into(here, self._total, reference, candidate)
-        else:
-            here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
-            self._reference.add(reference)
         self._seen.merge(here)
         self._each.append(here)
         self._ids.append(sample)
-        # A distance between class numbers means nothing, so discrete outputs count first.
-        faults = here.mismatched + here.nonfinite
-        rank = (float(faults), here.max_abs) if here.discrete else (here.max_abs, float(faults))
-        if here.misshapen:
-            rank = (math.inf, math.inf)
-        if rank > self._worst:
-            self._worst, self._worst_sample = rank, sample
 
     def result(self, criterion: Criterion) -> OutputError:
         """Return all measures over the samples so far and whether they meet `criterion`.
@@ -276,21 +258,25 @@ class OutputMeasure:
         seen, holds = self._seen, effective(criterion)
         expected = self._reference
         total = _of(self._total, seen, expected.energy)
-        mean = self._error_sum / seen.elements if seen.elements else 0.0
+        mean = seen.error / (seen.elements or 1)
+        each, common = zip(self._each, self._ids, strict=True), self._total.common
+        worst = max(each, key=lambda one: one[0].rank, default=(seen, ""))
+        equal = seen.agreement(seen.elements) if seen.discrete else None
+        rare = None if common is None else seen.rare.agreement(seen.rare.reference)
         return OutputError(
             max_abs=seen.max_abs,
             rel_max=_ratio(seen.max_abs, total.absmax),
-            mean_abs=math.inf if seen.misshapen else mean,
+            mean_abs=mean,
             snr_db=decibel(total.energy, seen.noise),
             cosine=seen.cosine,
-            agreement=self._agreement(),
-            rare_agreement=self._rare_agreement(),
+            agreement=equal,
+            rare_agreement=0.0 if rare and seen.misshapen else rare,
             nonfinite=seen.nonfinite,
             misshapen=seen.misshapen,
             reference=Side(
                 nonfinite=expected.elements - expected.count, elements=expected.elements
             ),
-            worst_sample=self._worst_sample,
+            worst_sample=worst[1],
             passed=full_excess(holds, total, seen) <= 1,
             groups=self._groups(holds),
         )
@@ -344,20 +330,6 @@ class OutputMeasure:
                 worst_sample=self._ids[worst],
                 passed=False,
             )
-
-    def _agreement(self) -> float | None:
-        seen = self._seen
-        if not seen.discrete:
-            return None
-        if seen.misshapen:
-            return 0.0
-        return (seen.elements - seen.mismatched) / seen.elements if seen.elements else 1.0
-
-    def _rare_agreement(self) -> float | None:
-        if self._total.common is None:
-            return None
-        rare = self._seen.rare
-        return 0.0 if self._seen.misshapen else rare.agreement(rare.reference)
 
 
 def _of(total: OutputTotals, seen: Difference, energy: float) -> OutputTotals:

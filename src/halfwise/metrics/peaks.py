@@ -22,9 +22,11 @@ from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import (
     OWN_METRIC,
     SIDE,
+    Score,
     at_least_one,
     by_target,
     class_axis,
+    ends_of,
     float_outputs,
     shapes_of,
     sigmoid,
@@ -63,29 +65,22 @@ def peaks(
     Raises:
         CaseError: No output has this form, there is no peak, or a label does not fit.
     """
-    ends = _ends(reference, labels)
+    ends, count = ends_of(reference, labels, heat_outputs), 0
     shares: dict[str, list[float]] = {name: [] for name in ends}
     for name, target, actual in by_target(reference, candidate, labels, heat_outputs):
         least, logits = _least(*ends[name]), ends[name][0] < LOGITS
         wanted = _heights(maps_of(target), logits=logits)
+        tops = _tops(wanted, least)
+        count += int(tops.sum())
         if actual.shape != target.shape:
-            shares[name] += [0.0] * int(_tops(wanted, least).any(axis=(1, 2, 3)).sum())
+            shares[name] += [0.0] * int(tops.any(axis=(1, 2, 3)).sum())
             continue
         given = _heights(maps_of(actual), logits=logits)
         for ours, theirs in zip(wanted, given, strict=True):
             agreeing = [*_agreeing(ours, theirs, least), *_agreeing(theirs, ours, least)]
             shares[name] += [fmean(agreeing)] if agreeing else []
     at_least_one("peaks", sum(high > 0 for _, high in ends.values()))
-    return min(fmean(each) if each else 1.0 for each in shares.values())
-
-
-def peaks_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many peaks the target has; arguments as for `peaks`."""
-    ends, count = _ends(reference, labels), 0
-    for name, target, _ in by_target(reference, reference, labels, heat_outputs):
-        wanted = _heights(maps_of(target), logits=ends[name][0] < LOGITS)
-        count += int(_tops(wanted, _least(*ends[name])).sum())
-    return count
+    return Score(min(fmean(each) if each else 1.0 for each in shares.values()), count)
 
 
 def heat_outputs(outputs: Outputs) -> tuple[str, ...]:
@@ -114,20 +109,6 @@ def heights(arrays: Sequence[NDArray[Any]]) -> list[Floats]:
     """Return the heights of the maps of one output, of samples that are all finite."""
     logits = min(float(array.min()) for array in arrays) < LOGITS
     return [_heights(maps_of(array), logits=logits) for array in arrays]
-
-
-def _ends(
-    reference: Sequence[Outputs], labels: Sequence[Any] | None
-) -> dict[str, tuple[float, float]]:
-    """Return the smallest and the largest finite value of the target of each output."""
-    ends: dict[str, tuple[float, float]] = {}
-    for name, target, _ in by_target(reference, reference, labels, heat_outputs):
-        values, (low, high) = target[np.isfinite(target)], ends.get(name, (np.inf, -np.inf))
-        ends[name] = (
-            min(low, float(values.min(initial=np.inf))),
-            max(high, float(values.max(initial=-np.inf))),
-        )
-    return ends
 
 
 def _least(low: float, high: float) -> float:

@@ -5,7 +5,7 @@ accept wrong results. The required value is FP32's own less the metric's default
 outputs must keep within the default tolerance.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
@@ -16,7 +16,7 @@ from halfwise.metrics import boxes, grids, keypoints
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
-from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, is_default, totals
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, totals
 from halfwise.metrics.targets import (
     BUILT_IN,
     OF_WORST,
@@ -24,49 +24,26 @@ from halfwise.metrics.targets import (
     Metric,
     cosine_and_length,
     default_drop,
+    evidence_of,
     required,
     shapes_of,
 )
-from halfwise.metrics.task import classes_in, metric_loss, resolve, worst_block, worst_place
-from halfwise.metrics.untested import (
-    Support,
-    support,
-    untested_metric,
-    untested_outputs,
-)
+from halfwise.metrics.task import metric_loss, resolve, worst_block, worst_place
+from halfwise.metrics.untested import untested_metric, untested_outputs
 from halfwise.records import Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
-from halfwise.records.judged import Unit
-from halfwise.wording import listed, number
+from halfwise.wording import listed
 
 REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
 
 
-_BY_LAYOUT: dict[str, Kind] = {
-    "detection-f1": "boxes",
-    "map": "boxes",
-    "cells": "cells",
-    "keypoints": "keypoints",
+BY_LAYOUT: Mapping[str, tuple[Kind, Callable[..., float]]] = {
+    "detection-f1": ("boxes", boxes.f1),
+    "map": ("boxes", boxes.mean_ap),
+    "cells": ("cells", grids.agreement),
+    "keypoints": ("keypoints", keypoints.similarity),
 }
-BY_LAYOUT = tuple(_BY_LAYOUT)
-"""Built-in metrics that need the layout of outputs."""
-_UNITS: dict[Kind, Unit] = {"boxes": "boxes", "cells": "cells", "keypoints": "keypoints"}
-"""What FP32 detects in outputs that are read by their layout."""
-
-
-def _is_read(one: Recognised) -> bool:
-    """Return whether the metric of recognised outputs needs their layout."""
-    return one.kind in _UNITS
-
-
-def _count(one: Recognised, references: Sequence[Outputs]) -> int:
-    """Return how much FP32 detects in outputs that are read by their layout."""
-    if one.boxes is not None:
-        detected = (boxes.detect(outputs, one.outputs, one.boxes) for outputs in references)
-        return sum(len(each) for images in detected for each in images)
-    if one.cells is not None:
-        return sum(grids.visible_cells(references, one.outputs, one.cells))
-    return sum(keypoints.count_points(references, one.outputs))
+"""Built-in metrics that need the layout of outputs: of what, and how it is measured."""
 
 
 _BESIDE = {
@@ -124,7 +101,7 @@ def metric_of(one: Recognised) -> Metric:
     if one.metric.startswith(WORST):
         base = one.model_copy(update={"metric": one.metric.removeprefix(WORST)})
         return partial(_of_worst, metric_of(base), base)
-    if _is_read(one):
+    if one.metric in BY_LAYOUT:
         return partial(_of_layout, one)
     # An embedding may feed other layers, where its length counts.
     metric = cosine_and_length if one.metric == "cosine" else resolve(one.metric)
@@ -168,7 +145,7 @@ def _of_worst(
             refused = error
     if not values:
         raise refused
-    return min(-inf if isnan(value) else value for value in values)
+    return float(min(-inf if isnan(value) else value for value in values))
 
 
 def _of_layout(
@@ -183,12 +160,9 @@ def _of_layout(
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
     wanted, actual = _only(one.outputs, reference), _only(one.outputs, candidate)
-    if one.boxes is not None:
-        measure = boxes.mean_ap if one.metric == "map" else boxes.f1
-        return measure(wanted, actual, one.outputs, one.boxes)
-    if one.cells is not None:
-        return grids.agreement(wanted, actual, one.outputs, one.cells)
-    return keypoints.similarity(wanted, actual, one.outputs)
+    how = filter(None, (one.boxes, one.cells))
+    _, measure = BY_LAYOUT[one.metric]
+    return measure(wanted, actual, one.outputs, *how)
 
 
 def others_of(recognised: Sequence[Recognised], outputs: Outputs) -> tuple[str, ...]:
@@ -205,8 +179,8 @@ def untested_part(
 ) -> tuple[Unjudged, ...]:
     """Return what no sample tests in recognised outputs: the metric, or outputs that it ignores.
 
-    Boxes and the like are untested if FP32 detects none on any sample, and a segmentation if it has
-    a single class; for others see `untested_metric`.
+    Nothing tests a metric whose value rests on nothing: FP32 detects no box on any sample, a
+    segmentation has a single class, all tokens are filler. For others see `untested_metric`.
 
     Args:
         one: The outputs.
@@ -216,10 +190,10 @@ def untested_part(
     """
     if one.metric.startswith(WORST):
         return ()  # the metric itself tells
-    lone = one.kind == "segmentation" and classes_in(_only(one.outputs, references)) < 2
-    if lone or _support(one, references, None).evidence == 0:
+    evidence, _ = evidence_of(one.metric, metric_of(one)(references, references, None))
+    if evidence == 0:
         return (Unjudged(kind="absent", name=one.metric),)
-    if _is_read(one):
+    if one.metric in BY_LAYOUT:
         return ()
     allowed = _drop(one, labels) if drop is None else drop
     criterion = Criterion(metric=one.metric, metric_drop=allowed)
@@ -255,8 +229,8 @@ def task_scores(
             truth = None
             score = _score(one, references, candidates, truth)
         if untested_part(one, references, truth):
-            score = score.model_copy(update={"passed": False, "untested": True})
-        parts.append(score.model_copy(update=_support(one, references, truth)._asdict()))
+            score = score.model_copy(update={"passed": False})
+        parts.append(score)
     others = others_of(recognised, references[0]) if parts else ()
     return (*parts, *([_tolerance(others, references, candidates)] if others else ()))
 
@@ -294,11 +268,21 @@ def shortfall_of_one(recognised: Sequence[Recognised], reference: Outputs, of: O
 
     Only of metrics that are those of the worst sample; 0 where that has nothing to compare.
     """
+    of_one = [o for o in recognised if o.metric in _OF_ONE or o.metric.startswith(WORST)]
+    return _most_used(of_one, reference, of, None)
+
+
+def _most_used(
+    recognised: Iterable[Recognised],
+    reference: Outputs,
+    candidate: Outputs,
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the largest share of its allowance that a sample uses; 0 if nothing is to compare."""
     used = [0.0]
     for one in recognised:
-        if one.metric in _OF_ONE or one.metric.startswith(WORST):
-            with suppress(CaseError):
-                used.append(shortfall((one,), _only(one.outputs, [reference]), [of], None))
+        with suppress(CaseError):
+            used.append(shortfall((one,), _only(one.outputs, [reference]), [candidate], labels))
     return max(used)
 
 
@@ -334,36 +318,12 @@ def loss_of_one(
         return _over(inf if isnan(loss) else max(0.0, loss), criterion.metric_drop)
     of_samples = (one for one in criterion.recognised if one.metric.startswith(WORST))
     worst = {(one.outputs, one.metric.removeprefix(WORST)) for one in of_samples}
-    used = [0.0]
-    for one in criterion.recognised:
-        if (one.outputs, one.metric) not in worst:
-            with suppress(CaseError):
-                used.append(shortfall((one,), _only(one.outputs, [reference]), [candidate], labels))
-    return max(used)
+    others = (one for one in criterion.recognised if (one.outputs, one.metric) not in worst)
+    return _most_used(others, reference, candidate, labels)
 
 
 def _over(loss: float, allowed: float) -> float:
     return loss / allowed if allowed else (inf if loss > 0 else 0.0)
-
-
-def support_of(
-    criterion: Criterion, references: Sequence[Outputs], labels: Sequence[Any] | None
-) -> Support:
-    """Return what a criterion's single metric counts in the truth; nothing if it is not built in.
-
-    Arguments after the first as for `task_scores`.
-    """
-    if criterion.recognised:
-        return _support(criterion.recognised[0], references, labels)
-    return support(criterion.metric or "", references, labels)
-
-
-def _support(
-    one: Recognised, references: Sequence[Outputs], labels: Sequence[Any] | None
-) -> Support:
-    if _is_read(one):
-        return Support(_count(one, references), _UNITS[one.kind])
-    return support(one.metric, _only(one.outputs, references), labels)
 
 
 def _drop(one: Recognised, labels: Sequence[Any] | None) -> float:
@@ -381,9 +341,15 @@ def _score(
     metric = metric_of(one)
     best, value = (metric(references, of, labels) for of in (references, candidates))
     least = best - _drop(one, labels)
-    passed = isfinite(value) and value >= least
+    evidence, unit = evidence_of(one.metric, best)
     return TaskScore(
-        metric=one.metric, outputs=one.outputs, value=value, required=least, passed=passed
+        metric=one.metric,
+        outputs=one.outputs,
+        value=value,
+        required=least,
+        passed=isfinite(value) and value >= least,
+        evidence=evidence,
+        unit=unit,
     )
 
 
@@ -445,7 +411,7 @@ def settle(
     """
     if criterion.metric != AUTO:
         name = str(criterion.metric)
-        kind = _BY_LAYOUT[name]
+        kind, _ = BY_LAYOUT[name]
         found = [one for one in recognise(references, inputs) if one.kind == kind]
         if not found:
             raise UsageError(
@@ -539,7 +505,7 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
             f"Several outputs are recognised ({kinds}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
-    if _is_read(recognised[0]):
+    if recognised[0].metric in BY_LAYOUT:
         raise UsageError(
             f"The metric {recognised[0].metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",
@@ -590,20 +556,3 @@ SEEN: dict[Evidence, str] = {
     "number-varies": "their number varies",
 }
 """Words for each kind of evidence."""
-
-
-def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
-    """Return a sentence for each integer output that the default tolerance compares.
-
-    Args:
-        criterion: As the user gave it, before `effective`; others than the default need no hint.
-        references: FP32 outputs by sample. May be empty.
-    """
-    if not len(references) or not is_default(criterion):
-        return ()
-    integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
-    return tuple(
-        f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
-        "its elements must equal the reference's; change the fraction with --require agreement=X."
-        for name in integers
-    )

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.difference import NOTHING, Common, Lost, is_discrete
 from halfwise.records import SliceGroup
-from halfwise.wording import number
 
 GAP = 4.0
 """Ratio of successive scales above which the slices of an axis are split."""
@@ -482,10 +481,3 @@ def runs(ranges: Sequence[tuple[int, int]], most: int | None = None) -> str:
     """Return runs of slices, such as `0, 4-83`; beyond `most` runs, `…`."""
     shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges[:most])
     return shown if most is None or len(ranges) <= most else f"{shown} …"
-
-
-def extent(group: SliceGroup) -> str:
-    """Return the scale of a group's tolerance in words, such as `up to 640`."""
-    if group.span is None:
-        return f"up to {number(group.scale)}"
-    return f"spanning {number(group.span)} on an offset"

@@ -10,6 +10,7 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.slices import FLOOR
+from halfwise.records.judged import Unit
 from halfwise.wording import count
 
 CAP_DB = 100.0
@@ -113,6 +114,23 @@ OF_WORST: dict[str, DefaultDrop] = {
 }
 """How far a metric may fall on one sample, where it is a mean over all that would hide one."""
 
+UNITS: dict[str, Unit] = {
+    "top1": "rows",
+    "confidence": "rows",
+    "token-agreement": "tokens",
+    "mask-iou": "mask pixels",
+    "mean-iou": "pixels",
+    "detection-f1": "boxes",
+    "map": "boxes",
+    "cells": "cells",
+    "keypoints": "keypoints",
+    "cosine": "vectors",
+    "snr": "signals",
+    "peaks": "peaks",
+    "psnr": "values",
+    "epe": "pixels",
+}
+"""What each metric counts."""
 BUILT_IN = tuple(_CONVENTIONS)
 """Names of the built-in metrics."""
 SHARES = tuple(name for name, holds in _CONVENTIONS.items() if holds.is_share)
@@ -189,6 +207,27 @@ Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], 
 """Called with outputs of the reference, of a candidate, and labels; higher is better."""
 
 
+class Score(float):
+    """The value of a built-in metric.
+
+    Attributes:
+        evidence: How many units of the truth are behind it, see `UNITS`.
+    """
+
+    evidence: int
+
+    def __new__(cls, value: float, evidence: int) -> "Score":
+        """Return the value with what it rests on."""
+        score = super().__new__(cls, value)
+        score.evidence = evidence
+        return score
+
+
+def evidence_of(name: str, value: float) -> tuple[int | None, Unit | None]:
+    """Return what a metric counts in the truth, and of what; None if its value does not tell."""
+    return (value.evidence, UNITS[name]) if isinstance(value, Score) else (None, None)
+
+
 def by_sample(
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
@@ -241,6 +280,22 @@ def by_target(
         names = outputs(expected)
         for name in names:
             yield name, target_of(expected[name], label, name, names), actual[name]
+
+
+def ends_of(
+    reference: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+    outputs: Callable[[Outputs], Sequence[str]],
+) -> dict[str, tuple[float, float]]:
+    """Return the smallest and the largest finite target of each output; inf, -inf without any."""
+    ends: dict[str, tuple[float, float]] = {}
+    for name, target, _ in by_target(reference, reference, labels, outputs):
+        values, (low, high) = target[np.isfinite(target)], ends.get(name, (np.inf, -np.inf))
+        ends[name] = (
+            min(low, float(values.min(initial=np.inf))),
+            max(high, float(values.max(initial=-np.inf))),
+        )
+    return ends
 
 
 def at_least_one(metric: str, count: int) -> int:
@@ -430,7 +485,7 @@ def cosine(
     Raises:
         CaseError: There is no float output, every target is zero, or a label does not fit.
     """
-    return _worst("cosine", _cosines, reference, candidate, labels, highest=1.0)
+    return _worst(_cosines, reference, candidate, labels)
 
 
 def cosine_and_length(
@@ -444,7 +499,7 @@ def cosine_and_length(
     both agree for equal lengths. A vector that feeds other layers can have the right direction and
     still be wrong. Arguments and errors as for `cosine`; -inf to 1.
     """
-    return _worst("cosine", _likenesses, reference, candidate, labels, highest=1.0)
+    return _worst(_likenesses, reference, candidate, labels)
 
 
 def snr(
@@ -468,42 +523,31 @@ def snr(
     Raises:
         CaseError: There is no float output, every target is silent, or a label does not fit.
     """
-    largest: dict[str, float] = {}
-    for name, target, _ in by_target(reference, reference, labels, float_outputs):
-        largest[name] = max(largest.get(name, 0.0), float(np.abs(_finite(target)).max(initial=0)))
-    at_least_one("snr", sum(value > 0 for value in largest.values()))
-    loudest: dict[str, float] = {}
-    noises: dict[str, list[tuple[Floats, Floats]]] = {}
+    powers: dict[str, list[tuple[Floats, Floats]]] = {}
     for name, target, actual in by_target(reference, candidate, labels, float_outputs):
-        if not (target.size and largest[name]):
+        if not target.size:
             continue
-        signals = _signals(_finite(target)) / largest[name]
-        power = (signals**2).mean(axis=1)
-        noise = np.full(len(power), np.inf)
+        signals = _signals(np.where(np.isfinite(target), target, 0))
+        noise = np.full(len(signals), np.inf)
         if actual.shape == target.shape:
             with np.errstate(invalid="ignore", over="ignore"):
                 finite = np.where(np.isfinite(target), actual, 0).astype(np.float64)
-                noise = ((_signals(finite) / largest[name] - signals) ** 2).mean(axis=1)
-        loudest[name] = max(loudest.get(name, 0.0), float(power.max()))
-        noises.setdefault(name, []).append((power, noise))
+                noise = ((_signals(finite) - signals) ** 2).mean(axis=1)
+        powers.setdefault(name, []).append(((signals**2).mean(axis=1), noise))
+    loudest = {name: max(float(p.max()) for p, _ in pairs) for name, pairs in powers.items()}
+    at_least_one("snr", sum(power > 0 for power in loudest.values()))
     ratios = [
-        _decibels(*pair, FLOOR**2 * loudest[n]) for n, pairs in noises.items() for pair in pairs
+        _decibels(*pair, FLOOR**2 * loudest[n])
+        for n, pairs in powers.items()
+        for pair in pairs
+        if loudest[n]
     ]
-    return float(np.concatenate(ratios).min())
-
-
-def signals_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many signals `snr` compares; the arguments are the same."""
-    targets = by_target(reference, reference, labels, float_outputs)
-    return sum(len(_signals(target)) for _, target, _ in targets if target.size)
+    every = np.concatenate(ratios)
+    return Score(float(every.min()), every.size)
 
 
 def _signals(array: Floats) -> Floats:
     return array.reshape(len(array) if array.ndim > 1 else 1, -1)
-
-
-def _finite(array: Floats) -> Floats:
-    return np.where(np.isfinite(array), array, 0)
 
 
 def _decibels(power: Floats, noise: Floats, least: float) -> Floats:
@@ -514,19 +558,16 @@ def _decibels(power: Floats, noise: Floats, least: float) -> Floats:
 
 
 def _worst(
-    name: str,
     measure: Callable[[Floats, Floats], Floats],
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
-    *,
-    highest: float,
 ) -> float:
-    """Return the smallest `measure` over the vectors whose target is not zero."""
-    worst, count = highest, 0
+    """Return the smallest `measure`, at most 1, over the vectors whose target is not zero."""
+    worst, count = 1.0, 0
     for _, target, actual in by_target(reference, candidate, labels, float_outputs):
         rows = _rows(target)
-        valid = _are_finite(rows)
+        valid = np.isfinite(rows).all(axis=1) & rows.any(axis=1)
         count += int(valid.sum())
         if actual.shape != target.shape:
             worst = -np.inf
@@ -534,18 +575,7 @@ def _worst(
             values = measure(rows[valid], _rows(actual.astype(np.float64))[valid])
             # NaN ranks lowest.
             worst = min(worst, float(np.where(np.isnan(values), -np.inf, values).min()))
-    at_least_one(name, count)
-    return worst
-
-
-def vectors_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many vectors or signals are compared; arguments as for `cosine`."""
-    targets = by_target(reference, reference, labels, float_outputs)
-    return sum(int(_are_finite(_rows(target)).sum()) for _, target, _ in targets)
-
-
-def _are_finite(rows: Floats) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(rows).all(axis=1) & rows.any(axis=1))
+    return Score(worst, at_least_one("cosine", count))
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:
@@ -555,8 +585,7 @@ def _rows(array: NDArray[Any]) -> NDArray[Any]:
 
 def _cosines(target: Floats, actual: Floats) -> Floats:
     """Return the cosine of each pair of rows; NaN if the candidate is not finite."""
-    with np.errstate(invalid="ignore"):
-        target, actual = _up_to_one(target), _up_to_one(actual)
+    with np.errstate(invalid="ignore", over="ignore"):
         length = np.linalg.norm(target, axis=1) * np.linalg.norm(actual, axis=1)
         dot = (target * actual).sum(axis=1)
         cosines = np.divide(dot, length, out=0 * dot, where=length != 0)
@@ -565,14 +594,6 @@ def _cosines(target: Floats, actual: Floats) -> Floats:
 
 def _likenesses(target: Floats, actual: Floats) -> Floats:
     """Return 1 - d²/2 of each pair of rows, or its cosine if less; NaN as for `_cosines`."""
-    largest = np.abs(target).max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", over="ignore"):
-        one, other = target / largest, actual / largest
-        distance = ((one - other) ** 2).sum(axis=1) / (one**2).sum(axis=1)
+        distance = ((target - actual) ** 2).sum(axis=1) / (target**2).sum(axis=1)
         return np.asarray(np.minimum(_cosines(target, actual), 1 - distance / 2))
-
-
-def _up_to_one(rows: Floats) -> Floats:
-    """Return rows over their largest magnitude, so that no square overflows; zeros unchanged."""
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    return np.asarray(np.divide(rows, largest, out=0 * rows, where=largest != 0))

@@ -10,7 +10,7 @@ that do not suit a metric raise `CaseError`. Arithmetic is float64.
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from halfwise.metrics.targets import (
     CAP_DB,
     OWN_METRIC,
     Metric,
+    Score,
     at_least_one,
     by_sample,
     by_target,
@@ -32,6 +33,7 @@ from halfwise.metrics.targets import (
     class_output,
     class_rows,
     cosine,
+    ends_of,
     float_outputs,
     flow_outputs,
     images,
@@ -69,14 +71,16 @@ def token_agreement(
     Raises:
         CaseError: No output holds tokens, there are none at all, or a label has another shape.
     """
-    right = count = places = 0
+    right = count = places = tokens = 0
     for truth, guess in _pairs(reference, candidate, labels):
-        counted = ~((truth == guess) & _is_filler(truth))
+        filler = _is_filler(truth)
+        counted = ~((truth == guess) & filler)
+        tokens += int((~filler).sum())
         right += int(((truth == guess) & counted & (truth != _NONE)).sum())
         count += int(counted.sum())
         places += truth.size
     at_least_one("token-agreement", places)
-    return right / count if count else 1.0
+    return Score(right / count if count else 1.0, tokens)
 
 
 def mean_iou(
@@ -102,7 +106,7 @@ def mean_iou(
     Raises:
         CaseError: No output has this form, or a label is missing or of another shape.
     """
-    shares, seen = [], 0
+    shares, classes, pixels = list[float](), set[int](), 0
     for expected, actual, label in by_sample(reference, candidate, labels):
         name = _pixel_output(expected)
         shape = expected[name].shape
@@ -117,31 +121,14 @@ def mean_iou(
         for wanted, guessed in zip(truth, guess, strict=True):
             valid = wanted >= 0 if label is not None else ...
             ours, theirs = wanted[valid], guessed[valid]
-            kinds = [kind for kind in np.unique(ours) if kind != _NONE]
-            seen += len(kinds)
+            kinds = [int(kind) for kind in np.unique(ours) if kind != _NONE]
+            classes.update(kinds)
+            pixels += ours.size
             if kinds and (len(kinds) > 1 or label is not None or (ours != theirs).any()):
                 shares.append(fmean([_overlap(ours == kind, theirs == kind) for kind in kinds]))
-    at_least_one("mean-iou", seen)
-    return fmean(shares) if shares else 1.0
-
-
-def tokens_in(references: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many tokens `token_agreement` compares if the candidate equals the target."""
-    pairs = _pairs(references, references, labels)
-    return sum(int((~_is_filler(truth)).sum()) for truth, _ in pairs)
-
-
-def pixels_in(references: Sequence[Outputs]) -> int:
-    """Return how many pixels `mean_iou` compares without labels."""
-    return sum(_classes(outputs).size for outputs in references)
-
-
-def classes_in(references: Sequence[Outputs]) -> int:
-    """Return how many classes pixels have, as `mean_iou` reads them."""
-    classes: set[int] = set()
-    for outputs in references:
-        classes.update(np.unique(_classes(outputs)).tolist())
-    return len(classes - {_NONE})
+    # Where all pixels have one class, none tells anything.
+    several = at_least_one("mean-iou", len(classes)) > 1
+    return Score(fmean(shares) if shares else 1.0, pixels if several else 0)
 
 
 def _overlap(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
@@ -177,12 +164,6 @@ def _is_filler(truth: Classes) -> NDArray[np.bool_]:
 
 def _tokens(array: NDArray[Any]) -> Classes:
     return _largest(array, -1) if not is_discrete(array.dtype) else array.astype(np.int64)
-
-
-def _classes(outputs: Outputs) -> Classes:
-    """Return the class of each pixel of a sample."""
-    array = outputs[_pixel_output(outputs)]
-    return _pixels(array, class_axis(array.shape) if array.ndim == 4 else 1)
 
 
 def _pixels(array: NDArray[Any], axis: int) -> Classes:
@@ -282,7 +263,7 @@ def top1(
             guess = class_rows(name, actual[name])
             wrong = np.isnan(guess).any(axis=-1)
             right += int(np.count_nonzero((np.argmax(guess, axis=-1) == truth) & ~wrong))
-    return right / at_least_one("top1", rows)
+    return Score(right / at_least_one("top1", rows), rows)
 
 
 def confidence(
@@ -320,8 +301,7 @@ def confidence(
             largest = pair[0].max(axis=-1, keepdims=True)
             change = np.abs(pair[0] - pair[1]) / np.where(largest > 0, largest, 1)
             changes.append(min(1.0, float(np.nan_to_num(change, nan=1.0).max(initial=0.0))))
-    at_least_one("confidence", rows)
-    return 1.0 - max(changes)
+    return Score(1.0 - max(changes), at_least_one("confidence", rows))
 
 
 def mask_iou(
@@ -347,16 +327,17 @@ def mask_iou(
     Raises:
         CaseError: There is no float output, or a label is missing or of another shape.
     """
-    shares = []
+    shares, pixels = list[float](), 0
     for _, target, actual in by_target(reference, candidate, labels, float_outputs):
         truth, guess = target > 0.5, actual > 0.5
+        pixels += int(np.count_nonzero(truth))
         if guess.shape != truth.shape:
             shares += [0.0] if truth.any() or guess.any() else []
             continue
         for ours, theirs in zip(images(truth), images(guess), strict=True):
             union = np.count_nonzero(ours | theirs)
             shares += [np.count_nonzero(ours & theirs) / union] if union else []
-    return fmean(shares) if shares else 1.0
+    return Score(fmean(shares) if shares else 1.0, pixels)
 
 
 _PLACE = 5
@@ -464,15 +445,17 @@ def psnr(
         CaseError: There is no map or no finite target element, or a label does not fit.
     """
     found_of: dict[str, list[float]] = {}
-    peaks = target_peaks(reference, labels)
+    peaks, known = target_peaks(reference, labels), 0
     for name, target, actual in by_target(reference, candidate, labels, map_outputs):
         squares = images(_squares(target, actual))
         for image, square in zip(images(target), squares, strict=True):
             if values := image[np.isfinite(image)].size:
+                known += values
                 peak = _peak(image, peaks[name])
                 found_of.setdefault(name, []).append(_psnr(peak, float(square.sum()) / values))
     at_least_one("psnr", len(found_of))
-    return min(min(each) if labels is None else fmean(each) for each in found_of.values())
+    worst = min(min(each) if labels is None else fmean(each) for each in found_of.values())
+    return Score(worst, known)
 
 
 def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> dict[str, float]:
@@ -480,14 +463,8 @@ def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> 
 
     0 for a constant target; outputs without a finite target element are left out.
     """
-    lowest: dict[str, float] = {}
-    highest: dict[str, float] = {}
-    for name, target, _ in by_target(reference, reference, labels, map_outputs):
-        values = target[np.isfinite(target)]
-        if values.size:
-            lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
-            highest[name] = max(highest.get(name, -np.inf), float(values.max()))
-    return {name: highest[name] - low for name, low in lowest.items()}
+    ends = ends_of(reference, labels, map_outputs).items()
+    return {name: high - low for name, (low, high) in ends if low <= high}
 
 
 def epe(
@@ -516,8 +493,8 @@ def epe(
         valid = np.isfinite(target).all(axis=-3)
         pixels[name] = pixels.get(name, 0) + int(valid.sum())
         distance[name] = distance.get(name, 0.0) + float(_shifts(target, actual).sum())
-    at_least_one("epe", sum(pixels.values()))
-    return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
+    count = at_least_one("epe", sum(pixels.values()))
+    return Score(min(-distance[name] / pixels[name] for name in pixels if pixels[name]), count)
 
 
 _METRICS: dict[str, Metric] = {
@@ -540,30 +517,10 @@ def resolve(name: str) -> Metric | None:
     return _METRICS.get(name)
 
 
-class Guessing(NamedTuple):
-    """Result of guessing classes.
-
-    Attributes:
-        share: Share of right guesses on average, in (0, 0.5].
-        rows: Number of guesses.
-    """
-
-    share: float
-    rows: int
-
-
-def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None:
-    """Return the result of guessing for `top1`; None for any other metric.
-
-    Args:
-        name: The metric.
-        references: FP32 outputs by sample, at least one; as for `top1`.
-    """
-    if name != "top1":
-        return None
-    output = class_output(references[0])
-    rows = [class_rows(output, outputs[output]) for outputs in references]
-    return Guessing(1 / rows[0].shape[1], sum(map(len, rows)))
+def guessing(outputs: Outputs) -> float:
+    """Return the share of classes that guesses get right on average, (0, 0.5]; see `top1`."""
+    name = class_output(outputs)
+    return 1 / int(class_rows(name, outputs[name]).shape[1])
 
 
 def worst_place(

@@ -4,9 +4,9 @@ Samples test nothing if meaningless outputs would be accepted too.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,86 +15,11 @@ from halfwise.errors import CaseError
 from halfwise.formats import FP16, ROUNDINGS
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
-from halfwise.metrics.peaks import peaks_in
 from halfwise.metrics.slices import FEWEST
-from halfwise.metrics.targets import (
-    Metric,
-    by_target,
-    class_output,
-    class_rows,
-    float_outputs,
-    flow_outputs,
-    map_outputs,
-    signals_in,
-    vectors_in,
-)
-from halfwise.metrics.task import guessing, pixels_in, target_peaks, tokens_in
+from halfwise.metrics.targets import Metric, evidence_of
+from halfwise.metrics.task import guessing, target_peaks
 from halfwise.records import Criterion, FailureBound, Unjudged
-from halfwise.records.judged import Unit
 from halfwise.wording import number
-
-Labels = Sequence[Any] | None
-
-
-class Support(NamedTuple):
-    """What a score counts, and how many; fields as in `TaskScore`."""
-
-    evidence: int | None = None
-    unit: Unit | None = None
-
-
-def support(metric: str, references: Sequence[Outputs], labels: Labels = None) -> Support:
-    """Return what a built-in metric counts in the truth; empty for any other metric.
-
-    Args:
-        metric: Its name.
-        references: FP32 outputs by sample, the truth if there are no labels.
-        labels: One label per sample that fits, or None.
-    """
-    if metric not in _COUNTED:
-        return Support()
-    unit, count = _COUNTED[metric]
-    try:
-        return Support(count(references, labels), unit)
-    except CaseError:
-        return Support()  # outputs that the metric is not meant for
-
-
-def _rows(references: Sequence[Outputs], _labels: Labels) -> int:
-    names = [class_output(outputs) for outputs in references]
-    return sum(len(class_rows(n, o[n])) for n, o in zip(names, references, strict=True))
-
-
-Count = Callable[[Sequence[Outputs], Labels], int]
-
-
-def _in_targets(
-    counts: Callable[[NDArray[np.float64]], Any],
-    outputs: Callable[[Outputs], Sequence[str]] = float_outputs,
-) -> Count:
-    """Return a function that counts what is true of the targets of some outputs."""
-
-    def count(references: Sequence[Outputs], labels: Labels) -> int:
-        targets = by_target(references, references, labels, outputs)
-        return sum(int(counts(target).sum()) for _, target, _ in targets)
-
-    return count
-
-
-_COUNTED: dict[str, tuple[Unit, Count]] = {
-    "top1": ("rows", _rows),
-    "confidence": ("rows", _rows),
-    "token-agreement": ("tokens", tokens_in),
-    "mask-iou": ("mask pixels", _in_targets(lambda target: target > 0.5)),
-    "mean-iou": ("pixels", lambda references, _: pixels_in(references)),
-    "cosine": ("vectors", vectors_in),
-    "snr": ("signals", signals_in),
-    "peaks": ("peaks", peaks_in),
-    "psnr": ("values", _in_targets(np.isfinite, map_outputs)),
-    "epe": ("pixels", _in_targets(lambda flow: np.isfinite(flow).all(axis=-3), flow_outputs)),
-}
-"""Unit and count of each metric that takes outputs directly."""
-
 
 FEWEST_ROWS = 10
 """Rows, boxes and the like below which a score is weak evidence: a sound classifier may well be no
@@ -162,13 +87,14 @@ def untested_metric(
     if metric is None or not references:
         return ()
     name = criterion.metric or "metric"
-    if support(name, references, labels).evidence == 0:
+    best = metric(references, references, labels)
+    evidence, _ = evidence_of(name, best)
+    if evidence == 0:
         flat: tuple[Unjudged, ...] = (Unjudged(kind="absent", name=name),)
     else:
         flat = _constant_targets(criterion, references, labels) or _only_zeros(references)
     if flat:
         return flat
-    best = metric(references, references, labels)
     ramps = ([_small(outputs, end) for outputs in references] for end in (1, -1))
     try:
         other = min(metric(references, ramp, labels) for ramp in ramps)
@@ -186,9 +112,11 @@ def untested_metric(
     )
     if other >= best - criterion.metric_drop:
         return (unjudged,)
-    chance = None if labels is None else guessing(criterion.metric, references)
-    if chance is not None and chance.rows >= FEWEST_ROWS and best <= chance.share:
-        return (unjudged.model_copy(update={"kind": "guessing", "other": chance.share}),)
+    if labels is not None and criterion.metric == "top1":
+        rows, _ = evidence_of("top1", best)
+        chance = guessing(references[0])
+        if (rows or 0) >= FEWEST_ROWS and best <= chance:
+            return (unjudged.model_copy(update={"kind": "guessing", "other": chance}),)
     return ()
 
 

@@ -441,8 +441,3 @@ class LadderRung(Record):
     by: RightBy | None = None
     failures: tuple[Failure, ...] = ()
     chosen: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing in its plan is INT8 although that was tried: it equals the plan below."""
-        return self.rung == "int8" and self.passed is None and self.left_out == self.candidates

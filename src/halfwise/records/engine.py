@@ -253,16 +253,6 @@ class EngineRound(Record):
     passed: bool
     median_ms: float | None = None
 
-    @property
-    def explained(self) -> bool:
-        """Whether its error is at most what builds of one plan may differ by from a prediction.
-
-        True if nothing was predicted or measured.
-        """
-        if self.predicted is None or self.measured is None:
-            return True
-        return self.measured <= ALIKE * self.predicted
-
 
 class Engines(Record):
     """What a run found in real engines.

@@ -100,7 +100,6 @@ class Recognised(Record):
         outputs: Their names.
         required: Smallest metric value that passes, with the FP32 outputs as truth. Higher is
             better; for an error it is minus the largest allowed error.
-        shape: Shape of the first of the outputs, on the first sample.
         evidence: Why they were recognised.
         boxes: How boxes are read; None for other kinds.
         cells: How a detector's cells are read; None for other kinds.
@@ -110,7 +109,6 @@ class Recognised(Record):
     metric: str
     outputs: tuple[str, ...]
     required: float
-    shape: tuple[int, ...]
     evidence: tuple[Evidence, ...]
     boxes: Boxes | None = None
     cells: Cells | None = None
@@ -142,7 +140,6 @@ class TaskScore(Record):
             if the candidate's outputs are not finite.
         required: Smallest value that passes.
         passed: Whether it passes, and the samples test it.
-        untested: Whether the samples test nothing: values next to zero would pass too.
         evidence: Number of units behind the value, in all samples, as the truth has them; None for
             a metric that is not built in.
         unit: What `evidence` counts; None likewise.
@@ -153,7 +150,6 @@ class TaskScore(Record):
     value: float
     required: float
     passed: bool
-    untested: bool = False
     evidence: int | None = None
     unit: Unit | None = None
 
@@ -163,22 +159,17 @@ class JudgedBatch(Record):
 
     Attributes:
         size: Size along the batch axis.
-        shapes: Shapes of the inputs that have a dynamic axis.
         samples: Identifiers of the samples in the batches, or of batches judged as a whole.
         whole: Whether the model gives other results for a batch than row by row for single samples.
             Whole batches are then compared with the reference on the same batch.
         passed: Whether it meets the verdict's criterion.
-        rel_max: Largest error / largest reference value, by output name; inf for new non-finite
-            values. Empty if it could not be run.
         failures: Why it failed.
     """
 
     size: int
-    shapes: dict[TensorName, tuple[int, ...]]
     samples: tuple[str, ...]
     whole: bool
     passed: bool
-    rel_max: dict[str, float]
     failures: tuple[Failure, ...] = ()
 
 

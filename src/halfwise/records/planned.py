@@ -409,7 +409,6 @@ class Origin(Record):
             largest over the samples that `Followed.samples` counts.
         read: If `kept` holds producers of what the node reads, so that the node enlarges an error
             instead of making it: the relative RMS error of what it reads, on one sample.
-        made: Then also that of its result.
     """
 
     node: NodeName
@@ -417,7 +416,6 @@ class Origin(Record):
     kept: tuple[NodeName, ...]
     error: float
     read: float | None = None
-    made: float | None = None
 
 
 MOST = 0.5

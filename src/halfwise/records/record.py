@@ -287,11 +287,9 @@ class Remark(Facts):
 
     Attributes:
         kind: What the remark says.
-        severity: "warning" if it may point to a mistake.
     """
 
     kind: RemarkKind
-    severity: Severity = "info"
 
 
 def _readable(value: object) -> object:

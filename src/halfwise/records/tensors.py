@@ -1,11 +1,8 @@
 """Tensors as observed and compared, and the graph as the evidence of a run shows it."""
 
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from math import isfinite
-from typing import Literal, Self
-
-from pydantic import model_validator
+from typing import Literal
 
 from halfwise.records.planned import AdjustedConstant, Blame
 from halfwise.records.record import Facts, GuardKind, NodeName, Record, Step, TensorName
@@ -314,28 +311,6 @@ class Graph(Record):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        """Raise ValueError where columns differ in length, or an index is of nothing."""
-        nodes, tensors = len(self.nodes), len(self.tensors)
-        of_nodes = (self.ops, self.scopes, self.reads, self.gives, self.sources)
-        if {len(c) for c in of_nodes} != {nodes} or {len(self.types), len(self.shapes)} != {
-            tensors
-        }:
-            raise ValueError("columns have different lengths")
-        ends = (self.constants, self.inputs, self.outputs)
-        demand_indices(chain(*self.reads, *self.gives, *ends), tensors)
-        demand_indices(chain(self.added, self.bodies), nodes)
-        if not all(0 <= owner < node for node, owner in self.bodies.items()):
-            raise ValueError("a node of a body comes before the node that has the body")
-        return self
-
-
-def demand_indices(indices: Iterable[int | None], size: int) -> None:
-    """Raise ValueError where an index is not below `size`, or negative; None is no index."""
-    if not all(0 <= index < size for index in indices if index is not None):
-        raise ValueError("an index is of nothing")
-
 
 class Source(Record):
     """The origin of a node in the framework's code.
@@ -371,10 +346,3 @@ class RunEvidence(Record):
     graph: Graph | None
     sources: tuple[Source, ...] = ()
     replaced: Mapping[NodeName, int] = {}
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        """Raise ValueError where an index is of nothing."""
-        of_nodes = () if self.graph is None else self.graph.sources
-        demand_indices((*of_nodes, *self.replaced.values()), len(self.sources))
-        return self

@@ -1,8 +1,7 @@
 """Diagnoses, faults of engines, and comparisons of two computations."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from math import isfinite
 
 from halfwise.records import (
@@ -116,26 +115,14 @@ def diagnosed(run: Run) -> Report:
     unjudged = failed is None and not passed
     steps = steps_told(failed.advice if failed is not None else run.next_step if unjudged else ())
     parts = present(
-        _ladder(run),
         _where(failed),
         lines_of("Evidence", first_of(marked, most=MOST_ROWS)),
         lines_of("Why it is not judged", stated(run.verdict.failures) if unjudged else ()),
         Lines("What to do", steps, whole=True) if steps else None,
         *(_warnings(rung) for rung in run.diagnosis if rung is not failed),
+        _ladder(run),
     )
     return Report(_title(run, failed), passed, about, parts)
-
-
-def diagnosed_screen(run: Run) -> Report:
-    """Return the first screen of the report that `diagnosed` returns."""
-    whole, failed = diagnosed(run), _first_failed(run)
-    if failed is None:
-        return replace(whole, parts=(_ladder(run).only(range(3)), *whole.parts[1:]))
-    errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
-    lines = [f"{sign.text}{_at(sign)}" for sign in errors]
-    seen = lines_of("Evidence", first_of(lines, "more in the full report"))
-    steps = commands("Next", steps_told(failed.advice))
-    return replace(whole, parts=present(_where(failed), seen, steps))
 
 
 def _first_failed(run: Run) -> Rung | None:
@@ -241,9 +228,7 @@ def comparison(compared: Comparison) -> Report:
     """
     parts = present(
         blame_lines(compared.blame),
-        lines_of("Where it is amplified", _amplified(compared)),
-        _way(compared, compared.amplified, "Path of the error from there"),
-        lines_of("Where it starts", _divergence(compared)),
+        lines_of("Where it arises", _arises(compared)),
         table_of(
             "Outputs",
             list(compared.outputs.items()),
@@ -259,8 +244,7 @@ def comparison(compared: Comparison) -> Report:
             ],
             MOST_ROWS,
         ),
-        _way(compared, compared.path, "Path of the error to the output"),
-        _born(compared),
+        _nodes(compared),
         lines_of("About this comparison", _rest(compared)),
         commands("Next", steps_told(compared.next_step)),
     )
@@ -294,35 +278,29 @@ def _of(compared: Comparison, name: NodeName) -> NodeComparison:
     return next(node for node in compared.nodes if node.node == name)
 
 
-def _amplified(compared: Comparison) -> Iterator[str]:
+def _arises(compared: Comparison) -> Iterator[str]:
     for name in compared.amplified[:1]:
-        node = _of(compared, name)
-        region = node.region if len(node.region) > 1 else None
-        yield say("comparison", "amplified", node, region=region)
-
-
-def _divergence(compared: Comparison) -> Iterator[str]:
+        yield _told(_of(compared, name), "amplified")
     if compared.first:
-        node = next(n for n in compared.nodes if n.status == "born" and n.region == compared.first)
-        region = node.region if len(node.region) > 1 else None
-        facts = {"side": "A" if node.side == "a" else "B", "born": node.born or 0.0}
-        yield say("comparison", "first", node, facts, region=region)
+        born = (n for n in compared.nodes if n.status == "born" and n.region == compared.first)
+        yield _told(next(born), "first")
 
 
-def _way(compared: Comparison, way: Sequence[NodeName], title: str) -> Table | None:
-    if len(way) < 2:
-        return None
-    by_name = {node.node: node for node in compared.nodes}
-    steps = [by_name[name] for name in way]
-    return table_of(f"{title} ({count(len(way), 'node')})", steps, _COLUMNS, MOST_ROWS)
+def _told(node: NodeComparison, kind: str) -> str:
+    region = node.region if len(node.region) > 1 else None
+    facts = {"side": "A" if node.side == "a" else "B", "born": node.born or 0.0}
+    return say("comparison", kind, node, facts, region=region)
 
 
-def _born(compared: Comparison) -> Table | None:
-    shown = {*compared.first, *compared.path, *compared.amplified}
-    others = [n for n in compared.nodes if n.status == "born" and n.node not in shown]
-    others.sort(key=lambda n: n.born or 0.0, reverse=True)
-    title = f"Errors start elsewhere too ({count(len(others), 'node')})"
-    return table_of(title, others, _COLUMNS, MOST_ROWS)
+def _nodes(compared: Comparison) -> Table | None:
+    """Return the nodes on the way of the error, then others where errors start, worst first."""
+    way, by_name = (*compared.amplified, *compared.path), {n.node: n for n in compared.nodes}
+    described = {*compared.first, *way}
+    others = [n for n in compared.nodes if n.status == "born" and n.node not in described]
+    others.sort(key=lambda node: node.born or 0.0, reverse=True)
+    title = "Nodes on the way of the error, and others where errors start"
+    steps = (by_name[name] for name in dict.fromkeys(way))
+    return table_of(title, (*steps, *others), _COLUMNS, MOST_ROWS)
 
 
 _COLUMNS: Columns[NodeComparison] = [

@@ -122,14 +122,6 @@ class Table:
         words = next((i for i, c in enumerate(self.columns) if c.align == "left"), 0)
         return (*rows, tuple(f"and {hidden} more" * (i == words) for i in range(len(self.columns))))
 
-    def without_empty_columns(self) -> "Table":
-        """Return this table without columns that are empty in every row."""
-        return self.only([i for i in range(len(self.columns)) if any(row[i] for row in self.rows)])
-
-    def without_minor_columns(self) -> "Table":
-        """Return this table without minor columns."""
-        return self.only([i for i, column in enumerate(self.columns) if not column.minor])
-
     def only(self, used: Sequence[int]) -> "Table":
         """Return this table with some of its columns."""
 
@@ -152,7 +144,8 @@ def table_of(
     """
     cells = tuple(tuple(show(row) for _, show in columns) for row in rows)
     heads = tuple(column for column, _ in columns)
-    return Table(title, heads, cells, most, note=note).without_empty_columns() if cells else None
+    used = [i for i in range(len(heads)) if any(row[i] for row in cells)]
+    return Table(title, heads, cells, most, note=note).only(used) if cells else None
 
 
 N = TypeVar("N", int, float)

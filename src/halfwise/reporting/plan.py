@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from math import inf
 
 from halfwise.metrics import usual
@@ -34,6 +33,7 @@ from halfwise.reporting.parts import (
     PRECISIONS,
     WORDS,
     Column,
+    Columns,
     Lines,
     Table,
     first_of,
@@ -169,58 +169,54 @@ def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -
         yield sentence(say("built", "refusal", facts, numbers=len(group), signal=signal))
 
 
-def ladder_table(run: Run) -> Table | None:
-    """Return the rungs with their errors, scores, costs and times; None without a ladder."""
+def ladder_table(run: Run, *, brief: bool = False) -> Table | None:
+    """Return the rungs with their errors, scores, costs and times; None without a ladder.
+
+    `brief`: without minor columns and the note on figures.
+    """
     names = list(dict.fromkeys(s.metric for rung in run.rungs for s in rung.scores))
     by_metric = run.criterion.metric is not None
 
     def figure(title: str, *, minor: bool = True) -> Column:
         return Column(title, "right", minor=minor)
 
-    return table_of(
-        "The ladder",
-        run.rungs,
-        [
-            (Column("rung"), lambda rung: PRECISIONS[rung.rung]),
-            (
-                figure("kept"),
-                lambda r: "" if r.rung in (*FULL_RUNGS, "int8") else f"{r.kept}/{r.candidates}",
-            ),
-            (
-                figure("not INT8"),
-                lambda r: f"{r.left_out}/{r.candidates}" if r.rung == "int8" else "",
-            ),
-            (figure("error / allowed", minor=False), lambda r: "" if by_metric else known(r.error)),
-            (figure("held out"), lambda r: "" if names else known(r.heldout)),
-            *(
-                (figure(name, minor=not by_metric), lambda r, name=name: score_cell(r.scores, name))
-                for name in names
-            ),
-            (figure("share"), lambda r: known(r.low_share, percent)),
-            (figure("cost", minor=False), lambda r: known(r.cost, ratio)),
-            (
-                figure("ms", minor=False),
-                lambda r: known(r.latency.median_ms if r.latency else None),
-            ),
-            (
-                figure("÷ above"),
-                lambda r: f"{range_text(r.beside.low, r.beside.high)} ×" if r.beside else "",
-            ),
-            (figure("size"), lambda r: known(r.bytes, size_of)),
-            (
-                figure("memory"),
-                lambda r: known(r.latency.device_bytes if r.latency else None, size_of),
-            ),
-            (Column(""), lambda r: _end(r, run)),
-        ],
-        note="errors on the samples of the search, scores on held-out samples",
-    )
-
-
-def brief_ladder(run: Run) -> Table | None:
-    """Return the ladder without its minor columns."""
-    table = ladder_table(run)
-    return None if table is None else replace(table.without_minor_columns(), note="")
+    columns: Columns[LadderRung] = [
+        (Column("rung"), lambda rung: PRECISIONS[rung.rung]),
+        (
+            figure("kept"),
+            lambda r: "" if r.rung in (*FULL_RUNGS, "int8") else f"{r.kept}/{r.candidates}",
+        ),
+        (
+            figure("not INT8"),
+            lambda r: f"{r.left_out}/{r.candidates}" if r.rung == "int8" else "",
+        ),
+        (figure("error / allowed", minor=False), lambda r: "" if by_metric else known(r.error)),
+        (figure("held out"), lambda r: "" if names else known(r.heldout)),
+        *(
+            (figure(name, minor=not by_metric), lambda r, name=name: score_cell(r.scores, name))
+            for name in names
+        ),
+        (figure("share"), lambda r: known(r.low_share, percent)),
+        (figure("cost", minor=False), lambda r: known(r.cost, ratio)),
+        (
+            figure("ms", minor=False),
+            lambda r: known(r.latency.median_ms if r.latency else None),
+        ),
+        (
+            figure("÷ above"),
+            lambda r: f"{range_text(r.beside.low, r.beside.high)} ×" if r.beside else "",
+        ),
+        (figure("size"), lambda r: known(r.bytes, size_of)),
+        (
+            figure("memory"),
+            lambda r: known(r.latency.device_bytes if r.latency else None, size_of),
+        ),
+        (Column(""), lambda r: _end(r, run)),
+    ]
+    if brief:
+        columns = [one for one in columns if not one[0].minor]
+    note = "errors on the samples of the search, scores on held-out samples"
+    return table_of("The ladder", run.rungs, columns, note="" if brief else note)
 
 
 def score_cell(scores: Iterable[TaskScore], metric: str) -> str:
@@ -236,7 +232,9 @@ def _end(rung: LadderRung, run: Run) -> str:
     if rung.chosen and run.engines is not None:
         return "delivered"
     if rung.passed is None:
-        state = "nothing in INT8" if rung.is_empty else "not judged"
+        # A plan without anything in INT8 is the plan of the rung before.
+        empty = rung.rung == "int8" and rung.left_out == rung.candidates
+        state = "nothing in INT8" if empty else "not judged"
     elif rung.by is not None and rung.passed:
         state = WORDS["right"][rung.by]
     else:
@@ -467,7 +465,9 @@ def _plans(curve: Curve, own: str) -> Iterator[tuple[Curve, Point, str]]:
     """Yield the plans to show of a curve, and what is special about them; `own`: of its plan."""
     yield from ((curve, curve.points[i], own * (i == curve.plan)) for i in curve.front)
     if (bare := curve.unrepaired) is not None:
-        yield from ((curve, bare.points[i], "tried without repairs") for i in bare.front)
+        # All in FP32 is one model, with and without repairs.
+        points = (bare.points[i] for i in bare.front if bare.points[i].count < len(bare.nodes))
+        yield from ((curve, point, "tried without repairs") for point in points)
 
 
 def _counted(point: Point) -> str:

@@ -264,17 +264,16 @@ def clause(note: Note, *, repairs: int = 0) -> str:
     return f"{note.of}: {text}" if note.of else text
 
 
-def not_real(made_up: Sequence[MadeUp], *, accepted: bool = False) -> str:
-    """Return why inputs say nothing about real data; if none looks made up, that they are random.
+def not_real(made_up: Sequence[MadeUp]) -> str:
+    """Return why inputs say nothing about real data.
 
     Args:
         made_up: What looks made up; empty if random inputs were requested.
-        accepted: Whether such inputs are accepted: then no option is proposed.
     """
     if not made_up:
         return "the inputs are random, not real data, so this says nothing"
-    seen = f"{'; '.join(say('note', 'look', one) for one in made_up)}: not real data"
-    return seen if accepted else f"{seen}. If the model really gets such inputs, add --allow random"
+    seen = "; ".join(say("note", "look", one) for one in made_up)
+    return f"{seen}: not real data. If the model really gets such inputs, add --allow random"
 
 
 def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | None:

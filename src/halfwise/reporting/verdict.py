@@ -1,13 +1,13 @@
 """What a verdict rests on: what is allowed, what was judged, and what the samples can show."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import floor, isfinite
 from typing import Literal
 
 from halfwise.metrics import AUTO, by_outputs, effective, rises, usual
 from halfwise.metrics.recognised import KINDS, REL_MAX, SEEN
-from halfwise.metrics.slices import extent, place
+from halfwise.metrics.slices import place
 from halfwise.metrics.untested import FEWEST_ROWS
 from halfwise.records import (
     OF_METRIC,
@@ -174,7 +174,8 @@ def sums_wide(verdict: Verdict) -> bool:
 def doubt(verdict: Verdict) -> str:
     """Return the end of a title: what is in doubt, or how little so few samples show."""
     bound, result = verdict.failure_bound, verdict.metric
-    doubts = [] if verdict.judged else _untested(verdict.unjudged)
+    untested = () if verdict.judged else verdict.unjudged
+    doubts = [f"no sample tests {listed([*map(_named, untested)])}"] if untested else []
     if not verdict.on_real_data:
         doubts.append("the inputs are random or made up")
     if doubts:
@@ -193,13 +194,11 @@ def doubt(verdict: Verdict) -> str:
     )
 
 
-def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
-    bodies = [f"{u.body} of node {shorten(u.name)}" for u in unjudged if u.kind == "never-ran"]
-    metrics = [shorten(u.name) for u in unjudged if u.kind in OF_METRIC]
-    others = [u.name for u in unjudged if u.kind not in ("never-ran", *OF_METRIC)]
-    what = [f"{verb(len(others), 'output', 'outputs')} {listed(others, 2)}"] if others else []
-    what += [listed(names, 2) for names in (bodies, metrics) if names]
-    return [f"no sample tests {', '.join(what)}"] if what else []
+def _named(unjudged: Unjudged) -> str:
+    if unjudged.kind in OF_METRIC:
+        return unjudged.name
+    what = f"{unjudged.body} of node" if unjudged.body else "output"
+    return f"{what} {unjudged.name}"
 
 
 ANY_SAMPLE = WORDS["shown"]["any sample"]
@@ -246,7 +245,6 @@ def scale_lines(verdict: Verdict) -> Lines | None:
             group,
             output=shorten(name, 28),
             place=sentence(place(group, verdict.samples)),
-            extent=extent(group),
             room=group.room if group.room > 1 else None,
         )
         for name, group in groups

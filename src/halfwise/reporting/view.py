@@ -15,7 +15,7 @@ from halfwise.reporting.causes import (
     repair_lines,
     trouble,
 )
-from halfwise.reporting.diagnosis import diagnosed, diagnosed_screen
+from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.engines import engine_parts, given_parts, made, passed_word, result_table
 from halfwise.reporting.parts import (
     Column,
@@ -31,7 +31,6 @@ from halfwise.reporting.parts import (
     table_of,
 )
 from halfwise.reporting.plan import (
-    brief_ladder,
     cause_line,
     curve_table,
     failed_rungs,
@@ -96,7 +95,8 @@ from halfwise.wording import (
 
 def worsened(change: Change) -> str:
     """Return how a figure is worse than the baseline allows, as a clause."""
-    return say("baseline", "worse", change, what=_what(change))
+    what = say("figure", change.kind, of=shorten(change.of, 60))
+    return say("baseline", "worse", change, what=what)
 
 
 def baseline_line(run: Run) -> str:
@@ -124,10 +124,6 @@ def held_lines(run: Run) -> Iterator[str]:
         before = held.before if held.before != held.version else None
         outcome, first = say("held", held.outcome), listed([*map(shorten, held.first)]) or None
         yield say("held", "line", held, outcome=outcome, first=first, before=before or None)
-
-
-def _what(change: Change) -> str:
-    return say("figure", change.kind, of=shorten(change.of, 60))
 
 
 def report(run: Run) -> Report:
@@ -165,12 +161,12 @@ def report(run: Run) -> Report:
 def screen(run: Run) -> Report:
     """Return the first screen of the report that `report` returns."""
     if run.kind == "diagnose":
-        return diagnosed_screen(run)
+        return diagnosed(run)
     # Of the FP32 model there is nothing to tell that the caution does not.
     plain = no_faster(run) and run.engines is None
     return _headed(
         run,
-        brief_ladder(run),
+        ladder_table(run, brief=True),
         None if plain else lines_of("Result", _result(run), first=True),
         blame_lines(run.blame),
         _why(run),

@@ -212,7 +212,6 @@ def test_few_samples_are_put_together():
     alone, verdict = judged(parsed(SCALED), parsed(SCALED), X)
     assert verdict.batch is not None
     assert len(verdict.batch.samples) == 4
-    assert verdict.batch.rel_max == {"y": 0.0}
     assert verdict.model_copy(update={"batch": None, "axes": ()}) == alone
 
 
@@ -227,7 +226,7 @@ def test_errors_count_against_the_values_of_all_samples():
     assert alone.passed
     assert verdict.passed
     assert verdict.batch is not None
-    assert verdict.batch.rel_max["y"] > 0.01
+    assert verdict.batch.passed
 
 
 def test_a_metric_judges_more_of_them():
@@ -270,7 +269,6 @@ def test_batches_leave_out_samples_that_may_fail():
     verdict = judge_sizes(alone, case, model, samples, references, request.settings)
     assert verdict.batch is not None
     assert verdict.batch.passed
-    assert verdict.batch.rel_max["y"] < 1e-3
 
 
 def test_axes_of_one_symbol_are_one():

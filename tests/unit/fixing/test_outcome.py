@@ -90,13 +90,12 @@ def fixed():
 
 def test_a_fix_on_record(fixed, tmp_path):
     case, request, found = fixed
-    run = fix_run(case, request, found, 12.5, ("a hint",), tmp_path / "run")
+    run = fix_run(case, request, found, 12.5, tmp_path / "run")
     assert (run.kind, run.schema_version) == ("fix", SCHEMA_VERSION)
     assert run.plan is not None
     assert [k.because for k in run.plan.keep] == [k.because for k in found.plan.keep]
     assert all(k.reason for k in run.plan.keep)
     assert run.verdict.outputs == found.verdict.outputs
-    assert run.verdict.hints[-1] == "a hint"
     assert run.cost.seconds == 12.5
     assert run.cost.evaluations == found.evaluations
     assert set(run.cost.stage_seconds) >= {"reference", "observe", "search", "judge"}
@@ -104,7 +103,7 @@ def test_a_fix_on_record(fixed, tmp_path):
 
 def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
     case, request, found = fixed
-    lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
+    lines = steps_told(fix_run(case, request, found, 1.0, tmp_path / "run").next_step)
     assert f"trtexec --onnx={tmp_path}/run/model.onnx --stronglyTyped" in lines[0]
     # Of the kept nodes none may use TF32.
     assert "--noTF32" not in lines[0]
@@ -113,7 +112,7 @@ def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
 
 def test_the_command_works_in_a_shell(fixed, tmp_path):
     case, request, found = fixed
-    line = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "my $run").next_step)[0]
+    line = steps_told(fix_run(case, request, found, 1.0, tmp_path / "my $run").next_step)[0]
     words = shlex.split(line.partition("trtexec ")[2])
     assert words[0] == f"--onnx={tmp_path}/my $run/model.onnx"
     assert words[-1] == f"--saveEngine={tmp_path}/my $run/model.engine"
@@ -125,14 +124,14 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
         passed=False, unseen=False, reasons=("far off",), outputs={"y": runs.BROKEN}
     )
     from_failure = steps_told(
-        fix_run(case, request, _with(found, verdict=failed), 1.0, (), tmp_path / "run").next_step
+        fix_run(case, request, _with(found, verdict=failed), 1.0, tmp_path / "run").next_step
     )
     assert not any("trtexec" in line for line in from_failure)
     assert any("--heldout" in line for line in from_failure)
     assert any("--metric" in line for line in from_failure)
     spent = _with(found, search=found.search.model_copy(update={"exhausted": True}))
     spent = _with(spent, verdict=failed)
-    ended = fix_run(case, request, spent, 1.0, (), tmp_path / "run")
+    ended = fix_run(case, request, spent, 1.0, tmp_path / "run")
     assert any("--budget" in line for line in steps_told(ended.next_step))
     assert ended.search is not None
     assert ended.search.budget == request.settings.budget
@@ -151,7 +150,7 @@ def test_the_tolerance_is_doubted_only_where_another_might_do(fixed, tmp_path, o
     """None accepts NaN that FP32 lacks."""
     case, request, found = fixed
     found = _with(found, verdict=runs.verdict(passed=False, reasons=("it fails",), outputs=outputs))
-    lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
+    lines = steps_told(fix_run(case, request, found, 1.0, tmp_path / "run").next_step)
     assert any("tolerance fits" in line for line in lines) is fits
 
 
@@ -163,13 +162,13 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     found, out = _with(found, verdict=failed), tmp_path / "run"
     low = RungTried(rung="fp16", end="tolerance", plans=2, builds=2, built=2, ran=2)
     off = engines().model_copy(update={"rungs": (low,)})
-    lines = steps_told(fix_run(case, request, found, 1.0, (), out, off).next_step)
+    lines = steps_told(fix_run(case, request, found, 1.0, out, off).next_step)
     assert "--budget builds" in lines[0]
     assert any("tolerance fits" in line for line in lines)
     none = low.model_copy(update={"end": "unbuildable", "built": 0, "ran": 0})
     cause = Cause(kind="no-engine", builds=(2, 3))
     crashed = off.model_copy(update={"rungs": (none,), "causes": (cause,)})
-    lines = steps_told(fix_run(case, request, found, 1.0, (), out, crashed).next_step)
+    lines = steps_told(fix_run(case, request, found, 1.0, out, crashed).next_step)
     assert "opset 17" in lines[0]
     assert not any("tolerance fits" in line for line in lines)
     unknown = Cause(kind="unknown", builds=(3,))
@@ -177,10 +176,10 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     in_tf32 = off.model_copy(update={"causes": (unknown,), "builds": (allowed,)})
     assert (
         "leave --engine tf32 out"
-        in steps_told(fix_run(case, request, found, 1.0, (), out, in_tf32).next_step)[0]
+        in steps_told(fix_run(case, request, found, 1.0, out, in_tf32).next_step)[0]
     )
     passed = _with(found, verdict=runs.verdict(level="engine"))
-    lines = steps_told(fix_run(case, request, passed, 1.0, (), out).next_step)
+    lines = steps_told(fix_run(case, request, passed, 1.0, out).next_step)
     assert f"{out}/model.engine" in lines[0]
     assert not any("emulated" in line for line in lines)
 
@@ -194,18 +193,18 @@ def test_matrix_products_in_fp32_must_not_use_tf32(tmp_path):
     request = understand(dict(ill.inputs), {})
     case = load_case(ill.proto, request.data, request.criterion)
     found = fix(case, request.settings, Silent())
-    lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
+    lines = steps_told(fix_run(case, request, found, 1.0, tmp_path / "run").next_step)
     assert "--noTF32" in lines[0]
 
 
 def test_a_verdict_on_random_inputs_fails_unless_allowed():
     passed = runs.verdict()
-    assert final_verdict(passed, *prepared(), ()).passed
-    random = final_verdict(passed, *prepared("random"), ())
+    assert final_verdict(passed, *prepared()).passed
+    random = final_verdict(passed, *prepared("random"))
     assert not random.passed
     (reason,) = reasons(random.failures)
     assert "not real data" in reason
-    assert final_verdict(passed, *prepared("random", allow_random=True), ()).passed
+    assert final_verdict(passed, *prepared("random", allow_random=True)).passed
 
 
 def test_a_metric_that_passed_with_outputs_far_off_is_doubted():
@@ -215,7 +214,7 @@ def test_a_metric_that_passed_with_outputs_far_off_is_doubted():
     for output, doubts in ((far, 1), (near, 0)):
         verdict = runs.verdict(outputs={"y": output})
         verdict = type(verdict).model_validate({**verdict.model_dump(), "metric": metric})
-        assert len(final_verdict(verdict, *prepared(), ()).hints) == doubts
+        assert len(final_verdict(verdict, *prepared()).hints) == doubts
 
 
 def test_warnings_are_told_without_the_notes():
@@ -520,7 +519,7 @@ def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(classified):
     rounds = {1: (4.0, 4.2) * 6, 5: (2.0, 2.1) * 6, 3: (1.0, 1.05) * 6}
 
     def taking_turns(row):
-        medians = rounds.get(row.build.number, ())
+        medians = rounds.get(row.build.number)
         rung = {1: "fp32", 5: "tf32"}.get(row.build.number, "fp16")
         timed = row.latency.model_copy(update={"medians": medians})
         return row.model_copy(update={"rung": rung, "latency": timed, "excess": 0.5})

@@ -241,7 +241,8 @@ def test_labels_reach_the_metric():
 
 @pytest.mark.parametrize(("name", "wanted"), [("cosine", (8, "vectors")), ("m.py:f", (None, None))])
 def test_a_metric_tells_what_it_rests_on(name, wanted):
-    result = judged(models.small(), criterion=Criterion(metric=name), metric=lambda *_: 1.0)
+    metric = resolve(name) or (lambda *_: 1.0)
+    result = judged(models.small(), criterion=Criterion(metric=name), metric=metric)
     verdicts = result.verdict.metric
     assert verdicts is not None
     assert (verdicts.evidence, verdicts.unit) == wanted

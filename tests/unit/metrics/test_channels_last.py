@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.metrics import evidence_of
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.recognised import settle, settled_metric, untested_task
 from halfwise.metrics.targets import class_axis
-from halfwise.metrics.task import classes_in, mean_iou, pixels_in, places, psnr, worst_block
-from halfwise.metrics.untested import support
+from halfwise.metrics.task import mean_iou, places, psnr, worst_block
 from halfwise.records import Criterion
 from tests.unit.metrics.looked import (
     DISC,
@@ -74,8 +74,10 @@ def test_overlaps_are_the_same_either_way() -> None:
     assert mean_iou([{"y": last(truth)}], [{"y": last(truth)}], labels) == 1
     assert mean_iou([{"y": last(truth)}], [{"y": last(guess)}], labels) == first
     assert mean_iou([{"y": last(truth)}], [{"y": truth}], None) == 0
-    assert classes_in([{"y": last(truth)}]) == 7
-    assert pixels_in([{"y": last(truth)}]) == 64 * 64
+    assert evidence_of("mean-iou", mean_iou([{"y": last(truth)}], [{"y": last(truth)}], None)) == (
+        64 * 64,
+        "pixels",
+    )
 
 
 GREY: Inputs = {"image": (1, 1, 64, 64)}
@@ -155,6 +157,6 @@ def test_images_of_8_bits_have_a_ratio() -> None:
     metric = settled_metric(criterion)
     assert {one.metric for one in criterion.recognised} == {"psnr", "worst-psnr"}
     assert untested_task(criterion, metric, [{"y": truth}], None) == ()
-    assert support("psnr", [{"y": truth}]) == (truth.size, "values")
+    assert evidence_of("psnr", psnr([{"y": truth}], [{"y": truth}], None)) == (truth.size, "values")
     with pytest.raises(CaseError):
         psnr([{"y": truth.astype(np.int64)}], [{"y": truth}], None)

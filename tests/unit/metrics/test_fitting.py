@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics import criterion_hints, is_tested
+from halfwise.metrics import is_tested
 from halfwise.metrics.kinds import recognise
 from halfwise.metrics.recognised import untested_part
-from halfwise.records import Criterion
 from tests.unit.metrics.looked import DISC, IMAGE, PICTURE, RNG, normal, softmax, unit_rows
 from tests.unit.metrics.test_evidence import FALLING, ranked
 
@@ -61,13 +60,3 @@ def test_what_may_be_boxes_is_of_no_other_kind() -> None:
     scores = softmax(normal(1, 50, 21))
     assert fitting(boxes=normal(1, 50, 4), scores=scores) is None
     assert fitting(scores=scores)
-
-
-@pytest.mark.parametrize("array", [np.arange(5), np.array([True])])
-def test_an_output_that_is_not_floating_point_brings_the_fraction(array: NDArray[Any]) -> None:
-    (hint,) = criterion_hints(Criterion(agreement=0.5), [{"y": array, "x": DISC}])
-    assert "at least 0.5 " in hint
-    assert "--require agreement" in hint
-    for criterion in (Criterion(rel_max=0.1), Criterion(metric="psnr"), Criterion(max_abs=1.0)):
-        assert criterion_hints(criterion, [{"y": array}]) == ()
-    assert criterion_hints(Criterion(), []) == ()

@@ -7,8 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.errors import UsageError
+from halfwise.metrics import evidence_of
 from halfwise.metrics.evidence import Inputs
-from halfwise.metrics.keypoints import count_points, similarity
+from halfwise.metrics.keypoints import similarity
 from halfwise.metrics.kinds import recognise
 from halfwise.metrics.recognised import settle, untested_task
 from halfwise.records import Criterion
@@ -176,7 +177,14 @@ def test_images_count_alike_and_empty_ones_not() -> None:
     none = {name: array[:0] for name, array in ONE.items()}
     assert similarity([ONE, ONE, none], [ONE, none, none], NAMES) == 0.5
     assert similarity([none], [none], NAMES) == 1
-    assert list(count_points([ONE, none, batched(SOME[1])], NAMES)) == [20, 0, 31]
+    assert evidence_of("keypoints", similarity([ONE, none], [ONE, none], NAMES)) == (
+        20,
+        "keypoints",
+    )
+    assert evidence_of("keypoints", similarity([batched(SOME[1])], [none], NAMES)) == (
+        31,
+        "keypoints",
+    )
 
 
 def test_a_run_is_judged_by_them() -> None:

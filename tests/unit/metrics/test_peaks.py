@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.peaks import peaks, peaks_in
+from halfwise.metrics import evidence_of
+from halfwise.metrics.peaks import peaks
 from halfwise.metrics.recognised import settle, settled_metric, untested_task
 from halfwise.records import Criterion
 from tests.unit.metrics.looked import DISC, PEAK, RNG, shown
@@ -123,7 +124,7 @@ def test_images_count_alike_and_maps_without_a_peak_not() -> None:
     truth, lost = [{"y": y} for y in (POSE, POSE, none)], [{"y": y} for y in (POSE, none, none)]
     assert peaks(truth, truth, None) == 1
     assert peaks(truth, lost, None) == 0.5
-    assert peaks_in(truth, None) == 10
+    assert evidence_of("peaks", peaks(truth, truth, None)) == (10, "peaks")
     batch = [{"y": np.concatenate([POSE, POSE])}]
     assert peaks(batch, [{"y": np.concatenate([POSE, none])}], None) == 0.5
 

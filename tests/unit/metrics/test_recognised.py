@@ -48,7 +48,6 @@ def test_the_models_own_outputs_pass_and_others_fail() -> None:
     scores = task_scores(recognised, SAMPLES, [*SAMPLES[1:], SAMPLES[0]])
     assert [score.passed for score in scores] == [False, False]
     assert scores[0].value == 0
-    assert not any(score.untested for score in scores)
 
 
 def test_nan_does_not_pass() -> None:
@@ -61,7 +60,7 @@ def test_masks_that_are_empty_on_all_samples_test_nothing() -> None:
     recognised = recognise(SAMPLES, {})
     empty = [{"p": s["p"], "m": np.zeros_like(s["m"])} for s in SAMPLES]
     _, mask = task_scores(recognised, empty, empty)
-    assert (mask.value, mask.untested, mask.passed) == (1, True, False)
+    assert (mask.value, mask.passed) == (1, False)
 
 
 def test_labels_are_the_truth_of_a_single_recognised_output() -> None:

@@ -13,18 +13,16 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics import BUILT_IN, resolve
+from halfwise.metrics import BUILT_IN, evidence_of, resolve
 from halfwise.metrics.recognised import BY_LAYOUT
 from halfwise.metrics.targets import CAP_DB
 from halfwise.metrics.task import (
-    classes_in,
     confidence,
     epe,
     mask_iou,
     mean_iou,
     psnr,
     token_agreement,
-    tokens_in,
     top1,
 )
 
@@ -385,9 +383,10 @@ def test_mean_iou_needs_scores_of_pixels():
         mean_iou([{"y": np.zeros((1, 9))}], [{"y": np.zeros((1, 9))}], None)
 
 
-def test_how_many_classes_there_are():
-    assert classes_in([{"y": np.zeros((1, 8, 8), int)}]) == 1
-    assert classes_in([{"y": scores(np.zeros((1, 8, 8)))}, {"y": scores(np.ones((1, 8, 8)))}]) == 2
+def test_pixels_of_one_class_are_no_evidence():
+    zeros, ones = {"y": scores(np.zeros((1, 8, 8)))}, {"y": scores(np.ones((1, 8, 8)))}
+    assert evidence_of("mean-iou", mean_iou([zeros], [zeros], None)) == (0, "pixels")
+    assert evidence_of("mean-iou", mean_iou([zeros, ones], [zeros, ones], None)) == (128, "pixels")
 
 
 def test_tokens_are_integers_or_the_largest_of_scores():
@@ -432,7 +431,7 @@ def test_blanks_that_both_have_do_not_count():
     wrong[0, 4], lost[0, 4], added[0, 1] = 11, 0, 11
     assert [agreement(each) for each in (target, wrong, lost)] == [1, 0.9, 0.9]
     assert agreement(added) == pytest.approx(10 / 11)
-    assert tokens_in(truth, None) == 10
+    assert evidence_of("token-agreement", token_agreement(truth, truth, None)) == (10, "tokens")
     blank = [{"y": np.zeros((1, 9), int)}]
     assert token_agreement(blank, blank, None) == 1
     assert token_agreement(blank, [{"y": np.ones((1, 9), int)}], None) == 0

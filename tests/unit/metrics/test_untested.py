@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 
 from halfwise.metrics import (
+    evidence_of,
     resolve,
-    support_of,
+    settled_metric,
     takes_any_sample,
     task_scores,
     untested_outputs,
 )
 from halfwise.metrics.kinds import recognise
+from halfwise.metrics.task import token_agreement
 from halfwise.metrics.untested import (
     CONFIDENCE,
     failure_bound,
     may_fail,
     needed,
-    support,
     untested_metric,
     upper_bound,
 )
@@ -264,9 +265,11 @@ def test_boxes_are_counted_as_fp32_detects_them() -> None:
     assert (score.evidence, score.unit) == (6, "boxes")  # a fourth box has a score of 0.1
     nothing = [{"y": scenes.joined() * 0}]
     (score,) = task_scores(recognised, nothing, nothing)
-    assert (score.evidence, score.untested) == (0, True)
+    assert (score.evidence, score.passed) == (0, False)
     named = Criterion(metric="detection-f1", metric_drop=0.01, recognised=recognised)
-    assert support_of(named, samples, None) == (6, "boxes")
+    metric = settled_metric(named)
+    assert metric is not None
+    assert evidence_of("detection-f1", metric(samples, samples, None)) == (6, "boxes")
 
 
 @pytest.mark.parametrize(
@@ -293,14 +296,16 @@ def test_other_outputs_rest_on_their_numbers() -> None:
     assert (last.metric, last.evidence, last.unit) == ("rel-max", 21, "values")
 
 
-def test_a_metric_of_ones_own_and_outputs_that_do_not_fit_tell_nothing() -> None:
-    assert support("mine.py:f", [{"p": DISC}]) == (None, None)
-    assert support("epe", [{"p": DISC}]) == (None, None)
+def test_a_metric_of_ones_own_tells_nothing() -> None:
+    assert evidence_of("mine.py:f", 1.0) == (None, None)
 
 
 def test_tokens_that_labels_leave_out_do_not_count() -> None:
     samples = [{"tokens": np.arange(4)[None]}]
-    assert support("token-agreement", samples, [[0, 1, -1, -1]]) == (2, "tokens")
+    assert evidence_of("token-agreement", token_agreement(samples, samples, [[0, 1, -1, -1]])) == (
+        2,
+        "tokens",
+    )
 
 
 @pytest.mark.parametrize(

@@ -274,9 +274,7 @@ def asked(mask: Recognised) -> Iterator[str]:
 
 
 def acceptable() -> Iterator[str]:
-    mask = Recognised(
-        kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
-    )
+    mask = Recognised(kind="mask", metric="mask-iou", outputs=("m",), required=0.99, evidence=())
     flow = mask.model_copy(update={"metric": "epe", "outputs": ("a", "b"), "required": -0.1})
     for criterion in (
         Criterion(),
@@ -475,7 +473,6 @@ def notes() -> Iterator[str]:
     yield remarks.clause(Note(kind="linted", facts=LINTED), repairs=7)
     yield remarks.not_real(())
     yield remarks.not_real(MADE_UP[1:])
-    yield remarks.not_real(MADE_UP[:1], accepted=True)
 
 
 def frozen() -> Iterator[str]:

@@ -33,8 +33,8 @@ def test_of_several_outputs_the_worst_score_is_shown():
     assert table.rows[0][3] == "0.7 ✗"
 
 
-def test_what_was_tried_without_repairs_is_told_as_not_searched():
-    bare = curve(point("", 1.0, 9.0), point("0-1", 1.6, 0.5))
+def test_what_was_tried_without_repairs_is_told_as_not_searched_and_fp32_once():
+    bare = curve(point("", 1.0, 9.0), point("0-1", 1.6, 0.5), point("0-2", 2.0, 0.0))
     table = curve_table(run(curve=MADE.model_copy(update={"unrepaired": bare})))
     assert table is not None
     assert ["without" in row[-1] for row in table.rows] == [*[False] * 3, True, True]

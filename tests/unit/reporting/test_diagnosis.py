@@ -39,7 +39,7 @@ def test_what_is_only_suspected_is_said_to():
     looked = (*rungs()[:2], tf32, rungs()[2].model_copy(update={"rung": 6, "name": "precision"}))
     found = diagnosed(diagnosis(diagnosis=looked))
     assert found.title == looked[-1].cause
-    ladder, *_, last = found.parts
+    *_, last, ladder = found.parts
     assert isinstance(ladder, Table)
     assert ladder.rows[2][2] == "suspected (emulated)"
     assert isinstance(last, Lines)

@@ -1,7 +1,7 @@
 """What is told of the rungs of a run."""
 
 from halfwise.records import Criterion, Curve, Failure, LadderRung, Note, Remark, TaskScore
-from halfwise.reporting.plan import brief_ladder, ladder_lines, ladder_table
+from halfwise.reporting.plan import ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
 RUN = run()
@@ -40,8 +40,8 @@ def test_with_a_metric_rungs_show_scores_and_no_ratio():
     score = TaskScore(metric="top1", outputs=("y",), value=1.0, required=0.99, passed=True)
     judged = Criterion(metric="top1", metric_drop=0.01)
     rungs = (LadderRung(rung="fp16", passed=True, error=0.99, cost=1.0, scores=(score,)),)
-    for made in (ladder_table, brief_ladder):
-        table = made(climbed(*rungs, criterion=judged))
+    for brief in (False, True):
+        table = ladder_table(climbed(*rungs, criterion=judged), brief=brief)
         assert table is not None
         titles = [column.title for column in table.columns]
         assert "error / allowed" not in titles

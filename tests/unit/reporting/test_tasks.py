@@ -5,9 +5,7 @@ import pytest
 from halfwise.records import Criterion, MetricResult, Recognised, TaskScore
 from halfwise.reporting.verdict import allowed_together, figures, rests_on
 
-MASK = Recognised(
-    kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
-)
+MASK = Recognised(kind="mask", metric="mask-iou", outputs=("m",), required=0.99, evidence=())
 
 
 def test_several_metrics_are_told_by_their_parts_and_never_as_one_number() -> None:

@@ -149,7 +149,7 @@ EXAMPLES: Mapping[str, Callable[[], Report]] = {
         run(engines=built(rung="tf32", keep=()))
     ),
     "a diagnosis": lambda: diagnosis.diagnosed(diagnosed()),
-    "a diagnosis that found nothing": lambda: diagnosis.diagnosed_screen(diagnosed(passed=True)),
+    "a diagnosis that found nothing": lambda: diagnosis.diagnosed(diagnosed(passed=True)),
     **{
         f"comparison {i}": partial(diagnosis.comparison, one)
         for i, one in enumerate(comparisons(), 1)

@@ -30,7 +30,6 @@ from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.judging.judge import Judged
-from halfwise.metrics import criterion_hints
 from halfwise.metrics.untested import needed
 from halfwise.options.options import Request
 from halfwise.page.finish import finish
@@ -278,7 +277,7 @@ def refused(
         "fix",
         case,
         request,
-        final_verdict(proof.verdict, case, request, ()),
+        final_verdict(proof.verdict, case, request),
         cost(0, time.monotonic() - started, {}),
         next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
     )
@@ -314,9 +313,8 @@ def recorded(
         watcher: Receives progress.
     """
     assert request.target is not None
-    hints = criterion_hints(case.criterion, fixed.references)
     seconds, (first, *further) = time.monotonic() - started, engines
-    run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(further))
+    run = fix_run(case, request, fixed, seconds, out, first, tuple(further))
     if partial is None:
         return run
     mixed, version = replace(case.network, model=fixed.rewritten.model), first.worker.tensorrt

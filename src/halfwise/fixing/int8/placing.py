@@ -503,6 +503,4 @@ def remark(unranged: Mapping[NodeName, tuple[TensorName, ...]]) -> Remark:
     """Return a remark on a plan without them."""
     tensors = dict.fromkeys(name for names in unranged.values() for name in names)
     names = {"tensors": listed([*tensors])}
-    return Remark(
-        kind="unranged", severity="warning", names=names, numbers={"elements": len(unranged)}
-    )
+    return Remark(kind="unranged", names=names, numbers={"elements": len(unranged)})

@@ -141,7 +141,7 @@ def int8_rung(
     except (CaseError, RunFailed) as error:
         if not is_new:
             raise
-        why = Remark(kind="int8-untried", severity="warning", names={"why": error.message})
+        why = Remark(kind="int8-untried", names={"why": error.message})
         watcher.note(f"INT8 was not tried: {error.message}")
         return below.telling(why)
     return space, steps

@@ -275,7 +275,7 @@ def _from_run(
                 raise _of_another_model(run, f"has no {absent[0]}, which that run repairs")
             shared = "the nodes of its first repair"
         names = {**note.names, "shared": shared}
-        note = Remark(kind="start", severity="warning", names=names)
+        note = Remark(kind="start", names=names)
     return Start(computing & {k.node for k in plan.keep}, note)
 
 

@@ -21,7 +21,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.formats import ROUNDINGS, ROUNDINGS_OF_MODEL
 from halfwise.judging.reference import frozen_size
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import RelativeError, energies, is_discrete
+from halfwise.metrics.difference import RelativeError, compare, is_discrete
 from halfwise.records import (
     FrozenSize,
     InputComparison,
@@ -307,7 +307,10 @@ class _Target:
         """Return the target of a diagnosis."""
         expected = subject.given
         floats = [name for name, array in expected[0].items() if not is_discrete(array.dtype)]
-        energy = {n: sum(energies(each[n], each[n])[0] for each in expected) for n in floats}
+        energy = {
+            n: sum(compare(e[n], e[n], cosine=True).reference_energy for e in expected)
+            for n in floats
+        }
         size = {n: max(1, sum(each[n].size for each in expected)) for n in floats}
         rms = {n: sqrt(energy[n] / size[n]) for n in floats}
         return cls(expected, rms, 1 - subject.same_function.agreement)
@@ -320,11 +323,11 @@ class _Target:
         """
         worst = 0.0
         for name, wanted in self.given[index].items():
-            signal, noise = energies(wanted, outputs[name])
+            seen = compare(wanted, outputs[name], cosine=False)
             if name in self.rms:
-                rms = self.rms[name] * sqrt(wanted.size)
-                worst = max(worst, 0.0 if not noise else sqrt(noise) / rms if rms else inf)
-            elif noise > self.unequal * signal:
+                rms, off = self.rms[name] * sqrt(wanted.size), sqrt(seen.noise)
+                worst = max(worst, 0.0 if not off else off / rms if rms else inf)
+            elif seen.misshapen or seen.mismatched > self.unequal * seen.elements:
                 return inf
         return worst
 

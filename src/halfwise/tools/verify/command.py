@@ -35,7 +35,7 @@ from halfwise.judging.reference import (
     inspected_reference,
 )
 from halfwise.linting import precision_remarks
-from halfwise.metrics import Outputs, criterion_hints
+from halfwise.metrics import Outputs
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import TENSORRT, Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model
@@ -208,20 +208,21 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
             references, nonfinite = inspected_reference(
                 case.network, case.calibration, runtime=settings.runtime
             )
-    hints = criterion_hints(case.criterion, references)
+    hints: tuple[str, ...] = ()
     worth, redone = None, None
     broken: tuple[Failure, ...] = ()
     if mixed is not None:
         broken = (*other_aside(original, loaded), *broken_interface(original.whole, loaded))
-        hints += () if original.stored.formats else type_hints(original.whole, loaded)
+        hints = () if original.stored.formats else type_hints(original.whole, loaded)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
         broken = (*(redone.failures if redone else ()), *broken)
     with stages("judge"):
         verdict, held = judged(references, nonfinite)
     verdict = with_failures(verdict, broken) if broken else verdict
+    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints)})
     seconds = time.monotonic() - question.started
-    run = verify_run(case, request, verdict, seconds, hints, worth=worth)
+    run = verify_run(case, request, verdict, seconds, worth=worth)
     run = run.model_copy(update={"remade": redone, "held": held})
     wrong = not verdict.passed and verdict.judged and not failing_runners(verdict)
     if mixed is not None and wrong and quantising(mixed):

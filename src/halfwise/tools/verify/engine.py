@@ -17,7 +17,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.judge import not_failing
 from halfwise.judging.reference import check
-from halfwise.metrics import Outputs, criterion_hints
+from halfwise.metrics import Outputs
 from halfwise.options.engines import Target
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
@@ -170,8 +170,7 @@ def _run(
 ) -> Run:
     verdict = with_shapes(verdict, record.shapes)
     verdict = with_unjudged(verdict, case, request, None, case.calibration, references)
-    hints = criterion_hints(case.criterion, references)
-    return verify_run(case, request, verdict, time.monotonic() - started, hints, record)
+    return verify_run(case, request, verdict, time.monotonic() - started, record)
 
 
 def measured(

@@ -8,7 +8,7 @@ from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto, normalise
 from halfwise.graph.written_out import read_softmaxes
-from halfwise.metrics import relative_error
+from halfwise.metrics.difference import is_close
 from halfwise.records import TensorName
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
@@ -21,7 +21,7 @@ def same_at_any_batch(before, after) -> None:
         sizes = [d if isinstance(d, int) else batch for d in value.shape]
         x = np.random.default_rng(batch).standard_normal(sizes).astype(np.float32) * 3
         one, two = (next(iter(s.run({value.name: x}).values())) for s in sessions)
-        assert relative_error(one, two) <= ROUNDINGS_OF_MODEL
+        assert is_close(two, one, ROUNDINGS_OF_MODEL)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
