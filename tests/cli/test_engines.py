@@ -4,7 +4,6 @@ import io
 import json
 import sys
 
-import onnx
 import pytest
 
 from halfwise import api
@@ -12,7 +11,6 @@ from halfwise.errors import BuildFailed, CaseError, RecordMismatch
 from halfwise.records import EngineBuild
 from halfwise.tensorrt import versions, worker
 from halfwise.tools.migrate import Migrated
-from tests.faults import numbers
 from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.runs import run
 from tests.unit.reporting.test_inspection import inspection
@@ -192,58 +190,6 @@ def test_export_usage(call, arguments):
     assert call(*arguments)[0] == 2
 
 
-@pytest.fixture
-def model(tmp_path):
-    path = tmp_path / "m.onnx"
-    onnx.save(numbers.logarithm(True), path)
-    return str(path)
-
-
-def test_a_good_specification(call, model):
-    code, out, err = call("constraints", "check", "eps:fp32", "--model", model, "--trt-version=8.6")
-    assert (code, err) == (0, "")
-    assert out.startswith("Nothing found\n")
-
-
-def test_a_command_word_by_word(call, model):
-    words = ["trtexec", f"--onnx={model}", "--fp16", "--layerPrecisions=e*:fp32"]
-    code, out, _ = call("constraints", "check", "--trt-version", "8.6", *words)
-    assert code == 10
-    assert "no-effect" in out
-    assert "unmatched" in out
-
-
-def test_a_pasted_command_from_standard_input(call, model, monkeypatch):
-    text = f"trtexec --onnx={model} --fp16 \\\n --precisionConstraints=obey \\\n"
-    pasted = io.StringIO(text + " --layerPrecisions='log':fp32,nothing:fp32\n")
-    monkeypatch.setattr(sys, "stdin", pasted)
-    code, out, _ = call("constraints", "check", "-", "--trt-version", "10.3", "--json")
-    assert code == 10
-    report = json.loads(out)
-    assert [f["rule"] for f in report["findings"]] == ["unmatched"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["eps:fp32"], 2, "Without a model"),
-        (["--fp16"], 2, "It contains neither --layerPrecisions nor"),
-        (["eps:fp32", "--model", "none.onnx"], 3, "There is no file none.onnx"),
-    ],
-)
-def test_constraints_bad_requests(call, arguments, code, message):
-    found, out, err = call("constraints", "check", *arguments, "--trt-version", "8.6")
-    assert (found, out) == (code, "")
-    assert message in err
-    assert "\nhint: " in err
-
-
-def test_a_version_is_needed(call):
-    code, _, err = call("constraints", "check", "eps:fp32")
-    assert code == 2
-    assert "--trt-version" in err
-
-
 LINE = "[E] [TRT] 6: The engine plan file is not compatible with this version of TensorRT, "
 LINE += "expecting library version 8.2.3 got 8.2.1, please rebuild.\n"
 
@@ -316,7 +262,6 @@ def test_a_crash_its_layer_and_the_command(call, tmp_path, end, kind):
     assert "Time: 0.03" in finding["before"]
     _, out, _ = call("explain-log", str(tmp_path / "a.log"))
     assert "At: /n/Pow, /n/Add." in out
-    assert "constraints check - --model MODEL --trt-version 8.6.1" in out
 
 
 def test_a_crash_of_which_the_log_tells_no_layer(call, tmp_path):

@@ -257,37 +257,6 @@ def inspect(
     show(record, looked_into, display)
 
 
-@accepts()
-def check_constraints(
-    spec: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SPEC",
-            help="A trtexec command; --layerPrecisions=… and --layerOutputTypes=…; or the value of "
-            "--layerPrecisions. - reads standard input.",
-            show_default=False,
-        ),
-    ],
-    trt_version: Annotated[
-        str,
-        typer.Option(metavar="V", help="Version of trtexec that will read it.", show_default=False),
-    ],
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="M", help="Its ONNX model. Default: the one in the command."),
-    ] = None,
-    *,
-    display: Display,
-) -> None:
-    """Check precision constraints as trtexec reads them."""
-    from halfwise.linting import checked
-
-    words = sys.stdin.read() if spec == ["-"] else spec
-    record = api.check_constraints(words, trt_version=trt_version, model=model)
-    show(record, checked, display)
-    end(passed=all(finding.severity == "info" for finding in record.findings))
-
-
 @accepts(Labels, Data, Acceptance, full=True)
 def migrate(
     source: Annotated[

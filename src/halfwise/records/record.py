@@ -424,22 +424,6 @@ class LintReport(Record):
     skipped: tuple[str, ...] = ()
 
 
-class ConstraintReport(Record):
-    """Precision constraints in trtexec's notation, checked against a model.
-
-    Attributes:
-        source: The ONNX file.
-        tensorrt: Version of the trtexec that will read them.
-        keys: Number of keys in all options.
-        findings: Errors first, then warnings, then infos.
-    """
-
-    source: str
-    tensorrt: str
-    keys: int
-    findings: tuple[Finding, ...]
-
-
 class LogFinding(Record):
     """A message in a log, however often it occurs.
 

@@ -37,7 +37,6 @@ DEFAULT_BUILDER = "10.16"
 """The last series with both typings; its strong recipes work for 11 too."""
 
 Feature = Literal[
-    "layers for casts",
     "optimization levels",
     "native InstanceNorm",
     "strong typing",
@@ -56,7 +55,6 @@ Feature = Literal[
     "several profiles",
 ]
 FIRST_WITH: Mapping[Feature, Version] = {
-    "layers for casts": (8, 6),  # before, a Cast is an Identity layer (NVIDIA/TensorRT#3618)
     "optimization levels": (8, 6),
     "native InstanceNorm": (8, 6),
     "strong typing": (9, 0),

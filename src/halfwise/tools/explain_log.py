@@ -59,7 +59,6 @@ def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogR
 
 
 _TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
-_CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
 
 
 def explained(log: LogReport) -> Report:
@@ -81,14 +80,7 @@ def explained(log: LogReport) -> Report:
 def _command(log: LogReport) -> Lines | None:
     if not log.command:
         return None
-    lines = [clean(log.command)]
-    if any(option in log.command for option in _CONSTRAINTS):
-        version = clean(log.tensorrt or "V")
-        lines.append(
-            "Pipe this line into `halfwise constraints check - --model MODEL "
-            f"--trt-version {version}` to see what trtexec makes of its constraints."
-        )
-    return Lines("What was run", tuple(lines), whole=True)
+    return Lines("What was run", (clean(log.command),), whole=True)
 
 
 def _title(log: LogReport) -> str:

@@ -135,7 +135,6 @@ APIS = [load(version) for version in VERSIONS]
 def test_features_are_those_of_the_bindings(api):
     flags = api.members("NetworkDefinitionCreationFlag")
     there: dict[versions.Feature, bool] = {
-        "layers for casts": "CAST" in api.members("LayerType"),
         "native InstanceNorm": "OnnxParserFlag" in api.module
         and "NATIVE_INSTANCENORM" in api.members("OnnxParserFlag"),
         "strong typing": "STRONGLY_TYPED" in flags,
