@@ -20,7 +20,6 @@ from halfwise.tensorrt import failures, link
 from halfwise.tensorrt.answers import (
     Description,
     Feeds,
-    check_tactic_sources,
     described,
     network_layers,
     packed,
@@ -129,7 +128,6 @@ class Worker:
             BackendMissing: TensorRT, the GPU or a plugin is missing there.
             UsageError, CaseError: the configuration does not fit the version or the model.
         """
-        check_tactic_sources(self.info, config.tactic_sources or ())
         heard = Log(progress)
         request, needed = link.build_request(model, config, cached=cached)
         ended = self._attempt(model, request, needed, timeout, heard)
@@ -230,32 +228,17 @@ class Worker:
         profile: int,
         feeds: Feeds,
         timeout: float | None = None,
-        *,
-        watch: Sequence[TensorName] | None = None,
     ) -> dict[str, NDArray[Any]]:
-        """Run one sample; return the outputs and the tensors marked for debugging, by name.
+        """Run one sample; return the outputs by name.
 
-        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep theirs. An
-        engine built with `unfused` also returns the tensors `watch`.
+        Feeds are converted to the engine's types (`ports.fit_inputs`); outputs keep theirs.
 
         Raises:
             CaseError: a feed has a shape outside the profile, or values that its type cannot hold.
             RecordMismatch, EngineFailed: as for `describe`.
         """
-        how = {} if watch is None else {"watch": list(watch)}
-        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
+        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout, {})
         return unpacked(answer["outputs"], data)
-
-    def unfused(
-        self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
-    ) -> frozenset[TensorName]:
-        """Return the tensors that fusion left in an engine built with `unfused`.
-
-        It runs one sample; same errors as `run`.
-        """
-        how: dict[str, Any] = {"watch": []}
-        answer, _ = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
-        return frozenset(map(TensorName, answer["seen"]))
 
     def time(
         self,

@@ -155,7 +155,7 @@ def make_recipe(
         profiles=chosen,
         workspace_bytes=config.workspace_bytes if config else None,
         optimization_level=config.optimization_level if config else None,
-        tactic_sources=_tactic_sources(config),
+        tactic_sources=config.tactic_sources if config else None,
         plugins=config.plugins if config else (),
         run=folder,
         versions=run.provenance.versions,
@@ -239,15 +239,6 @@ def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
                 "their range.",
                 "Give --engine minShapes=NAME:1x3x224x224, optShapes and maxShapes.",
             )
-
-
-def _tactic_sources(config: BuildConfig | None) -> tuple[str, ...] | None:
-    if config is None or config.tactic_sources is None:
-        return None
-    for name in config.tactic_sources:
-        if not (name.isascii() and name.isidentifier()):
-            raise RecordMismatch(f"The run names a tactic source {name!r}.", "Make the run again.")
-    return config.tactic_sources
 
 
 def _notes(

@@ -23,7 +23,7 @@ from halfwise.files import BLOCK
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
 from halfwise.tensorrt.answers import ENDS, Header, Unfit, admit
-from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, Unpacker, pack
 from halfwise.wording import seconds
 
 GRACE = GRACE_SECONDS + KILL_SECONDS
@@ -208,8 +208,6 @@ class Connection:
             if ends():
                 raise Ended("it was ended", self._printed)
             header, payload, noise = self._frames.popleft() if self._frames else (None, b"", b"")
-            if noise == MAGIC:
-                raise Unfit("sends a header that cannot be read")
             self._hear(self._noise.feed(noise), heard)
             if header is not None:
                 admit(header, len(payload))
@@ -238,7 +236,10 @@ class Connection:
         if self._stdout in ready:
             data = os.read(self._stdout.fileno(), BLOCK)
             ended = not data
-            self._frames += self._unpacker.feed(data)
+            try:
+                self._frames += self._unpacker.feed(data)
+            except (ValueError, RecursionError) as error:
+                raise Unfit("sends a header that cannot be read") from error
         # Processes that a command left in the background may keep its output open.
         if ended or (not ready and self._ended_within(0.0) is not None):
             self._lose(self._collect_end(heard), heard)

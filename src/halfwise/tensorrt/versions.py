@@ -48,7 +48,6 @@ Feature = Literal[
     "optional zero points",
     "integer weights",
     "strong typing by default",
-    "unfused tensors",
     "--staticPlugins",
     "--skipInference",
     "* in names",
@@ -66,7 +65,6 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "optional zero points": (9, 0),  # before, the importer asserts three inputs
     "integer weights": (10, 0),  # before, 8.4 says "invalid weights type of Int8"; 8.6 takes some
     "strong typing by default": (10, 0),
-    "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
     # trtexec:
     "--staticPlugins": (8, 6),
     "--skipInference": (8, 6),
@@ -207,7 +205,7 @@ def has(feature: Feature, version: Version | str | None) -> bool:
 
 
 def since(feature: Feature) -> str:
-    """Return the first version with a feature as text for a sentence, such as "9" or "10.12"."""
+    """Return the first version with a feature as text for a sentence, such as "9" or "10.8"."""
     major, minor = FIRST_WITH[feature]
     return f"{major}.{minor}" if minor else str(major)
 

@@ -140,8 +140,6 @@ def test_features_are_those_of_the_bindings(api):
         "strong typing": "STRONGLY_TYPED" in flags,
         "bf16": "BF16" in api.members("DataType"),
         "int64": "INT64" in api.members("DataType"),
-        "unfused tensors": "mark_unfused_tensors_as_debug_tensors"
-        in api.members("INetworkDefinition"),
     }
     assert {feature: has(feature, api.version) for feature in there} == there
     assert ("FP16" not in api.members("BuilderFlag")) == (
@@ -184,4 +182,4 @@ def test_lint_and_export_agree_on_the_last_opset(version, tmp_path):
 
 
 def test_a_version_in_a_sentence():
-    assert (since("int64"), since("unfused tensors")) == ("10", "10.12")
+    assert (since("int64"), since("FP4")) == ("10", "10.8")

@@ -112,26 +112,10 @@ class Measure:
             for identifier, sample in zip(samples.ids, samples, strict=True)
         ]
 
-    def run(
-        self,
-        engine: EngineFile,
-        sample: Sample,
-        profile: int | None = None,
-        *,
-        watch: Sequence[TensorName] | None = None,
-    ) -> Outputs:
-        """Return all outputs of the engine for one sample, in the engine's types.
-
-        If it shows what fusion leaves, also the tensors `watch`.
-        """
+    def run(self, engine: EngineFile, sample: Sample, profile: int | None = None) -> Outputs:
+        """Return all outputs of the engine for one sample, in the engine's types."""
         chosen = self._profile(sample) if profile is None else profile
-        timeout = self.engine_settings.run_timeout
-        return self.worker.run(engine, chosen, sample, timeout, watch=watch)
-
-    def unfused(self, engine: EngineFile, sample: Sample) -> frozenset[TensorName]:
-        """Return the tensors left by fusion in an engine built to show them."""
-        timeout = self.engine_settings.run_timeout
-        return self.worker.unfused(engine, self._profile(sample), sample, timeout)
+        return self.worker.run(engine, chosen, sample, self.engine_settings.run_timeout)
 
     def judge(
         self,
