@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.bench import Bench
-from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
+from halfwise.fixing.engines.measure import is_interrupted, is_lost
 from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import Plan, Variant
@@ -35,8 +35,6 @@ from halfwise.records import (
     Precision,
     PrecisionProof,
     ProvenEngine,
-    ShapeVerdict,
-    Verdict,
 )
 from halfwise.reporting.plan import own_criterion, proven_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
@@ -115,7 +113,7 @@ class Device(Workbench):
         if build.engine is None:
             raise build_failed(build, "no FP32 engine of this model")
         engine = build.engine
-        again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
+        measure.check_inputs(engine, case.calibration)
         samples = case.heldout or case.calibration
         by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
         judging = (
@@ -123,7 +121,7 @@ class Device(Workbench):
             measure.references(samples),
             by_snr if case.users_metric is None else None,
         )
-        verdict = again_if_lost(lambda: measure.judge(engine, *judging)).verdict
+        verdict = measure.judge(engine, *judging).verdict
         self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
         self.notes.append(own_criterion(verdict))
         if verdict.passed:
@@ -174,7 +172,7 @@ class Device(Workbench):
             self.fetched.keep(row.rung, engine)
         row = self.row_of(row, judging, prove)
         try:
-            outputs = again_if_lost(lambda: measure.outputs(engine, calibration))
+            outputs = measure.outputs(engine, calibration)
         except ENGINE_FAULTS as failed:
             return Full(_failing(row, failed, verdict=None), calibration)
         return Full(row, calibration, outputs)
@@ -243,7 +241,7 @@ class Device(Workbench):
         if row.excess is None:
             return row
         try:
-            excess = again_if_lost(lambda: self._excess(row.build, emulated))
+            excess = self._excess(row.build, emulated)
         except ENGINE_FAULTS as failed:
             return _failing(row, failed, excess=None)
         return row.model_copy(update={"excess": excess})
@@ -329,22 +327,19 @@ class Device(Workbench):
         assert engine is not None
         results: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
 
-        def verdicts() -> tuple[Verdict, tuple[ShapeVerdict, ...]]:
-            verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
-            # An engine that fails on the samples as they are is not delivered, whatever it does at
-            # other shapes.
-            rest = not_failing(verdict, samples, measure.case.criterion)
-            return verdict, measure.at_shapes(engine, rest) if verdict.within else ()
-
         try:
-            results["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
+            results["latency"] = measure.latency(engine, thorough=True)
         except ENGINE_FAULTS as failed:
             if is_lost(failed) or (row.rung != "fp32" and not is_interrupted(failed)):
                 return _failing(row, failed)
             if row.latency is None:
                 results["untimed"] = failed.message
         try:
-            verdict, at = again_if_lost(verdicts)
+            verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
+            # An engine that fails on the samples as they are is not delivered, whatever it does at
+            # other shapes.
+            rest = not_failing(verdict, samples, measure.case.criterion)
+            at = measure.at_shapes(engine, rest) if verdict.within else ()
         except ENGINE_FAULTS as failed:
             return _failing(row, failed)
         full = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
@@ -352,7 +347,7 @@ class Device(Workbench):
         row = row.model_copy(update=results | {"verdict": verdict, "shapes": at, "shows": shows})
         as_fp32 = "fp32" in full and same_outputs(verdict, full["fp32"])
         try:
-            return row.model_copy(update={"proof": again_if_lost(lambda: prove(as_fp32=as_fp32))})
+            return row.model_copy(update={"proof": prove(as_fp32=as_fp32)})
         except ENGINE_FAULTS as failed:  # it still runs
             if not is_interrupted(failed):
                 self.notes.append(f"what {row.name} computes in is not known: {failed.message}")

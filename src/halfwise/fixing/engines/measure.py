@@ -40,7 +40,6 @@ from halfwise.tensorrt.layers import engine_layers
 from halfwise.tensorrt.ports import fit_inputs, fit_outputs, model_ports, profile_of
 from halfwise.tensorrt.prove import prove
 
-_Result = TypeVar("_Result")
 _Key = TypeVar("_Key", bound=Hashable)
 _Engine = TypeVar("_Engine")
 
@@ -155,7 +154,7 @@ class Measure:
         timing = partial(self.worker.time, engine, *self._typical, iterations=10)
         timing = partial(timing, seconds=ROUND_SECONDS, warmup=ROUND_SECONDS / 4)
         try:
-            return again_if_lost(timing).median_ms
+            return timing().median_ms
         except ENGINE_FAULTS:
             return None
 
@@ -211,22 +210,6 @@ class Measure:
             level="engine",
         )
         return ShapeVerdict(shapes=shapes, at=at, verdict=judged.verdict, reason=batches.note)
-
-
-def again_if_lost(measured: Callable[[], _Result]) -> _Result:
-    """Return the result of `measured`, called once more if the worker was lost.
-
-    The loss concerns the worker, not the engine. If the engine went with it, the loss is raised.
-    """
-    try:
-        return measured()
-    except ENGINE_FAULTS as lost:
-        if not is_lost(lost):
-            raise
-        try:
-            return measured()
-        except ENGINE_FAULTS:
-            raise lost from None
 
 
 def is_lost(failed: HalfwiseError) -> bool:

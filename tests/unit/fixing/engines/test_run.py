@@ -144,7 +144,7 @@ def test_on_small_models_an_engine_is_proven_within_three_builds(stage):
 def test_without_tf32_on_the_gpu_no_engine_with_it_is_built(stage, monkeypatch):
     ready = stage(models.layer_norm())
     turing = ready.worker.info.model_copy(update={"compute_capability": "7.5"})
-    monkeypatch.setattr(ready.worker._link, "info", turing)
+    monkeypatch.setattr(ready.worker, "info", turing)
     proof = ready.proven()
     assert proof.verdict.passed
     assert not any(b.config.tf32 for b in proof.engines[""].builds)
