@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from statistics import median
 
-from halfwise.fixing.engines.device import Device, side_by_side
+from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.measure import race, time_ratio
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
@@ -72,18 +72,14 @@ class Bench:
         earlier = self.tried.get(plan, [])
         self.budget -= not (extra or earlier)
         rows: dict[str, EngineResult] = {}
-        building = dict(self.devices)
-        for fresh in (bool(earlier), True):
-            builders = {n: d.builder(plan, step, fresh=fresh) for n, d in building.items()}
-            builds = side_by_side(self.devices, builders)
-            for name, device in building.items():
-                built = device.measured(plan, builds[name], self.space.bench)
-                before = [o.rows[name] for o in earlier if name in o.rows]
-                rows[name] = _fetched(device, plan, built, before)
-            # A loss concerns the connection, not yet the plan.
-            building = {n: d for n, d in building.items() if rows[n].lost}
-            if not building:
-                break
+        for name, device in self.devices.items():
+            before = [o.rows[name] for o in earlier if name in o.rows]
+            for fresh in (bool(earlier), True):
+                build = device.build(plan, step, fresh=fresh)
+                measured = device.measured(plan, build, self.space.bench)
+                rows[name] = _fetched(device, plan, measured, before)
+                if not rows[name].lost:  # that concerns the connection, not yet the plan
+                    break
         outcome = Outcome(plan, step, self._answering(rows))
         if any(part.build.status == "interrupted" for part in rows.values()):
             return outcome  # nothing is known about it

@@ -1,16 +1,12 @@
-"""One worker of a run: its FP32 engines, and engines of plans; and several of them side by side."""
+"""One worker of a run: its FP32 engines, and engines of plans."""
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from signal import SIGTERM
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
@@ -42,10 +38,6 @@ from halfwise.tensorrt.constrain import constraints, quantised_types, same_outpu
 from halfwise.tensorrt.failures import ENGINE_FAULTS, LOST, EngineFailed, build_failed
 from halfwise.tensorrt.versions import has_tf32
 from halfwise.wording import number
-
-_Result = TypeVar("_Result")
-_LOOK_AGAIN = 0.2
-"""Seconds after which a worker that restarted while being ended is ended again."""
 
 
 class Full(NamedTuple):
@@ -179,10 +171,8 @@ class Device(Workbench):
 
     # --- engines of plans ----------------------------------------------------------------------
 
-    def builder(
-        self, plan: EnginePlan, step: str, *, fresh: bool = False
-    ) -> Callable[[], BuildOutcome]:
-        """Return what builds a plan, in any thread; its model is written now.
+    def build(self, plan: EnginePlan, step: str, *, fresh: bool = False) -> BuildOutcome:
+        """Build a plan.
 
         Args:
             plan: The plan.
@@ -195,9 +185,8 @@ class Device(Workbench):
         except OSError as error:
             failed = builds.without_model(error, step)
             self._tell(f"build {failed.number} did not start", failed.message)
-            return lambda: failed
-        return partial(
-            builds.build,
+            return failed
+        return builds.build(
             path,
             step,
             low=None if self.is_strong else self.settings.fmt.low,
@@ -371,32 +360,3 @@ def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:
     if plan.unconstrained or not (kept or pinned or of.forced.kept):
         return ()
     return constraints(of.case.network, of.resolve(kept) | pinned)
-
-
-def side_by_side(
-    devices: Mapping[str, Device], calls: Mapping[str, Callable[[], _Result]]
-) -> dict[str, _Result]:
-    """Return what each device's call returns; of several, each runs in its own thread.
-
-    If one raises, what the others' workers do is ended, and the error, which names its device, is
-    raised.
-    """
-    if len(calls) == 1:
-        return {name: call() for name, call in calls.items()}
-    with ThreadPoolExecutor(len(calls) or 1, "device") as pool:
-        # Ctrl-C ends builds in every thread.
-        running = {name: pool.submit(copy_context().run, call) for name, call in calls.items()}
-        try:
-            wait(running.values(), return_when=FIRST_EXCEPTION)
-            for name, each in running.items():
-                error = each.exception() if each.done() else None
-                if error is not None:
-                    raise error.on(name) if isinstance(error, HalfwiseError) else error
-            return {name: each.result() for name, each in running.items()}
-        finally:
-            while waiting := {name: each for name, each in running.items() if not each.done()}:
-                for process in (devices[name].worker.process_id for name in waiting):
-                    if process is not None:  # to a build it looks like a lost connection
-                        with suppress(ProcessLookupError):
-                            os.killpg(process, SIGTERM)
-                wait(waiting.values(), _LOOK_AGAIN)
