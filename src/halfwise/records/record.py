@@ -476,7 +476,6 @@ class LogReport(Record):
         source: Where the log came from.
         lines: Number of lines read.
         tensorrt: Version of TensorRT, if the log shows it.
-        command: The command that was run, if the log shows it; otherwise empty.
         findings: Errors first, then warnings, then infos, each in the order of the log.
         nodes: What the names in `findings` refer to; None without a model.
         model_nodes: Number of nodes in the model, bodies included; None without a model.
@@ -486,6 +485,5 @@ class LogReport(Record):
     lines: int
     tensorrt: str | None
     findings: tuple[LogFinding, ...]
-    command: str = ""
     nodes: tuple[LogNode, ...] | None = None
     model_nodes: int | None = None

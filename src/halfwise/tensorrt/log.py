@@ -371,11 +371,6 @@ _PREFIX = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _PLACE = re.compile(r"^\S+\.(?:cpp|hpp|h|cu):\d+: ")
-_COMMAND = re.compile(
-    r"RUNNING TensorRT\.trtexec[^#]*# (?P<trtexec>.+)"
-    r"|RUNNING \| Command: (?P<polygraphy>.+)"
-    r"|(?:[)\uff09]|(?:^|[:\uff1a]\s*)\d+\s+\D+?)\s+(?P<shell>\S*trtexec\s.+)"
-)
 _AT = re.compile(
     r"(?:Computing costs for|Timing Runner:|Autotuning Op|Parsing node:|Building layer:?) "
     r"(?P<layer>.+?)(?: \([A-Za-z]\w*\[\w+\]\)| \[\w+\])?(?: [*=-]+)?$"
@@ -442,13 +437,11 @@ class Explainer:
     Attributes:
         lines: Lines read.
         tensorrt: Version of TensorRT, once a line gave it.
-        command: The command that was run, once a line gave it; empty before.
     """
 
     def __init__(self) -> None:
         self.lines = 0
         self.tensorrt: str | None = None
-        self.command = ""
         self._at = self._before = ""
         self._found = Findings()
         self._parser = ParserErrors(self._found)
@@ -474,7 +467,7 @@ class Explainer:
     def _take(self, line: LogLine, raw: str) -> None:
         if not line.text:
             return
-        self._note_call(line.text)
+        self.tensorrt = self.tensorrt or logged_version(line.text)
         if self._parser.take(line.text, raw):
             return
         self._at = at_layer(line.text) or self._at
@@ -507,11 +500,6 @@ class Explainer:
         elif self._names_follow and ", " in text and ": " not in text:
             self._found.name_last(_LAYERNORM, text)
         self._names_follow = False
-
-    def _note_call(self, text: str) -> None:
-        if not self.command and (called := _COMMAND.search(text)):
-            self.command = next(group for group in called.groups() if group).strip()
-        self.tensorrt = self.tensorrt or logged_version(text)
 
 
 def at_layer(text: str) -> str:

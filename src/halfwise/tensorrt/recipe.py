@@ -8,7 +8,7 @@ recipe is escaped. The texts are the files in `templates`, whose `$names` are fi
 import inspect
 import pprint
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
@@ -36,7 +36,6 @@ from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
     has,
-    highest_opset,
     known_version,
     since,
     tactic_sources,
@@ -160,7 +159,7 @@ def make_recipe(
         run=folder,
         versions=run.provenance.versions,
         notes=(
-            *_notes(run, config, source.network, version, typing),
+            *_judging(run, config, version, typing),
             *([_FROM_SAMPLES] if chosen and chosen is run.profiles else []),
         ),
     )
@@ -241,57 +240,24 @@ def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
             )
 
 
-def _notes(
-    run: Run, config: BuildConfig | None, network: Network, version: str, typing: Typing
-) -> tuple[str, ...]:
-    return tuple(
-        note
-        for note in (
-            _note_on_proof(run, config, version, typing),
-            _note_on_opset(network, version),
-            _note_on_custom(network),
-        )
-        if note
-    )
-
-
-def _note_on_proof(run: Run, config: BuildConfig | None, version: str, typing: Typing) -> str:
+def _judging(run: Run, config: BuildConfig | None, version: str, typing: Typing) -> Iterator[str]:
+    """Yield how far the engine that a recipe builds was judged, unless it is the run's own."""
     verify = "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA."
     if config is None or run.engines is None:
         what = "was judged" if run.engines is None else "of the run passed"
-        return f"No engine {what}: the plan was judged in emulation. {verify}"
-    if config.typing != typing:
-        return (
+        yield f"No engine {what}: the plan was judged in emulation. {verify}"
+    elif config.typing != typing:
+        yield (
             f"The engine that was judged is {config.typing}ly typed, this recipe {typing}ly: the "
             f"engine it builds was not judged. {verify}"
         )
-    if run.engines.worker.tensorrt != version:
-        return f"The engine was judged with TensorRT {run.engines.worker.tensorrt}. {verify}"
-    if typing == "weak":
-        return (
+    elif run.engines.worker.tensorrt != version:
+        yield f"The engine was judged with TensorRT {run.engines.worker.tensorrt}. {verify}"
+    elif typing == "weak":
+        yield (
             "Weakly typed builds differ from one to the next; the engine that was judged is in the "
             f"run folder. {verify}"
         )
-    return ""
-
-
-def _note_on_opset(network: Network, version: str) -> str:
-    newest = highest_opset(version_of(version))
-    if network.opset <= newest:
-        return ""
-    return (
-        f"The model has opset {network.opset}; TensorRT {version} is only known to read up to "
-        f"opset {newest}."
-    )
-
-
-def _note_on_custom(network: Network) -> str:
-    custom = sorted({n.domain for n in network.model.graph.all_nodes() if not is_standard(n)})
-    if not custom:
-        return ""
-    return (
-        f"Operators of the domains {', '.join(custom)} need plugins, which choose their own types."
-    )
 
 
 def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
