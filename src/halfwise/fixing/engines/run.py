@@ -133,7 +133,7 @@ class EngineRun:
             budget=settings.max_builds * len(devices),
         )
         with self.stages("engines"):
-            by_time = settings.prefer == "speed" and not self._several
+            by_time = not self._several
             passed = [o for o in full_offers(bench) if by_time and o.deliverable]
             times = [(o.milliseconds, o.number) for o in passed if o.milliseconds < inf]
             search = EngineSearch(
@@ -150,7 +150,7 @@ class EngineRun:
                 low.budget.tell("interrupt")
         with self.stages("verdict"):
             offers = _offers(bench, search)
-            delivered = choose(offers, settings.prefer)
+            delivered = choose(offers)
         return self._concluded(fixed, search, offers, delivered)
 
     def _concluded(
