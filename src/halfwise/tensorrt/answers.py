@@ -110,7 +110,7 @@ FORMS: Mapping[str, object] = {
     },
     "inspect": {"milliseconds": {str: float}},
     "log": {
-        "severity": ("verbose", "info", "warning", "error", "internal_error", "output"),
+        "severity": ("verbose", "info", "warning", "error", "internal_error"),
         "text": str,
     },
     "progress": {"phase": str, "done": _SIZE, "total": _SIZE},

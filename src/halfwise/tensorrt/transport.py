@@ -35,6 +35,8 @@ LAST_LINES = 30
 """Number of last lines of the command's output to keep."""
 _LOOK_SECONDS = 1.0
 """Seconds between two looks at a worker, and for one that failed to say why. Our choice."""
+_LAST_WORDS_SECONDS = 0.2
+"""Time for the last words of a child that died to arrive beside the news of it. Our choice."""
 
 # One line without single quotes, so any remote shell accepts it in single quotes. The one-byte
 # buffer makes `read` take exactly the source: frames follow it. The first entry of `sys.path`
@@ -211,6 +213,8 @@ class Connection:
             self._hear(self._noise.feed(noise), heard)
             if header is not None:
                 admit(header, len(payload))
+                if header["kind"] == "died":  # the last words tell the most
+                    self._overhear(heard, _LAST_WORDS_SECONDS)
                 if header["kind"] in ENDS:
                     return header, payload
                 # Saying so again and again buys no time.
@@ -262,6 +266,13 @@ class Connection:
         if not data:
             self._stderr.close()
 
+    def _overhear(self, heard: Heard, seconds: float) -> None:
+        """Hear the error output for some seconds, or until it ends."""
+        deadline = time.monotonic() + seconds
+        while not self._stderr.closed and _ready([self._stderr], [], _remaining(deadline)):
+            self._read_errors(heard)
+        self._hear(self._errors.rest(), heard)
+
     def _hear(self, lines: Iterable[str], heard: Heard) -> None:
         for line in lines:
             self._printed.append(line)
@@ -269,9 +280,7 @@ class Connection:
 
     def _collect_end(self, heard: Heard) -> str:
         """Read the last output of the ending process; return how it ended."""
-        deadline = time.monotonic() + _LOOK_SECONDS
-        while not self._stderr.closed and _ready([self._stderr], [], _remaining(deadline)):
-            self._read_errors(heard)
+        self._overhear(heard, _LOOK_SECONDS)
         ended = self._ended_within(_LOOK_SECONDS)
         if ended is None:
             return f"{self._name} closed its output"

@@ -10,11 +10,12 @@ kill and a hang thus become answers (`died`), with the true signal even if `ssh`
 hide it; and a lost connection ends both.
 
 A frame is `MAGIC`, the lengths of header and payload (big-endian u32 and u64), a JSON header and
-the payload. Anything between frames is noise: banners of shells and containers. Requests have
+the payload. Anything between frames, and on standard error, is noise: banners of shells and
+containers, and what libraries print. Requests have
 `op`, `id` and optionally `timeout` in seconds. Answers have `id` and `kind`:
 
 ========== ===========================================================================
-`log`      `severity`, `text`: a line of TensorRT's logger, or of the child's own output
+`log`      `severity`, `text`: a line of TensorRT's logger
 `progress` `phase`, `done`, `total`: how far a build is
 `started`  the work itself begins, and with it the timeout
 `result`   the request is done; its function describes further keys and the payload
@@ -136,33 +137,28 @@ class _Child:
     def __init__(self, inherited):
         requests, self.requests = os.pipe()
         self.answers, answers = os.pipe()
-        self.output, output = os.pipe()
         supervisor = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _become_child(inherited, (requests, answers, output), self, supervisor)
-        for fd in (requests, answers, output):
+            _become_child(inherited, (requests, answers), self, supervisor)
+        for fd in (requests, answers):
             os.close(fd)
         os.set_blocking(self.requests, False)
         self.unpacker = Unpacker()
         self.unsent = b""
-        self.line = b""
-        self.silent = False
         self.request = None
         self.deadline = None
 
 
 def _become_child(inherited, pipes, child, supervisor):
     """Serve requests in the forked process; never returns."""
-    requests, answers, output = pipes
+    requests, answers = pipes
     try:
         os.setsid()
         _die_with(supervisor)
-        for fd in (*inherited, child.requests, child.answers, child.output):
+        for fd in (*inherited, child.requests, child.answers):
             os.close(fd)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
         # Line-buffered, so that Python's and C++'s output stay in order.
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
         Service(requests, answers).serve()
@@ -207,7 +203,7 @@ class Supervisor:
         reading = [self.stdin]
         writing = []
         if child is not None:
-            reading += [child.answers] + ([] if child.silent else [child.output])
+            reading.append(child.answers)
             writing = [child.requests] if child.unsent else []
         wait = None
         if child is not None and child.deadline is not None:
@@ -215,8 +211,6 @@ class Supervisor:
         ready, writable, _ = select.select(reading, writing, [], wait)
         if writable:
             self._pass_on(child)
-        if child is not None and child.output in ready:
-            child.silent = not self._relay_output(child)
         if child is not None and child.answers in ready and not self._relay_answers(child):
             self._tell_death(child, None)
         elif (
@@ -250,16 +244,6 @@ class Supervisor:
             pass
         except BrokenPipeError:
             child.unsent = b""  # its answers end too, and then its death is reported
-
-    def _relay_output(self, child):
-        data = os.read(child.output, CHUNK)
-        lines = (child.line + data).split(b"\n")
-        child.line = lines.pop()
-        if not data and child.line:
-            lines, child.line = [child.line], b""
-        for line in lines:
-            self._log("output", line.decode(errors="replace"), child)
-        return bool(data)
 
     def _relay_answers(self, child):
         data = os.read(child.answers, CHUNK)
@@ -305,17 +289,9 @@ class Supervisor:
             os.killpg(child.pid, signal.SIGKILL)
         if not ended:
             status = _waited(child.pid, KILL_SECONDS)[1]
-        # Its last output tells the most.
-        while select.select([child.output], [], [], 0)[0] and self._relay_output(child):
-            pass
-        for fd in (child.requests, child.answers, child.output):
+        for fd in (child.requests, child.answers):
             os.close(fd)
         return status, not ended
-
-    def _log(self, severity, text, child):
-        identifier = None if child.request is None else child.request.get("id")
-        frame = {"id": identifier, "kind": "log", "severity": severity, "text": text}
-        _write_all(self.stdout, pack(frame))
 
 
 def _waited(pid, seconds):
@@ -401,24 +377,15 @@ class Store:
         return {"sha256": sha256, "bytes": len(data), "path": path}
 
     def put(self, sha256, offset, last, data):
-        """Append a chunk that begins at `offset`; with the last one, check the whole file."""
+        """Append a chunk that begins at `offset`; the last one completes the file."""
         path = self.path(sha256)
         # Another worker may receive the same file at the same time.
         part = f"{path}.{os.getpid()}.part"
         with open(part, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(data)
-            file.truncate()
-        if not last:
-            return
-        digest = hashlib.sha256()
-        with open(part, "rb") as file:
-            for chunk in iter(lambda: file.read(CHUNK), b""):
-                digest.update(chunk)
-        if digest.hexdigest() != sha256:
-            os.unlink(part)
-            raise Refused("internal", "A file arrived damaged.", "Try again.")
-        os.replace(part, path)
+        if last:
+            os.replace(part, path)
 
     def remove_unused(self):
         """Remove files unused for two weeks, and folders that killed builds left behind."""

@@ -141,26 +141,6 @@ def test_files_travel_once_in_pieces(worker: Pipe) -> None:
     refused(worker.ask("get", sha256=sha256, offset=0, length=1), "internal")
 
 
-def test_damaged_files_are_refused(worker: Pipe) -> None:
-    sha256 = hashlib.sha256(b"what was meant").hexdigest()
-    answer = worker.ask("put", b"what arrived", sha256=sha256, offset=0, last=True)
-    assert "damaged" in refused(answer, "internal")
-    assert worker.ask("have", hashes=[sha256])["missing"] == [sha256]
-
-
-@pytest.mark.parametrize("sha256", ["../../etc/passwd", "A" * 64, ""])
-def test_no_path_is_a_hash(worker: Pipe, sha256: str) -> None:
-    refused(worker.ask("get", sha256=sha256, offset=0, length=9), "internal")
-
-
-def test_model_files_stay_in_their_folder(worker: Pipe) -> None:
-    sha256 = worker.put(b"x")
-    for name in ("../out", "/tmp/out", "a/../../out"):  # noqa: S108
-        files = [{"name": name, "sha256": sha256}]
-        answer = worker.ask("build", model={"files": files, "main": name}, config={})
-        refused(answer, "internal")
-
-
 # Builds and runs.
 
 
@@ -547,7 +527,6 @@ def test_exceptions_are_answers(fake_worker: Command) -> None:
     with Pipe(fake_worker(faults=[Fault("build", "raise", on=(1,))])) as pipe:
         answer = pipe.build(SQUARES, profiles=PROFILE)
         assert "an exception out of the bindings" in refused(answer, "internal")
-        assert any("Traceback" in line for line in answer.lines("output"))
 
 
 @pytest.mark.parametrize("at", ["build", "run"])
