@@ -414,7 +414,7 @@ def split_line(line: str) -> LogLine:
     return LogLine(severity, _PLACE.sub("", text.strip()))
 
 
-def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
+def explain(lines: Iterable[str]) -> tuple[LogFinding, ...]:
     """Return the findings in `lines`: errors, then warnings, then infos.
 
     Every warning and error counts in some finding; the sentence of an "unknown" one is the
@@ -422,8 +422,7 @@ def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
     followed.
 
     Args:
-        lines: Lines of a file, or lines with their severity from the worker. They may contain line
-            ends.
+        lines: Lines of a file or of a build. They may contain line ends.
     """
     explainer = Explainer()
     for line in lines:
@@ -448,13 +447,11 @@ class Explainer:
         self._weights: tuple[str, ...] = ()
         self._names_follow = False
 
-    def add(self, line: str | LogLine) -> None:
+    def add(self, line: str) -> None:
         """Read a line, or a message of several lines, of which only the first is counted."""
-        severity, text = ("", line) if isinstance(line, str) else line
-        first, *rest = text.split("\n")
+        first, *rest = line.split("\n")
         split = split_line(first)
-        severity = split.severity or _SEVERITY.get(severity.lower(), "")
-        self._take(LogLine(severity, split.text), text)
+        self._take(split, line)
         self._before = first if split.text else self._before
         for raw in rest:
             self._take(split_line(raw), raw)
