@@ -264,7 +264,7 @@ ATTACKS = [
     _locked("start", *FIX, "--start-from", "locked/run"),
     _locked("output", "fix", MODEL, "--inputs", INPUTS, "-o", "locked/run"),
     _locked("run", "report", "locked/run"),
-    _locked("run to export", "export", "locked/run", "--as", "json"),
+    _locked("run to export", "export", "locked/run", "--as", "python"),
     _locked("log", "explain-log", "locked/log.txt"),
     _locked("linted model", "lint", f"locked/{MODEL}"),
     _attack("nobody's home", VERIFY, (0,), _drop, {"HOME": None}),

@@ -135,8 +135,8 @@ class Field:
             racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
             self._judge(entrant, [pipe.run(racer.engine, sample) for sample in self.samples])
             inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=1)
-            entrant.shown, entrant.remarks = _shown(entrant.model, inspected.payload)
-            entrant.layers = _layers(entrant.model, inspected.payload)
+            entrant.shown, entrant.remarks = _shown(entrant.model, inspected.payload.decode())
+            entrant.layers = _layers(entrant.model, inspected.payload.decode())
         except Refused as refused:
             racer.failure = "\n".join([str(refused), *refused.answer.get("log", ())])[:3000]
 
@@ -164,7 +164,7 @@ class Field:
             yield reported(f"{self.name}: {racer.name}: passes", verdict, racer.failure or note)
 
 
-def _shown(network: Network, inspected: bytes) -> tuple[dict[str, float], tuple[str, ...]]:
+def _shown(network: Network, inspected: str) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return the shares of INT8 candidates by precision, as far as shown, and remarks."""
     asked = quantised_types(network)
     proof = prove(engine_layers(inspected, network), network, roles_of(network), asked, {}, None)
@@ -175,7 +175,7 @@ def _shown(network: Network, inspected: bytes) -> tuple[dict[str, float], tuple[
     return shares, proof.remarks
 
 
-def _layers(network: Network, inspected: bytes) -> dict[str, int]:
+def _layers(network: Network, inspected: str) -> dict[str, int]:
     """Return the number of an engine's layers by type and precision."""
     return dict(Counter(f"{x.type} {x.precision}" for x in engine_layers(inspected, network)))
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from halfwise.fixing.command import fix
     from halfwise.fixing.drop_in import convert_float_to_float16
     from halfwise.fixing.result import Result
-    from halfwise.linting import check_constraints, lint
+    from halfwise.linting import lint
     from halfwise.observing.reference import observe
     from halfwise.store import report
     from halfwise.tools.build import build, build_ahead
@@ -37,7 +37,6 @@ __all__ = [
     "Weights",
     "build",
     "build_ahead",
-    "check_constraints",
     "choose",
     "compare",
     "compare_inputs",
@@ -66,7 +65,6 @@ _MODULES = {
     "Weights": "tools.weights",
     "build": "tools.build",
     "build_ahead": "tools.build",
-    "check_constraints": "linting",
     "choose": "fixing.choose",
     "compare": "tools.compare.command",
     "compare_inputs": "tools.preprocessing.command",

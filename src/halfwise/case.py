@@ -26,7 +26,6 @@ from halfwise.records import (
     MadeUp,
     NodeName,
     Note,
-    Prefer,
     Profile,
     RangeMethod,
     Repair,
@@ -436,7 +435,6 @@ class EngineSettings:
         build_timeout: Seconds for one build.
         run_timeout: Seconds for one inference, timing or inspection.
         tf32: Whether FP32 in mixed engines may be TF32; otherwise kept means FP32.
-        prefer: What decides between engines whose times differ by less than the noise.
     """
 
     typing: Typing | None = None
@@ -450,7 +448,6 @@ class EngineSettings:
     build_timeout: float = default("build_timeout")
     run_timeout: float = default("run_timeout")
     tf32: bool = False
-    prefer: Prefer = default("prefer")
 
 
 def hash_sample(sample: Sample) -> str:

@@ -131,7 +131,7 @@ def test_errors_become_messages_and_exit_codes(call, answer, kind, command):
         "observe": ("observe", "m.onnx", "--inputs", "x.npz"),
         "explain-log": ("explain-log", "a.log"),
         "report": ("report", "r"),
-        "export": ("export", "r", "--as", "json"),
+        "export": ("export", "r", "--as", "python"),
         "doctor": ("doctor",),
     }
     code, out, err = call(*arguments[command])

@@ -44,7 +44,6 @@ GIVEN = {
     "trt_worker": "orin",
     "builds": 1,
     "max_builds": 9,
-    "prefer": "memory",
     "typing": "weak",
     "workspace": "4G",
     "optimization_level": 0,

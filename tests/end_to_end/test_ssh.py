@@ -149,7 +149,7 @@ def test_a_segmentation_fault_there_keeps_its_signal(ssh, tmp_path):
 
 @pytest.mark.usefixtures("told")
 @pytest.mark.parametrize("side", ["ssh", "sshd"])
-def test_a_connection_that_breaks_is_lost_and_made_again(server, tmp_path, side):
+def test_a_connection_that_breaks_is_made_again(server, tmp_path, side):
     process, ssh = server
     (tmp_path / "e").write_bytes(b"engine")
     with Worker("loopback", [*ssh, sys.executable]) as worker:
@@ -162,11 +162,6 @@ def test_a_connection_that_breaks_is_lost_and_made_again(server, tmp_path, side)
         victims = [worker.process_id] if side == "ssh" else sessions
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
-        with pytest.raises(
-            EngineFailed, match="The connection to worker loopback is lost: ssh "
-        ) as lost:
-            worker.run(engine, 0, FEEDS)
-        assert lost.value.status == "lost"
         assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
         wait_for(lambda: not any(map(is_running, there)))
 

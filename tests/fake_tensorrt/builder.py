@@ -16,7 +16,6 @@ from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import INetworkDefinition
 from tests.fake_tensorrt.plan import Plan, pack_engine
 from tests.fake_tensorrt.precision import compute_nodes
-from tests.fake_tensorrt.regions import Wrong, inside
 from tests.fake_tensorrt.rounding import SMALLEST_HALF
 from tests.fake_tensorrt.versions import NUMBERS, VERSION, Callback, bound
 
@@ -240,29 +239,6 @@ class Builder:
         self._log(Severity.INFO, f"[MemUsageStats] Engine of {len(engine)} bytes")
         return engine
 
-    def _unfused(self, network):
-        """Return the tensors that are left, where they are marked: none inside a fused block.
-
-        A fusion that is wrong is one too.
-        """
-        if not network._unfused:
-            return []
-        wrongs = [Wrong(**given) for given in faults.knob("WRONG", [])]
-        gone = inside(wrongs, network._graph, set(network._outputs))
-        blocks = {node: i for i, nodes in enumerate(faults.knob("FUSED", [])) for node in nodes}
-        return [
-            value.name
-            for node in network._graph
-            for value in node.outputs
-            if value.name
-            and value.name not in gone
-            and (
-                node.name not in blocks
-                or not value.uses()
-                or any(blocks.get(u.node.name) != blocks[node.name] for u in value.uses())
-            )
-        ]
-
     def _obeys(self, config):
         flags = {flag.name for flag in config._flags}
         return bool(flags & {"OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"})
@@ -297,8 +273,6 @@ class Builder:
             tf32="TF32" in flags,
             fp32=self._fp32(network, config, low, number),
             outputs=network._outputs,
-            debug=network._debug,
-            unfused=self._unfused(network),
             profiles=config._profiles,
             detailed=config.profiling_verbosity is ProfilingVerbosity.DETAILED,
             level=config.builder_optimization_level,

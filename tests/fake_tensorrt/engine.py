@@ -29,11 +29,6 @@ class IOutputAllocator(Callback):
         raise NotImplementedError
 
 
-class IDebugListener(Callback):
-    def process_debug_tensor(self, addr, location, type, shape, name, stream):
-        raise NotImplementedError
-
-
 @bound
 class Runtime:
     engine_host_code_allowed = False
@@ -144,9 +139,6 @@ class ICudaEngine:
     def device_memory_size_v2(self):
         return 4096 + self._program.weight_bytes
 
-    def is_debug_tensor(self, name):
-        return name in self._program.plan.debug
-
     def serialize(self):
         raise NotImplementedError("the fake serialises in the builder only")
 
@@ -175,9 +167,6 @@ class IExecutionContext:
         self._sizes = {n: dims(v) for n, v in engine._inputs.items() if -1 not in dims(v)}
         self._addresses: dict[str, int] = {}
         self._allocators: dict[str, Any] = {}
-        self._listener: Any = None
-        self._debugged: set[str] = set()
-        self._shows_unfused = False
         self._ran = False
         self._number = faults.tick("contexts")
 
@@ -259,26 +248,6 @@ class IExecutionContext:
         self._allocators[name] = IOutputAllocator.check(output_allocator)
         return True
 
-    def set_debug_listener(self, listener):
-        self._listener = IDebugListener.check(listener)
-        return True
-
-    def set_tensor_debug_state(self, name, flag):
-        (self._debugged.add if flag else self._debugged.discard)(name)
-        return True
-
-    @property
-    def unfused_tensors_debug_state(self):
-        return self._shows_unfused
-
-    @unfused_tensors_debug_state.setter
-    def unfused_tensors_debug_state(self, flag):
-        self._shows_unfused = bool(flag)
-
-    def set_all_tensors_debug_state(self, flag):
-        self._debugged = set(self._program.plan.debug) if flag else set()
-        return True
-
     def _read(self, name):
         kind, shape = NUMPY[self._engine.get_tensor_dtype(name)], self._sizes[name]
         size = int(np.prod(shape)) * kind.itemsize
@@ -310,9 +279,6 @@ class IExecutionContext:
         self._pass_time()
         for name in self._engine._outputs:
             self._deliver(name, found[name])
-        shown = [*self._debugged, *(plan.unfused if self._shows_unfused else ())]
-        for name in shown if self._listener is not None else ():
-            self._show(name, found[name], stream_handle)
         self._report()
         return True
 
@@ -328,13 +294,6 @@ class IExecutionContext:
             allocator.notify_shape(name, array.shape)
         if data:
             ctypes.memmove(address, data, len(data))
-
-    def _show(self, name, array, stream_handle):
-        data = ctypes.create_string_buffer(np.ascontiguousarray(array).tobytes() or b"\0")
-        kind = self._program.io_type(name)
-        self._listener.process_debug_tensor(
-            ctypes.addressof(data), TensorLocation.DEVICE, kind, array.shape, name, stream_handle
-        )
 
     def _pass_time(self):
         jitter = faults.knob("PACE", {}).get("jitter", 0.0)

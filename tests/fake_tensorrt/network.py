@@ -218,8 +218,7 @@ class INetworkDefinition:
         strong = NetworkDefinitionCreationFlag.__members__.get("STRONGLY_TYPED")
         self._strong = NUMBERS >= (11,) or bool(strong and flags >> int(strong) & 1)
         self._layers, self._tensors, self._shapes = [], {}, set()
-        self._outputs, self._debug = [], []
-        self._unfused = False
+        self._outputs = []
         self._proto = b""
         self._graph: Any = None
 
@@ -279,21 +278,6 @@ class INetworkDefinition:
 
     def unmark_output(self, tensor):
         self._outputs.remove(tensor._name)
-
-    def mark_debug(self, tensor):
-        self._debug.append(tensor._name)
-        return True
-
-    def unmark_debug(self, tensor):
-        self._debug.remove(tensor._name)
-        return True
-
-    def is_debug_tensor(self, tensor):
-        return tensor._name in self._debug
-
-    def mark_unfused_tensors_as_debug_tensors(self):
-        self._unfused = True
-        return True
 
     def get_flag(self, flag):
         return bool(self._flags >> int(flag) & 1)

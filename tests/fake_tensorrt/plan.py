@@ -27,8 +27,6 @@ class Plan:
         tf32: Whether FP32 products round their inputs.
         fp32: Nodes in FP32 (weak typing only).
         outputs: Names of the outputs.
-        debug: Names of debug tensors.
-        unfused: Names of tensors that fusion left, where they are marked.
         profiles: For each, input → (min, opt, max) of its shape, or of its values.
         fused: Blocks of nodes.
         detailed: Whether the inspector tells details.
@@ -42,8 +40,6 @@ class Plan:
     tf32: bool
     fp32: Sequence[str]
     outputs: Sequence[str]
-    debug: Sequence[str] = ()
-    unfused: Sequence[str] = ()
     profiles: Sequence[Mapping[str, Sequence[Sequence[int]]]] = ()
     fused: Sequence[Sequence[str]] = field(default_factory=lambda: knob("FUSED", []))
     detailed: bool = True

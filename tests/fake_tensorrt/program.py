@@ -60,13 +60,8 @@ class Program:
             if name in nodes:
                 yield nodes[name].outputs[0], factor
 
-    @cached_property
-    def asked(self) -> tuple[str, ...]:
-        """Names of all that a run gives: outputs, then debug tensors that are none."""
-        return tuple(dict.fromkeys((*self.plan.outputs, *self.plan.debug, *self.plan.unfused)))
-
     def io_type(self, name: str):
-        """Return the `DataType` of an input, output or debug tensor."""
+        """Return the `DataType` of an input or output."""
         value = self.values[name]
         is_inner = not (value.is_graph_input() or value.is_graph_output())
         if is_inner and self.plan.typing == "weak" and value.dtype in (HALF, BF16):
@@ -74,7 +69,7 @@ class Program:
         return data_type(value.dtype)
 
     def run(self, sample: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return outputs and debug tensors by name, in NumPy types as the engine has them.
+        """Return outputs by name, in NumPy types as the engine has them.
 
         Takes arrays in the engine's input types. An engine that is timed runs on the same again and
         again: what it gave the last time is kept.
@@ -83,7 +78,7 @@ class Program:
         if self._last is None or self._last[0] != given:
             found = self._compute(sample)
             with np.errstate(all="ignore"):
-                results = {n: found[n].astype(NUMPY[self.io_type(n)]) for n in self.asked}
+                results = {n: found[n].astype(NUMPY[self.io_type(n)]) for n in self.plan.outputs}
             self._last = given, results
         return dict(self._last[1])
 

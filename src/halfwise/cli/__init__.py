@@ -272,17 +272,6 @@ inputs.command(
     epilog="Example: halfwise inputs compare train.py:load deploy.py:load --samples images",
 )(tools.compare_inputs)
 app.add_typer(inputs, name="inputs")
-constraints = typer.Typer(
-    no_args_is_help=True, help="Check precision constraints in trtexec's notation."
-)
-constraints.command(
-    "check",
-    # trtexec's options are part of the input.
-    context_settings={"ignore_unknown_options": True},
-    epilog="Example: halfwise constraints check --trt-version 8.6 trtexec --onnx=model.onnx "
-    "--layerPrecisions=*:fp16,norm:fp32",
-)(tools.check_constraints)
-app.add_typer(constraints, name="constraints")
 _START = """Start here: halfwise fix MODEL --inputs DATA -o RUN
 On a bundled example: halfwise demo
 All commands: halfwise --help"""

@@ -257,37 +257,6 @@ def inspect(
     show(record, looked_into, display)
 
 
-@accepts()
-def check_constraints(
-    spec: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SPEC",
-            help="A trtexec command; --layerPrecisions=… and --layerOutputTypes=…; or the value of "
-            "--layerPrecisions. - reads standard input.",
-            show_default=False,
-        ),
-    ],
-    trt_version: Annotated[
-        str,
-        typer.Option(metavar="V", help="Version of trtexec that will read it.", show_default=False),
-    ],
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="M", help="Its ONNX model. Default: the one in the command."),
-    ] = None,
-    *,
-    display: Display,
-) -> None:
-    """Check precision constraints as trtexec reads them."""
-    from halfwise.linting import checked
-
-    words = sys.stdin.read() if spec == ["-"] else spec
-    record = api.check_constraints(words, trt_version=trt_version, model=model)
-    show(record, checked, display)
-    end(passed=all(finding.severity == "info" for finding in record.findings))
-
-
 @accepts(Labels, Data, Acceptance, full=True)
 def migrate(
     source: Annotated[
@@ -348,7 +317,7 @@ def explain_log(
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "json", "weights"],
+        Literal["trtexec", "python", "weights"],
         typer.Option("--as", help="Kind of recipe; or weights: what the repairs change in them."),
     ],
     out: Annotated[
@@ -357,7 +326,7 @@ def export(
             "-o",
             "--out",
             metavar="PATH",
-            help="Folder, or a file that ends in .sh, .py, .json or, for weights, .safetensors. "
+            help="Folder, or a file that ends in .sh, .py or, for weights, .safetensors. "
             "Default: standard output.",
         ),
     ] = None,
@@ -404,18 +373,12 @@ def export(
     if kind == "weights":
         options |= given(state_dict=state_dict)
         made = watched(Display(), api.export_weights, run, out=out, name="export", **options)
-        texts, written, notes = [made.table], made.written, made.notes
+        text, written, notes = made.table, made.written, made.notes
     else:
         exported = watched(Display(), api.export, run, kind, out=out, name="export", **options)
-        texts, written = [*exported.texts.values()], exported.written
-        notes = exported.recipe.notes
-        if out is None and len(texts) > 1:
-            raise UsageError(
-                f"This recipe has {len(texts)} files: {', '.join(exported.texts)}.",
-                "Name a folder with -o.",
-            )
+        text, written, notes = exported.text, exported.written, exported.recipe.notes
     if out is None:
-        typer.echo(texts[0], nl=False)
+        typer.echo(text, nl=False)
     for path in written:
         typer.echo(clean(f"written: {path}"))
     for note in notes:

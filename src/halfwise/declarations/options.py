@@ -469,10 +469,6 @@ class Target(TypedDict, total=False):
             group="--budget",
         ),
     ]
-    prefer: Annotated[
-        Literal["speed", "memory", "exact"],
-        _build("What decides between equally fast engines.", default="speed"),
-    ]
 
 
 class Building(TypedDict, total=False):

@@ -1,6 +1,6 @@
-"""Find faults without running anything: in a model, and in trtexec's constraints.
+"""Find faults of a model without running anything.
 
-Each family of rules has a file. `linted` and `checked` turn the findings into reports.
+Each family of rules has a file. `linted` turns the findings into a report.
 """
 
 from collections import Counter
@@ -16,10 +16,9 @@ from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
 from halfwise.linting import numbers, quantisation, structure, tensorrt
 from halfwise.linting.rule import Rule, Subject
 from halfwise.progress import Silent, Watcher
-from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintReport, Note
+from halfwise.records import SEVERITIES, Fact, Finding, LintReport, Note
 from halfwise.reporting.parts import Lines, Report
 from halfwise.targets.runners import on_webgpu, running
-from halfwise.tensorrt.trtexec import check, read
 from halfwise.tensorrt.versions import (
     ASKED,
     FIRST_WITH,
@@ -37,8 +36,6 @@ __all__ = [
     "RULES",
     "Rule",
     "Subject",
-    "check_constraints",
-    "checked",
     "examine",
     "lint",
     "linted",
@@ -267,38 +264,6 @@ def _counted(grave: Sequence[Finding]) -> tuple[Note, ...]:
     return (Note(kind="linted", severity="warning", facts=facts),)
 
 
-def check_constraints(
-    spec: str | Sequence[str], *, trt_version: str, model: str | Path | None = None
-) -> ConstraintReport:
-    """Return what is wrong with precision constraints, as trtexec of that version reads them.
-
-    Args:
-        spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or only
-            the value of `--layerPrecisions`; as one string for a shell, such as the text of a
-            script of `halfwise export --as trtexec`, or as words.
-        trt_version: Version of trtexec, such as "8.6".
-        model: The ONNX file; None for the one that the command names.
-
-    Raises:
-        CaseError: the model is no file, or not ONNX at all.
-        UsageError: an unknown version, no model, or nothing about precision in `spec`.
-    """
-    version = known_version(trt_version)
-    constraints = read([spec] if isinstance(spec, str) else spec)
-    source = model or constraints.value("--onnx")
-    if not source:
-        raise UsageError(
-            "Without a model, layer names cannot be checked.", "Add --model MODEL.onnx."
-        )
-    unchecked = read_unchecked(Path(source))
-    return ConstraintReport(
-        source=str(source),
-        tensorrt=trt_version,
-        keys=len(constraints.items),
-        findings=check(constraints, unchecked, version),
-    )
-
-
 def linted(report: LintReport) -> Report:
     """Return the report on a model's known faults."""
     about = [shorten(report.source), count(report.nodes, "node")]
@@ -317,17 +282,6 @@ def linted(report: LintReport) -> Report:
     return Report(
         _title(report.findings), _passed(report.findings), " · ".join(about), tuple(parts)
     )
-
-
-def checked(report: ConstraintReport) -> Report:
-    """Return the report on constraints."""
-    about = [
-        shorten(report.source),
-        count(report.keys, "constraint"),
-        f"as trtexec {clean(report.tensorrt)} reads them",
-    ]
-    parts = tuple(_parts(report.findings, "; --json lists them"))
-    return Report(_title(report.findings), _passed(report.findings), " · ".join(about), parts)
 
 
 def _title(findings: Sequence[Finding]) -> str:

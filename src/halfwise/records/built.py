@@ -70,14 +70,11 @@ class BuildConfig(BuildOptions):
         model_sha256: Hash of the ONNX file that the builder reads, including external data.
         keep: Nodes constrained to FP32 (weak typing only).
         outputs: Additional tensors made outputs.
-        unfused: Whether all tensors that remain after fusion are marked for debugging (10.12 and
-            later).
     """
 
     model_sha256: str
     keep: tuple[NodeName, ...] = ()
     outputs: tuple[TensorName, ...] = ()
-    unfused: bool = False
 
 
 class NetworkLayer(Record):
@@ -160,7 +157,6 @@ class WorkerInfo(Record):
         memory_bytes: Memory of the GPU.
         free_bytes: Free memory of the GPU.
         typing: Typing regimes of this version, the default first.
-        tactic_sources: Names of `TacticSource` in this version.
         tf32_override: `NVIDIA_TF32_OVERRIDE` in the worker's environment.
         trouble: Why it cannot build, one sentence; empty if it can.
         notes: Further remarks.
@@ -176,7 +172,6 @@ class WorkerInfo(Record):
     memory_bytes: int | None = None
     free_bytes: int | None = None
     typing: tuple[Typing, ...] = ()
-    tactic_sources: tuple[str, ...] = ()
     tf32_override: str | None = None
     trouble: str = ""
     notes: tuple[str, ...] = ()
@@ -201,9 +196,6 @@ class WorkerInfo(Record):
         )
 
 
-RECIPE_SCHEMA_VERSION = 1
-
-
 class Constraint(Record):
     """A node that the builder must compute in FP32 (weak typing only).
 
@@ -225,7 +217,6 @@ class Recipe(BuildOptions):
     """Everything that determines the engine, chance aside.
 
     Attributes:
-        schema_version: Version of this structure.
         tensorrt: The TensorRT version that it is for, such as "8.6" or "10.16.1.11".
         quantised: Types that the file's QuantizeLinear and DequantizeLinear pairs use, which the
             builder must be allowed (weak typing only).
@@ -238,7 +229,6 @@ class Recipe(BuildOptions):
         notes: Further remarks, one sentence each.
     """
 
-    schema_version: int = RECIPE_SCHEMA_VERSION
     tensorrt: str
     quantised: tuple[Quantised, ...] = ()
     model: str

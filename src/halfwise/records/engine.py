@@ -26,9 +26,6 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "oth
 """How a node computes in an engine. "other": on integers or Booleans, or it moves data; "unknown":
 inside a fused block that reveals nothing about its parts."""
 
-Prefer = Literal["speed", "memory", "exact"]
-"""What decides between engines whose times differ by less than the noise: the smaller median time,
-the smaller device memory, or the smaller error."""
 RungEnd = Literal[
     "delivered",
     "slower",
@@ -272,7 +269,6 @@ class Engines(Record):
         spread: Error of every confirmation build of the delivered plan, relative to the tolerance.
         confirmed: How many of them passed.
         rung: Rung of the delivered engine; None without one, and in records without rungs.
-        prefer: What decided between engines whose times differ by less than the noise.
         rungs: All rungs of the run, most exact first, and how they ended.
         causes: What engines show about why nothing in the low format passed; empty if something
             did.
@@ -296,7 +292,6 @@ class Engines(Record):
     spread: tuple[float, ...] = ()
     confirmed: int = 0
     rung: EngineRung | None = None
-    prefer: Prefer = "speed"
     rungs: tuple[RungTried, ...] = ()
     causes: tuple[Cause, ...] = ()
     proven: tuple[ProvenEngine, ...] = ()

@@ -424,22 +424,6 @@ class LintReport(Record):
     skipped: tuple[str, ...] = ()
 
 
-class ConstraintReport(Record):
-    """Precision constraints in trtexec's notation, checked against a model.
-
-    Attributes:
-        source: The ONNX file.
-        tensorrt: Version of the trtexec that will read them.
-        keys: Number of keys in all options.
-        findings: Errors first, then warnings, then infos.
-    """
-
-    source: str
-    tensorrt: str
-    keys: int
-    findings: tuple[Finding, ...]
-
-
 class LogFinding(Record):
     """A message in a log, however often it occurs.
 
@@ -492,7 +476,6 @@ class LogReport(Record):
         source: Where the log came from.
         lines: Number of lines read.
         tensorrt: Version of TensorRT, if the log shows it.
-        command: The command that was run, if the log shows it; otherwise empty.
         findings: Errors first, then warnings, then infos, each in the order of the log.
         nodes: What the names in `findings` refer to; None without a model.
         model_nodes: Number of nodes in the model, bodies included; None without a model.
@@ -502,6 +485,5 @@ class LogReport(Record):
     lines: int
     tensorrt: str | None
     findings: tuple[LogFinding, ...]
-    command: str = ""
     nodes: tuple[LogNode, ...] | None = None
     model_nodes: int | None = None

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.errors import UsageError
 from halfwise.records import (
     EngineTensor,
     NetworkLayer,
@@ -61,7 +60,6 @@ FORMS: Mapping[str, object] = {
         "environment": {str: str},
         "tensorrt": (WRITTEN, None),
         "typing": [("weak", "strong")],
-        "tactic_sources": [str],
         "gpus": [
             {
                 "index": int,
@@ -102,10 +100,7 @@ FORMS: Mapping[str, object] = {
         "device_bytes": _SIZE,
     },
     "run": {
-        "outputs": [
-            {"name": str, "dtype": tuple(ITEM_BYTES), "shape": [range(1 << 48)], "debug": bool}
-        ],
-        "seen": [str],
+        "outputs": [{"name": str, "dtype": tuple(ITEM_BYTES), "shape": [range(1 << 48)]}],
     },
     "time": {
         "iterations": range(1, 1 << 31),
@@ -115,7 +110,7 @@ FORMS: Mapping[str, object] = {
     },
     "inspect": {"milliseconds": {str: float}},
     "log": {
-        "severity": ("verbose", "info", "warning", "error", "internal_error", "output"),
+        "severity": ("verbose", "info", "warning", "error", "internal_error"),
         "text": str,
     },
     "progress": {"phase": str, "done": _SIZE, "total": _SIZE},
@@ -181,6 +176,8 @@ def admit(request: Header, number: int, header: Header, size: int) -> None:
     Raises:
         Unfit: the frame may not come now.
     """
+    if not isinstance(header, dict):
+        raise Unfit("sends a header that cannot be read")
     kind, identifier = header.get("kind"), header.get("id")
     if kind not in ENDS and kind not in _BESIDE:
         raise Unfit("sends a frame of an unknown kind")
@@ -212,15 +209,9 @@ def _strange(name: str, request: Header, answer: Header, size: int) -> Iterator[
         yield f"{size} bytes follow instead of {due}"
 
 
-def _watched(request: Header, answer: Header) -> tuple[Sequence[str], Sequence[str]]:
-    shown = [output["name"] for output in answer["outputs"] if output["debug"]]
-    return shown, request.get("watch", shown)
-
-
 _NAMES: Mapping[str, Callable[[Header, Header], tuple[Iterable[str], Iterable[str]]]] = {
     "have": lambda request, answer: (answer["missing"], request["hashes"]),
     "build": lambda request, answer: (answer["unconstrained"], request["config"]["keep"]),
-    "run": _watched,
 }
 """Names in an answer, and those that its request has, by operation."""
 
@@ -327,20 +318,10 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
         memory_bytes=gpu.get("memory"),
         free_bytes=gpu.get("free"),
         typing=tuple(answer["typing"]),
-        tactic_sources=tuple(answer["tactic_sources"]),
         tf32_override=environment.get("NVIDIA_TF32_OVERRIDE"),
         trouble=_trouble(answer),
     )
     return info.model_copy(update={"notes": tuple(_notes(info, answer))})
-
-
-def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
-    """Raise UsageError if the worker's TensorRT lacks one of the tactic sources."""
-    if unknown := [name for name in names if name not in info.tactic_sources]:
-        raise UsageError(
-            f"TensorRT {info.tensorrt} has no tactic source {', '.join(unknown)}.",
-            f"--engine tactic-sources takes {', '.join(info.tactic_sources)}.",
-        )
 
 
 def _trouble(answer: Mapping[str, Any]) -> str:

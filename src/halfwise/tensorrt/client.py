@@ -5,44 +5,38 @@ the next request gets a fresh process. No process is left behind.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from numpy.typing import NDArray
 
 from halfwise.errors import BackendMissing, UsageError
 from halfwise.progress import Watcher, interruption
-from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
-from halfwise.tensorrt import failures, link
+from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName
+from halfwise.tensorrt import link
 from halfwise.tensorrt.answers import (
     Description,
     Feeds,
-    check_tactic_sources,
     described,
     network_layers,
     packed,
     unpacked,
 )
-from halfwise.tensorrt.failures import named
-from halfwise.tensorrt.link import (
-    Died,
-    Link,
-    Log,
-    ProgressListener,
-    Refused,
-)
-from halfwise.tensorrt.transport import Lost
+from halfwise.tensorrt.failures import EngineFailed, named
+from halfwise.tensorrt.link import Link, Log, ProgressListener
 from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS
 from halfwise.tensorrt.workers import WorkerSpec
+
+_Result = TypeVar("_Result")
 
 HELLO_SECONDS = 120.0
 """Limit for a worker to start: a container may start, and TensorRT's libraries are gigabytes."""
 
 
-class Worker:
+class Worker(Link):
     """A worker that runs for the duration of a `with` block.
 
     An invalid answer to any request ends its process and raises `WorkerEnded`.
@@ -59,7 +53,7 @@ class Worker:
 
         `limit` is the seconds it may take to start, and to answer requests without work.
         """
-        self._link = Link(name, command, limit)
+        super().__init__(name, command, limit)
         self._here: dict[str, Path] = {}
         self._described: dict[str, Description] = {}
 
@@ -70,7 +64,7 @@ class Worker:
             BackendMissing: it does not answer. If TensorRT or a GPU is missing there,
                 `info.trouble` says so, and `demand_usable` raises.
         """
-        self._link.connect()
+        self.connect()
         return self
 
     def __exit__(
@@ -80,17 +74,7 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         """End it, sooner if the block failed or was interrupted."""
-        self._link.close(patience=KILL_SECONDS if error is None else GRACE_SECONDS)
-
-    @property
-    def info(self) -> WorkerInfo:
-        """What it reported when it started."""
-        return self._link.info
-
-    @property
-    def process_id(self) -> int | None:
-        """ID of the command's local process; None if none runs."""
-        return self._link.process_id
+        self.close(patience=KILL_SECONDS if error is None else GRACE_SECONDS)
 
     def demand_usable(self) -> None:
         """Raise BackendMissing if it lacks a TensorRT of a known version, or a GPU."""
@@ -129,51 +113,30 @@ class Worker:
             BackendMissing: TensorRT, the GPU or a plugin is missing there.
             UsageError, CaseError: the configuration does not fit the version or the model.
         """
-        check_tactic_sources(self.info, config.tactic_sources or ())
-        heard = Log(progress)
+        over, log = interruption(), Log(progress)
         request, needed = link.build_request(model, config, cached=cached)
-        ended = self._attempt(model, request, needed, timeout, heard)
-        ended.setdefault("seconds", heard.seconds)
-        lines = heard.complaints if ended["status"] == "built" else heard.last
-        ended["log"] = (*lines, *ended.get("log", ()))
-        return BuildOutcome(number=number, purpose=purpose, config=config, **ended)
-
-    def _attempt(
-        self,
-        model: Path,
-        request: Mapping[str, Any],
-        needed: Mapping[str, Path],
-        timeout: float | None,
-        heard: Log,
-    ) -> dict[str, Any]:
-        """Build; return the outcome's fields on how it ended."""
+        how: dict[str, Any] = {}
         try:
-            over = interruption()
-            self._link.need(needed, lambda: over.asked)
-            answer, _ = self._link.ask(request, timeout=timeout, heard=heard.hear)
-        except Lost as lost:
-            heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
-            status, message = failures.lost_connection(self.info.name, lost)
-            return {"status": status, "message": message}
-        except Died as died:
-            status, signal, message = failures.death(died.answer, "The build", timeout)
-            return {"status": status, "signal": signal, "message": message}
-        except Refused as refused:
-            answer = named(refused.answer, model, self.info.tensorrt)
-            if not failures.concerns_one_build(answer):
-                raise failures.refusal(answer, heard.last) from refused
-            # Separate from the last lines, since errors may outnumber the lines kept.
-            lines = tuple(failures.refusal_lines(answer))
-            parsed = answer.get("code") != "parse"
-            outcome = {"status": "failed", "message": failures.summary(answer), "log": lines}
-            return {**outcome, "parsed": parsed}
-        return {
-            "status": "built",
-            "seconds": answer["seconds"],
-            "engine": EngineFile(side="worker", **answer["engine"]),
-            "layers": network_layers(answer["layers"]),
-            "unconstrained": answer["unconstrained"],
-        }
+            self.need(needed, lambda: over.asked)
+            answer, _ = self.ask(
+                request,
+                what="The build",
+                timeout=timeout,
+                log=log,
+                explained=lambda refusal: named(refusal, model, self.info.tensorrt),
+            )
+        except EngineFailed as failed:
+            how["status"], how["signal"] = failed.status, failed.signal
+            how["message"] = f"{failed.message} {failed.hint}".strip()
+            how["seconds"], how["log"] = log.seconds, failed.log
+            how["parsed"] = failed.code != "parse"
+        else:
+            how["status"], how["seconds"] = "built", answer["seconds"]
+            how["engine"] = EngineFile(side="worker", **answer["engine"])
+            how["layers"] = network_layers(answer["layers"])
+            how["unconstrained"] = answer["unconstrained"]
+            how["log"] = tuple(log.complaints)
+        return BuildOutcome(number=number, purpose=purpose, config=config, **how)
 
     def fetch(self, engine: EngineFile, path: Path) -> EngineFile:
         """Fetch an engine to the local `path`; return it with its new place.
@@ -183,14 +146,7 @@ class Worker:
             RunFailed: there is no room for it.
             WorkerEnded: it arrives damaged twice.
         """
-        with self._link.translating("Fetching the engine"):
-            try:
-                self._link.fetch(engine.sha256, engine.bytes, path)
-            except Lost as lost:  # tried twice, since a whole run depends on it
-                try:
-                    self._link.fetch(engine.sha256, engine.bytes, path)
-                except Refused:  # its files vanished with the connection
-                    raise lost from None
+        self._again(lambda: self.take(engine.sha256, engine.bytes, path))
         self._here[engine.sha256] = path
         return engine.model_copy(update={"side": "here", "path": str(path)})
 
@@ -206,9 +162,8 @@ class Worker:
         """
         sha256 = link.file_sha256(path)
         self._here[sha256] = path
-        with self._link.translating("Sending the engine"):
-            self._link.need({sha256: path})
-        there = f"{self._link.cache}/files/{sha256}"
+        self.need({sha256: path})
+        there = f"{self.cache}/files/{sha256}"
         return EngineFile(sha256=sha256, bytes=path.stat().st_size, side="worker", path=there)
 
     def describe(self, engine: EngineFile, timeout: float | None = None) -> Description:
@@ -230,32 +185,17 @@ class Worker:
         profile: int,
         feeds: Feeds,
         timeout: float | None = None,
-        *,
-        watch: Sequence[TensorName] | None = None,
     ) -> dict[str, NDArray[Any]]:
-        """Run one sample; return the outputs and the tensors marked for debugging, by name.
+        """Run one sample; return the outputs by name.
 
-        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep theirs. An
-        engine built with `unfused` also returns the tensors `watch`.
+        Feeds are converted to the engine's types (`ports.fit_inputs`); outputs keep theirs.
 
         Raises:
             CaseError: a feed has a shape outside the profile, or values that its type cannot hold.
             RecordMismatch, EngineFailed: as for `describe`.
         """
-        how = {} if watch is None else {"watch": list(watch)}
-        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
+        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout, {})
         return unpacked(answer["outputs"], data)
-
-    def unfused(
-        self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
-    ) -> frozenset[TensorName]:
-        """Return the tensors that fusion left in an engine built with `unfused`.
-
-        It runs one sample; same errors as `run`.
-        """
-        how: dict[str, Any] = {"watch": []}
-        answer, _ = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
-        return frozenset(map(TensorName, answer["seen"]))
 
     def time(
         self,
@@ -298,8 +238,8 @@ class Worker:
 
     def forget(self, engine: EngineFile) -> None:
         """Remove the worker's copy of an engine."""
-        with self._link.translating("Removing the engine"):
-            self._link.forget(engine.sha256)
+        self.exchange({"op": "forget", "sha256": engine.sha256})
+        self._there.discard(engine.sha256)
 
     def _ask_bound(
         self,
@@ -324,11 +264,29 @@ class Worker:
         timeout: float | None,
         payload: bytes = b"",
     ) -> tuple[dict[str, Any], bytes]:
-        with self._link.translating(what, timeout) as log:
-            path = Path(engine.path) if engine.side == "here" else self._here.get(engine.sha256)
+        path = Path(engine.path) if engine.side == "here" else self._here.get(engine.sha256)
+
+        def asked() -> tuple[dict[str, Any], bytes]:
             if path is not None:
-                self._link.need({engine.sha256: path})
-            return self._link.ask(request, payload, timeout=timeout, heard=log.hear)
+                self.need({engine.sha256: path})
+            return self.ask(request, payload, what=what, timeout=timeout)
+
+        return self._again(asked)
+
+    def _again(self, asked: Callable[[], _Result]) -> _Result:
+        """Return what `asked` does, called once more if the connection was lost.
+
+        The loss does not concern the engine. If that went with it, the loss is raised.
+        """
+        try:
+            return asked()
+        except EngineFailed as lost:
+            if lost.status != "lost":
+                raise
+            try:
+                return asked()
+            except EngineFailed:
+                raise lost from None
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Errors for a worker's refusals, crashes and silences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,11 +36,8 @@ _ERRORS: dict[str, type[HalfwiseError]] = {
     "shape": CaseError,
     "dtype": CaseError,
     "engine": RecordMismatch,
-    "parse": BuildFailed,
-    "build": BuildFailed,
 }
-_ABOUT_ONE_BUILD = ("parse", "build", "engine")
-"""Codes of refusals that another configuration may avoid."""
+"""By code of a refusal; other refusals concern one engine."""
 
 _UNREADABLE = {
     "file-damaged": (
@@ -59,7 +56,8 @@ class EngineFailed(RunFailed):
         status: "failed": TensorRT or CUDA gave an error; "crashed": a signal or exit ended the
             process; "timeout"; "lost": the connection broke; "interrupted": Ctrl-C ended it.
         signal: Name of the signal, such as "SIGSEGV".
-        log: The last lines of the log.
+        log: The last lines of the log, and a refusal's further ones.
+        code: That of the refusal; "" for none.
     """
 
     def __init__(
@@ -69,12 +67,12 @@ class EngineFailed(RunFailed):
         *,
         status: FailureStatus = "failed",
         signal: str | None = None,
-        log: Sequence[str] = (),
+        log: Iterable[str] = (),
+        code: str = "",
     ) -> None:
         super().__init__(message, hint)
-        self.status = status
-        self.signal = signal
-        self.log = tuple(log)
+        self.status, self.signal = status, signal
+        self.log, self.code = tuple(log), code
 
 
 class WorkerEnded(HalfwiseError):
@@ -106,8 +104,11 @@ ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch, *WORKER_GONE)
 samples, the fault is the engine's, not the user's."""
 
 
-def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
-    """Return the exception for an `error` answer."""
+def refusal(answer: Mapping[str, Any], log: Iterable[str]) -> HalfwiseError:
+    """Return the exception for an `error` answer.
+
+    Its log ends with details beyond the message: all parser errors, and complaints.
+    """
     code, message, hint = (
         answer.get("code", ""),
         _sentence(answer),
@@ -120,52 +121,42 @@ def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
         return kind(message, hint)
     if code == "memory":
         hint = hint or "Free GPU memory, or use smaller shapes or a smaller workspace."
-    return EngineFailed(message, hint, log=log)
-
-
-def summary(answer: Mapping[str, Any]) -> str:
-    """Return message and hint of a refusal in one line."""
-    return f"{_sentence(answer)} {answer.get('hint', '')}".strip()
-
-
-def concerns_one_build(answer: Mapping[str, Any]) -> bool:
-    """Return whether a refused build says nothing about builds of other configurations."""
-    code = answer.get("code", "")
-    return code in _ABOUT_ONE_BUILD or code not in _ERRORS
-
-
-def refusal_lines(answer: Mapping[str, Any]) -> list[str]:
-    """Return a refusal's details beyond its message: all parser errors, complaints."""
-    return [*map(str, answer.get("log", ())), *parser_lines(answer.get("errors", ()))]
+    lines = (*log, *answer.get("log", ()), *parser_lines(answer.get("errors", ())))
+    return EngineFailed(message, hint, log=lines, code=code)
 
 
 def death(
-    answer: Mapping[str, Any], what: str, timeout: float | None
-) -> tuple[FailureStatus, str | None, str]:
-    """Return status, signal and one sentence for a `died` answer.
+    answer: Mapping[str, Any], what: str, timeout: float | None, log: Iterable[str] = ()
+) -> EngineFailed:
+    """Return the exception for a `died` answer.
 
     Args:
         answer: The answer.
         what: The activity, such as "The build".
         timeout: Its time-out, in seconds.
+        log: The last lines of the log.
     """
     reason, name = answer.get("reason"), answer.get("signal")
     if reason == "timeout":
         limit = "its time-out" if timeout is None else seconds(timeout)
-        return "timeout", None, f"{what} took longer than {limit} and was ended."
+        message = f"{what} took longer than {limit} and was ended."
+        return EngineFailed(message, status="timeout", log=log)
+    how = "ended without an answer, and its process had to be killed"
     if reason == "signal":
         why = ": usually memory ran out on its host" if name == "SIGKILL" else ""
-        return "crashed", name, f"{what} ended with {name}{why}."
-    if reason == "exit":
-        return "crashed", None, f"{what} ended its process with status {answer.get('status')}."
-    return "crashed", None, f"{what} ended without an answer, and its process had to be killed."
+        how = f"ended with {name}{why}"
+    elif reason == "exit":
+        how = f"ended its process with status {answer.get('status')}"
+    return EngineFailed(f"{what} {how}.", status="crashed", signal=name, log=log)
 
 
-def lost_connection(name: str, lost: Lost) -> tuple[FailureStatus, str]:
-    """Return status and one sentence for a connection to worker `name` that is lost or ended."""
+def lost_connection(name: str, lost: Lost, log: Sequence[str]) -> EngineFailed:
+    """Return the exception for a connection to worker `name` that is lost or ended."""
     if isinstance(lost, Ended):
-        return "interrupted", "Ctrl-C came."
-    return "lost", f"The connection to worker {name} is lost: {lost.reason}."
+        return EngineFailed("Ctrl-C came.", status="interrupted", log=log)
+    message = f"The connection to worker {name} is lost: {lost.reason}."
+    printed = (line for line in lost.printed if f"noise: {line}" not in log)
+    return EngineFailed(message, status="lost", log=(*log, *printed))
 
 
 def unfit(name: str, op: str, what: str) -> tuple[str, str]:

@@ -254,7 +254,7 @@ _SCALES = re.compile(r"_(?:alpha|beta)$")
 
 
 def engine_layers(
-    text: str | bytes,
+    text: str,
     network: Network | None = None,
     *,
     tf32: bool = True,
@@ -262,7 +262,7 @@ def engine_layers(
     """Return all listed layers of an engine, in its order.
 
     Args:
-        text: The inspector's output in JSON, or the content of trtexec's `--exportLayerInfo` file.
+        text: The inspector's output in JSON.
         network: The model that the engine was built from. Without it, a fused block of
             TensorRT 8 has at most its first and last node, and other names are not checked.
         tf32: Whether the engine may use TF32; see `kernels.layer_precision`.
@@ -279,30 +279,16 @@ def engine_layers(
     )
 
 
-def _raw_layers(text: str | bytes) -> list[Mapping[str, Any]]:
+def _raw_layers(text: str) -> list[Mapping[str, Any]]:
     """Return the inspector's layers; a bare name becomes a layer with only a name."""
-    if isinstance(text, bytes):
-        text = text.decode(errors="replace")
-    text = text.strip("\0 \t\r\n")
     try:
-        content = json.loads(text, strict=False)
+        content = json.loads(text.strip("\0 \t\r\n"), strict=False)
     except (ValueError, RecursionError) as error:
-        raise _refusal(_why(text, error)) from None
+        raise _refusal(f"is damaged: {error}") from None
     layers = content.get("Layers") if isinstance(content, dict) else content
     if not isinstance(layers, list):
         raise _refusal("has no list of layers")
     return [entry if isinstance(entry, dict) else {"Name": str(entry)} for entry in layers]
-
-
-def _why(text: str, error: Exception) -> str:
-    if not text:
-        return "is empty"
-    if isinstance(error, json.JSONDecodeError) and text[0] in "{[":
-        # The error for an unterminated string points to its beginning.
-        ends = error.pos >= len(text) - 1 or error.msg.startswith("Unterminated")
-        where = "ends early, after" if ends else "is damaged at"
-        return f"{where} character {len(text) if ends else error.pos}"
-    return f"is not JSON; it begins with {text[:40]!r}"
 
 
 def _refusal(what: str) -> RunFailed:

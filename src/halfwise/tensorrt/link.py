@@ -1,11 +1,13 @@
-"""Start a worker on demand; exchange requests and files with it, and translate its failures."""
+"""Start a worker on demand; exchange requests and files with it.
+
+Whatever keeps a request from its result is one `EngineFailed`, or the error for a refusal.
+"""
 
 import hashlib
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage
@@ -21,13 +23,12 @@ from halfwise.records import BuildConfig, WorkerInfo
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures
 from halfwise.tensorrt.answers import Unfit, worker_info
-from halfwise.tensorrt.failures import EngineFailed, NoAnswer
+from halfwise.tensorrt.failures import NoAnswer
 from halfwise.tensorrt.transport import (
     LAST_LINES,
     LONGEST_LINE,
     Connection,
     Ended,
-    Heard,
     Lost,
     worker_source,
 )
@@ -130,22 +131,6 @@ ProgressListener = Callable[[str, int, int], None]
 """Takes a phase of the build, its finished steps and its total steps."""
 
 
-class NoResult(Exception):
-    """A request has no result; `answer` says why."""
-
-    def __init__(self, answer: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.answer = answer
-
-
-class Died(NoResult):
-    """The worker's child ended during the request."""
-
-
-class Refused(NoResult):
-    """The worker cannot do the request."""
-
-
 class Log:
     """Keeps one request's last lines and complaints, and passes progress on.
 
@@ -238,8 +223,8 @@ class Link:
             self.close()
             if answer["kind"] == "error":
                 raise failures.no_answer(self.name, self._command, str(answer["message"]), ())
-            message = failures.death(answer, "Importing TensorRT", None)[2]
-            raise BackendMissing(f"Worker {self.name} cannot be used: {message}")
+            died = failures.death(answer, "Importing TensorRT", None)
+            raise BackendMissing(f"Worker {self.name} cannot be used: {died.message}")
         self.info, self.cache = worker_info(self.name, self._command, answer), answer["cache"]
 
     def close(self, patience: float = KILL_SECONDS) -> None:
@@ -258,18 +243,52 @@ class Link:
         request: Mapping[str, Any],
         payload: bytes = b"",
         *,
+        what: str = "The request",
         timeout: float | None = None,
         limit: float | None = None,
-        heard: Heard = lambda _: None,
+        log: Log | None = None,
+        explained: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     ) -> tuple[dict[str, Any], bytes]:
         """Return header and payload of the result, from a fresh process if the last is lost.
 
         What may take minutes ends on Ctrl-C.
 
+        Args:
+            request: `op` and its arguments.
+            payload: Its bytes.
+            what: The activity, such as "The run", for messages.
+            timeout: Seconds for the work, which the worker enforces.
+            limit: Seconds for the connection to answer; by default somewhat more.
+            log: Hears what comes before the result.
+            explained: Returns a refusal with more than the worker knows.
+
         Raises:
-            Refused, Died, Lost, Ended: there is no result.
+            EngineFailed: it crashed, hung, was ended, or the connection is lost.
+            HalfwiseError: the error for a refusal.
             WorkerEnded: it sends something invalid.
         """
+        log = Log() if log is None else log
+        try:
+            answer, data = self._answer(request, payload, timeout, limit, log)
+        except Unfit as unfit:
+            message, hint = failures.unfit(self.name, request["op"], str(unfit))
+            raise failures.WorkerEnded(message, hint) from unfit
+        except Lost as lost:
+            raise failures.lost_connection(self.name, lost, log.last) from lost
+        if answer["kind"] == "died":
+            raise failures.death(answer, what, timeout, log.last)
+        if answer["kind"] == "error":
+            raise failures.refusal(explained(answer), log.last)
+        return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
+
+    def _answer(
+        self,
+        request: Mapping[str, Any],
+        payload: bytes,
+        timeout: float | None,
+        limit: float | None,
+        log: Log,
+    ) -> tuple[Mapping[str, Any], bytes]:
         over, is_long = interruption(), request["op"] in _LONG
 
         def ends() -> bool:
@@ -285,26 +304,15 @@ class Link:
             except BackendMissing as error:
                 raise Lost(error.message.rstrip("."), ()) from error
         assert self._connection is not None
-        try:
-            answer, data = self._connection.ask(
-                request,
-                payload,
-                timeout=timeout,
-                limit=limit,
-                heard=heard,
-                ends=ends,
-            )
-        except Unfit as unfit:
-            message, hint = failures.unfit(self.name, request["op"], str(unfit))
-            raise failures.WorkerEnded(message, hint) from unfit
-        if answer["kind"] != "result":
-            raise Died(answer) if answer["kind"] == "died" else Refused(answer)
-        return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
+        return self._connection.ask(
+            request, payload, timeout=timeout, limit=limit, heard=log.hear, ends=ends
+        )
 
     def need(self, files: Mapping[str, Path], ends: Callable[[], bool] = lambda: False) -> None:
         """Send the missing ones of `files`, keyed by SHA-256; each is sent once.
 
-        Raises `Ended` once `ends` returns true.
+        Raises:
+            EngineFailed: the connection is lost, or `ends` returned true.
         """
         # A lost connection invalidates what is known to be there, so check this first.
         if self._connection is not None and self._connection.closed:
@@ -322,16 +330,16 @@ class Link:
         total, offset = path.stat().st_size, 0
         for chunk in _chunks(path):
             if ends():
-                raise Ended("it was ended", ())
+                raise failures.lost_connection(self.name, Ended("it was ended", ()), ())
             last = offset + len(chunk) >= total
             self.exchange({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk)
             offset += len(chunk)
 
-    def fetch(self, sha256: str, size: int, path: Path) -> None:
+    def take(self, sha256: str, size: int, path: Path) -> None:
         """Fetch the worker's file of `size` bytes to `path`; nothing is left of a damaged one.
 
         Raises:
-            Refused, Died, Lost: there is no result.
+            EngineFailed: the connection is lost, or the worker no longer has the file.
             RunFailed: there is no room for it.
             OSError: it cannot be written.
             WorkerEnded: it arrives with another hash.
@@ -362,39 +370,9 @@ class Link:
         finally:
             partial.unlink(missing_ok=True)
 
-    def forget(self, sha256: str) -> None:
-        """Remove one of the worker's files."""
-        self.exchange({"op": "forget", "sha256": sha256})
-        self._there.discard(sha256)
-
     def exchange(
         self, request: Mapping[str, Any], data: bytes = b""
     ) -> tuple[dict[str, Any], bytes]:
         """Send a request that takes no work."""
         limit = _TRANSFER_SECONDS if data or request["op"] == "get" else self._limit
         return self.ask(request, data, limit=limit)
-
-    @contextmanager
-    def translating(self, what: str, timeout: float | None = None) -> Iterator[Log]:
-        """Yield a log; turn failures in the block into errors for the user.
-
-        Args:
-            what: The activity, such as "The run".
-            timeout: Its time-out, for the message.
-
-        Raises:
-            EngineFailed: it crashed, hung, or the connection is lost.
-            HalfwiseError: the error for a refusal.
-        """
-        log = Log()
-        try:
-            yield log
-        except Lost as lost:
-            status, message = failures.lost_connection(self.name, lost)
-            raise EngineFailed(message, status=status, log=(*log.last, *lost.printed)) from lost
-        except Died as died:
-            status, signal, message = failures.death(died.answer, what, timeout)
-            raise EngineFailed(message, status=status, signal=signal, log=log.last) from died
-        except Refused as refused:
-            lines = (*log.last, *failures.refusal_lines(refused.answer))
-            raise failures.refusal(refused.answer, lines) from refused

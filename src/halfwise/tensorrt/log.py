@@ -372,11 +372,6 @@ _PREFIX = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _PLACE = re.compile(r"^\S+\.(?:cpp|hpp|h|cu):\d+: ")
-_COMMAND = re.compile(
-    r"RUNNING TensorRT\.trtexec[^#]*# (?P<trtexec>.+)"
-    r"|RUNNING \| Command: (?P<polygraphy>.+)"
-    r"|(?:[)\uff09]|(?:^|[:\uff1a]\s*)\d+\s+\D+?)\s+(?P<shell>\S*trtexec\s.+)"
-)
 _AT = re.compile(
     r"(?:Computing costs for|Timing Runner:|Autotuning Op|Parsing node:|Building layer:?) "
     r"(?P<layer>.+?)(?: \([A-Za-z]\w*\[\w+\]\)| \[\w+\])?(?: [*=-]+)?$"
@@ -420,7 +415,7 @@ def split_line(line: str) -> LogLine:
     return LogLine(severity, _PLACE.sub("", text.strip()))
 
 
-def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
+def explain(lines: Iterable[str]) -> tuple[LogFinding, ...]:
     """Return the findings in `lines`: errors, then warnings, then infos.
 
     Every warning and error counts in some finding; the sentence of an "unknown" one is the
@@ -428,8 +423,7 @@ def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
     followed.
 
     Args:
-        lines: Lines of a file, or lines with their severity from the worker. They may contain line
-            ends.
+        lines: Lines of a file or of a build. They may contain line ends.
     """
     explainer = Explainer()
     for line in lines:
@@ -443,26 +437,22 @@ class Explainer:
     Attributes:
         lines: Lines read.
         tensorrt: Version of TensorRT, once a line gave it.
-        command: The command that was run, once a line gave it; empty before.
     """
 
     def __init__(self) -> None:
         self.lines = 0
         self.tensorrt: str | None = None
-        self.command = ""
         self._at = self._before = ""
         self._found = Findings()
         self._parser = ParserErrors(self._found)
         self._weights: tuple[str, ...] = ()
         self._names_follow = False
 
-    def add(self, line: str | LogLine) -> None:
+    def add(self, line: str) -> None:
         """Read a line, or a message of several lines, of which only the first is counted."""
-        severity, text = ("", line) if isinstance(line, str) else line
-        first, *rest = text.split("\n")
+        first, *rest = line.split("\n")
         split = split_line(first)
-        severity = split.severity or _SEVERITY.get(severity.lower(), "")
-        self._take(LogLine(severity, split.text), text)
+        self._take(split, line)
         self._before = first if split.text else self._before
         for raw in rest:
             self._take(split_line(raw), raw)
@@ -475,7 +465,7 @@ class Explainer:
     def _take(self, line: LogLine, raw: str) -> None:
         if not line.text:
             return
-        self._note_call(line.text)
+        self.tensorrt = self.tensorrt or logged_version(line.text)
         if self._parser.take(line.text, raw):
             return
         self._at = at_layer(line.text) or self._at
@@ -508,11 +498,6 @@ class Explainer:
         elif self._names_follow and ", " in text and ": " not in text:
             self._found.name_last(_LAYERNORM, text)
         self._names_follow = False
-
-    def _note_call(self, text: str) -> None:
-        if not self.command and (called := _COMMAND.search(text)):
-            self.command = next(group for group in called.groups() if group).strip()
-        self.tensorrt = self.tensorrt or logged_version(text)
 
 
 def at_layer(text: str) -> str:

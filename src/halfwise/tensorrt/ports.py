@@ -20,9 +20,6 @@ from halfwise.tensorrt.trtexec import Shape, parse_shapes
 from halfwise.tensorrt.versions import since
 from halfwise.wording import dimensions, quoted
 
-_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16"}
-_NAMES |= {"bf16": "bfloat16", "boolean": "bool"}
-
 
 @dataclass(frozen=True)
 class Port:
@@ -40,17 +37,15 @@ class Port:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype for TensorRT's or NumPy's name of it ("HALF", "float16", "bf16").
+    """Return the NumPy dtype for NumPy's or ml_dtypes' name of it, as workers use them.
 
     Raises:
         CaseError: arrays of this type are not supported, such as FP8 or INT4.
     """
-    plain = name.lower().rpartition(".")[2]
-    plain = _NAMES.get(plain, plain)
-    if plain == "bfloat16":
+    if name == "bfloat16":
         return BF16.dtype
-    if plain in ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
-        dtype: np.dtype[Any] = np.dtype(plain)
+    if name in ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
+        dtype: np.dtype[Any] = np.dtype(name)
         return dtype
     raise CaseError(
         f"Engine inputs and outputs of type {name} are not supported here.",

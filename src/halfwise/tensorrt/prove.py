@@ -276,7 +276,7 @@ def prove(
             ]
         ),
         findings=tuple(evidence.findings()),
-        remarks=(*evidence.remarks(), *_doubts(layers, milliseconds, sum(settled), reason)),
+        remarks=(*evidence.hidden(), *_doubts(layers, sum(settled), reason)),
     )
 
 
@@ -306,24 +306,6 @@ class _Evidence:
             for low, got in product(lows, _WIDER):
                 if got != low:
                     yield from self._broken(low, got, f"{low.upper()} in the model")
-
-    def remarks(self) -> Iterator[str]:
-        yield from self._hidden()
-        for quantised in _QUANTISED:
-            nodes = self._requested(quantised)
-            if any(n.precision == quantised for n in nodes):
-                yield from _wider(nodes, "read quantised data", quantised, _WIDER)
-        if self.config is not None and self.config.tf32:
-            named = [n for n in self._requested("fp32") if n.precision == "tf32"]
-            if named:
-                yield (
-                    f"TF32, which was on, is used for {count(len(named), 'node')} kept in "
-                    f"FP32 ({_names(named)}): FP32's range with the 11 significant bits of FP16."
-                )
-        wanted = next(iter(self._lows()), None)
-        some = any(n.precision == wanted for n in self.compute)
-        if wanted is not None and some and not self._is_strong():
-            yield from _wider(self._requested(None), f"might be {wanted.upper()}", wanted, _HIGH)
 
     def _requested(self, precision: Precision | None) -> list[NodePrecision]:
         """Return the compute nodes of a requested precision; None for those that were free."""
@@ -373,7 +355,7 @@ class _Evidence:
                 f"{_shows(layers[0])}"
             )
 
-    def _hidden(self) -> Iterator[str]:
+    def hidden(self) -> Iterator[str]:
         """Yield a sentence on what the inspector does not show, with the largest such layer."""
         hidden = [b for b in self.layers if b.precision in ("unknown", "mixed") and b.type]
         nodes = [n for n in self.compute if n.precision in ("unknown", "mixed")]
@@ -386,18 +368,6 @@ class _Evidence:
         yield (
             f"The precision is not shown{whose} in {count(len(hidden), 'layer')}{time}. "
             f"{_shows(max(hidden, key=lambda layer: len(layer.nodes)))}"
-        )
-
-
-def _wider(
-    nodes: Sequence[NodePrecision], which: str, wanted: Precision, kinds: Sequence[Precision]
-) -> Iterator[str]:
-    """Yield a sentence on nodes that compute in wider `kinds` than the one they may have."""
-    if wider := [n for n in nodes if n.precision in kinds]:
-        yield (
-            f"{len(wider)} of {count(len(nodes), 'node')} that {which} are wider than "
-            f"{wanted.upper()} ({_kinds(wider, kinds)}): the builder found that faster, or had no "
-            f"such kernel: {_names(wider)}."
         )
 
 
@@ -457,9 +427,7 @@ def _unlisted(layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]) 
     return [time for name, time in milliseconds.items() if name not in names]
 
 
-def _doubts(
-    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float], settled: int, reason: str
-) -> Iterator[str]:
+def _doubts(layers: Sequence[EngineLayer], settled: int, reason: str) -> Iterator[str]:
     if layers and not any(layer.type for layer in layers):
         yield (
             "The engine stores only layer names. Build it with detailed profiling verbosity to see "
@@ -467,9 +435,6 @@ def _doubts(
         )
     if settled:
         yield f"FP32 is not shown for {count(settled, 'layer')}, but {reason}."
-    if unlisted := _unlisted(layers, milliseconds):
-        share = sum(unlisted) / (sum(milliseconds.values()) or 1.0)
-        yield f"{percent(share)} of the time is in layers that the inspector does not list."
 
 
 def _shows(layer: EngineLayer) -> str:

@@ -1,16 +1,14 @@
-"""Make a recipe from a run, and write it: a trtexec command, a Python script, or C++17 programs.
+"""Make a recipe from a run, and write it: a trtexec command, or a Python script.
 
 A recipe is the file, the flags, and the nodes that are kept in FP32 with their layers. The script
-needs only TensorRT's bindings, the programs only TensorRT and CUDA: one builds the engine, one runs
-it on files, at shapes that only these files determine. Names in a model are whatever its author
-wrote, so everything from a recipe is escaped. The texts are the files in `templates`, whose
-`$names` are filled in.
+needs only TensorRT's bindings. Names in a model are whatever its author wrote, so everything from a
+recipe is escaped. The texts are the files in `templates`, whose `$names` are filled in.
 """
 
 import inspect
 import pprint
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
@@ -30,8 +28,6 @@ from halfwise.records import (
     Recipe,
     Repair,
     Run,
-    ShapeRange,
-    TensorName,
     Typing,
 )
 from halfwise.tensorrt.constrain import builder_flags, takes_type
@@ -40,7 +36,6 @@ from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
     has,
-    highest_opset,
     known_version,
     since,
     tactic_sources,
@@ -159,12 +154,12 @@ def make_recipe(
         profiles=chosen,
         workspace_bytes=config.workspace_bytes if config else None,
         optimization_level=config.optimization_level if config else None,
-        tactic_sources=_tactic_sources(config),
+        tactic_sources=config.tactic_sources if config else None,
         plugins=config.plugins if config else (),
         run=folder,
         versions=run.provenance.versions,
         notes=(
-            *_notes(run, config, source.network, version, typing),
+            *_judging(run, config, version, typing),
             *([_FROM_SAMPLES] if chosen and chosen is run.profiles else []),
         ),
     )
@@ -245,66 +240,24 @@ def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
             )
 
 
-def _tactic_sources(config: BuildConfig | None) -> tuple[str, ...] | None:
-    if config is None or config.tactic_sources is None:
-        return None
-    for name in config.tactic_sources:
-        if not (name.isascii() and name.isidentifier()):
-            raise RecordMismatch(f"The run names a tactic source {name!r}.", "Make the run again.")
-    return config.tactic_sources
-
-
-def _notes(
-    run: Run, config: BuildConfig | None, network: Network, version: str, typing: Typing
-) -> tuple[str, ...]:
-    return tuple(
-        note
-        for note in (
-            _note_on_proof(run, config, version, typing),
-            _note_on_opset(network, version),
-            _note_on_custom(network),
-        )
-        if note
-    )
-
-
-def _note_on_proof(run: Run, config: BuildConfig | None, version: str, typing: Typing) -> str:
+def _judging(run: Run, config: BuildConfig | None, version: str, typing: Typing) -> Iterator[str]:
+    """Yield how far the engine that a recipe builds was judged, unless it is the run's own."""
     verify = "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA."
     if config is None or run.engines is None:
         what = "was judged" if run.engines is None else "of the run passed"
-        return f"No engine {what}: the plan was judged in emulation. {verify}"
-    if config.typing != typing:
-        return (
+        yield f"No engine {what}: the plan was judged in emulation. {verify}"
+    elif config.typing != typing:
+        yield (
             f"The engine that was judged is {config.typing}ly typed, this recipe {typing}ly: the "
             f"engine it builds was not judged. {verify}"
         )
-    if run.engines.worker.tensorrt != version:
-        return f"The engine was judged with TensorRT {run.engines.worker.tensorrt}. {verify}"
-    if typing == "weak":
-        return (
+    elif run.engines.worker.tensorrt != version:
+        yield f"The engine was judged with TensorRT {run.engines.worker.tensorrt}. {verify}"
+    elif typing == "weak":
+        yield (
             "Weakly typed builds differ from one to the next; the engine that was judged is in the "
             f"run folder. {verify}"
         )
-    return ""
-
-
-def _note_on_opset(network: Network, version: str) -> str:
-    newest = highest_opset(version_of(version))
-    if network.opset <= newest:
-        return ""
-    return (
-        f"The model has opset {network.opset}; TensorRT {version} is only known to read up to "
-        f"opset {newest}."
-    )
-
-
-def _note_on_custom(network: Network) -> str:
-    custom = sorted({n.domain for n in network.model.graph.all_nodes() if not is_standard(n)})
-    if not custom:
-        return ""
-    return (
-        f"Operators of the domains {', '.join(custom)} need plugins, which choose their own types."
-    )
 
 
 def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
@@ -363,16 +316,12 @@ def constraints_of(
 
 MOST_ARGUMENT_BYTES = 131072
 """Longest argument on Linux, terminator included (MAX_ARG_STRLEN, 32 pages)."""
-_ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
-
-
-def _text(file: str) -> str:
-    return files("halfwise.tensorrt").joinpath("templates", file).read_text("utf-8")
 
 
 def _filled(file: str, **values: str) -> str:
     """Return a template with its `$names` replaced; what replaces them is not read again."""
-    return Template(_text(f"{file}.txt")).substitute(values)
+    template = files("halfwise.tensorrt").joinpath("templates", f"{file}.txt")
+    return Template(template.read_text("utf-8")).substitute(values)
 
 
 def facts(recipe: Recipe) -> list[str]:
@@ -396,12 +345,11 @@ def facts(recipe: Recipe) -> list[str]:
     ]
 
 
-def _comments(lines: Iterable[str], mark: str) -> str:
-    # A trailing backslash would make the next line of C++ a comment too.
-    return "\n".join(f"{mark} {clean(line)}".rstrip("\\ ") for line in lines)
+def _comments(lines: Iterable[str]) -> str:
+    return "\n".join(f"# {clean(line)}".rstrip("\\ ") for line in lines)
 
 
-def trtexec(recipe: Recipe) -> dict[str, str]:
+def trtexec(recipe: Recipe) -> str:
     """Return a shell script with one trtexec command; paths are relative to the script.
 
     Raises:
@@ -414,11 +362,11 @@ def trtexec(recipe: Recipe) -> dict[str, str]:
                 f"{word.partition('=')[0]} needs {size} bytes, but Linux allows "
                 f"{MOST_ARGUMENT_BYTES - 1} in one argument, and trtexec cannot read it from a "
                 "file.",
-                "Use --as python or cpp instead.",
+                "Use --as python instead.",
             )
     command = " \\\n    ".join(["trtexec", *map(shlex.quote, words)])
-    comments = _comments((*facts(recipe), *_about(recipe)), "#")
-    return {"build_engine.sh": _filled("build_engine.sh", facts=comments, command=command)}
+    comments = _comments((*facts(recipe), *_about(recipe)))
+    return _filled("build_engine.sh", facts=comments, command=command)
 
 
 def arguments(recipe: Recipe) -> list[str]:
@@ -489,7 +437,7 @@ def _profiles(recipe: Recipe) -> list[str]:
         raise CaseError(
             f"trtexec {recipe.tensorrt} supports one optimization profile; this engine has "
             f"{len(recipe.profiles)}.",
-            "Use --as python or cpp instead.",
+            "Use --as python instead.",
         )
     several = len(recipe.profiles) > 1
     return [
@@ -504,103 +452,28 @@ def _trtexec_sources(names: Sequence[str], version: str) -> str:
     if unknown := [name for name in names if name not in sources]:
         raise CaseError(
             f"trtexec {version} has no tactic source {', '.join(unknown)}.",
-            "Use --as python or cpp instead.",
+            "Use --as python instead.",
         )
     return ",".join(f"{'+' if name in names else '-'}{name}" for name in sources)
 
 
-def python(recipe: Recipe) -> dict[str, str]:
+def python(recipe: Recipe) -> str:
     """Return the Python script; its data are one ASCII literal near the top."""
     values = recipe.model_dump(mode="json", exclude={"constraints", "notes", "versions"})
     values["keep"] = [constraint.node for constraint in recipe.constraints]
     literal = "".join(f"    {name!a}: {value!a},\n" for name, value in values.items())
     kinds = pprint.pformat(sorted(NEVER_CONSTRAINED), width=96, compact=True)
-    script = _filled(
+    return _filled(
         "build_engine.py",
-        facts=_comments(facts(recipe), "#"),
+        facts=_comments(facts(recipe)),
         recipe=f"{{\n{literal}}}",
         never_constrained=kinds,
         worker="\n\n".join(inspect.getsource(f) for f in (layer_nodes, pin_to_fp32)).rstrip(),
     )
-    return {"build_engine.py": script}
 
 
-def cpp(recipe: Recipe) -> dict[str, str]:
-    """Return the program that builds the engine, the one that runs it, and their CMakeLists.txt."""
-    runs = f"Runs {recipe.engine}, which build_engine makes with TensorRT {recipe.tensorrt}."
-    both = {"engine": literal(recipe.engine), "plugins": _listed(map(literal, recipe.plugins))}
-    level, workspace = recipe.optimization_level, recipe.workspace_bytes
-    flags = {
-        "strong": recipe.typing == "strong",
-        "fp16": recipe.low == "fp16",
-        "bf16": recipe.low == "bf16",
-        "int8": "int8" in recipe.quantised,
-        "fp8": "fp8" in recipe.quantised,
-        "tf32": recipe.tf32,
-    }
-    builds = _filled(
-        "build_engine.cpp",
-        facts=_comments(facts(recipe), "//"),
-        model=literal(recipe.model),
-        workspace_bytes=str(-1 if workspace is None else workspace),
-        optimization_level=str(-1 if level is None else level),
-        keep=_listed(literal(constraint.node) for constraint in recipe.constraints),
-        profiles=_listed(map(_profile, recipe.profiles)),
-        tactic_sources=_set_tactic_sources(recipe.tactic_sources),
-        **{name: str(value).lower() for name, value in flags.items()},
-        **both,
-    )
-    return {
-        "build_engine.cpp": builds,
-        "run_engine.cpp": _filled("run_engine.cpp", facts=_comments([runs], "//"), **both),
-        "arrays.h": _text("arrays.h.txt"),
-        "CMakeLists.txt": _text("CMakeLists.txt"),
-    }
-
-
-def literal(text: str) -> str:
-    """Return an ASCII C++ literal for the UTF-8 bytes of `text`; file names keep their bytes.
-
-    Octal escapes end after three digits, so a following digit cannot join them; question marks
-    are escaped because of trigraphs.
-    """
-    data = text.encode("utf-8", "surrogateescape")
-    pieces = (_ESCAPED.get(b, chr(b)) if 32 <= b < 127 else f"\\{b:03o}" for b in data)
-    return f'"{"".join(pieces)}"'
-
-
-def _listed(items: Iterable[str]) -> str:
-    return "{" + "".join(f"\n    {item}," for item in items) + "}"
-
-
-def _profile(profile: Profile) -> str:
-    return f"Profile{{{{{_limits(profile.shapes)}}}, {{{_limits(profile.values)}}}}}"
-
-
-def _limits(ranges: Mapping[TensorName, ShapeRange]) -> str:
-    return ", ".join(
-        f"Limits{{{literal(name)}, {_sizes(r.min)}, {_sizes(r.opt)}, {_sizes(r.max)}}}"
-        for name, r in ranges.items()
-    )
-
-
-def _sizes(sizes: Iterable[int]) -> str:
-    return "{" + ", ".join(map(str, sizes)) + "}"
-
-
-def _set_tactic_sources(names: Iterable[str] | None) -> str:
-    # By name, since the numbers are internal to TensorRT.
-    bits = [
-        f"(1U << static_cast<std::uint32_t>(nvinfer1::TacticSource::k{name}))"
-        for name in names or ()
-    ]
-    return "" if names is None else f"config.setTacticSources({' | '.join(bits) or '0U'});"
-
-
-KINDS: Mapping[str, Callable[[Recipe], dict[str, str]]] = {
-    "trtexec": trtexec,
-    "python": python,
-    "cpp": cpp,
-    "json": lambda recipe: {"recipe.json": recipe.model_dump_json(indent=2) + "\n"},
+KINDS: Mapping[str, tuple[str, Callable[[Recipe], str]]] = {
+    "trtexec": ("build_engine.sh", trtexec),
+    "python": ("build_engine.py", python),
 }
-"""Functions that turn a recipe into texts by file name, by kind of recipe."""
+"""The file of each kind of recipe, and what returns its text."""

@@ -23,7 +23,7 @@ from halfwise.files import BLOCK
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
 from halfwise.tensorrt.answers import ENDS, Header, Unfit, admit
-from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, Unpacker, pack
 from halfwise.wording import seconds
 
 GRACE = GRACE_SECONDS + KILL_SECONDS
@@ -35,6 +35,8 @@ LAST_LINES = 30
 """Number of last lines of the command's output to keep."""
 _LOOK_SECONDS = 1.0
 """Seconds between two looks at a worker, and for one that failed to say why. Our choice."""
+_LAST_WORDS_SECONDS = 0.2
+"""Time for the last words of a child that died to arrive beside the news of it. Our choice."""
 
 # One line without single quotes, so any remote shell accepts it in single quotes. The one-byte
 # buffer makes `read` take exactly the source: frames follow it. The first entry of `sys.path`
@@ -208,11 +210,11 @@ class Connection:
             if ends():
                 raise Ended("it was ended", self._printed)
             header, payload, noise = self._frames.popleft() if self._frames else (None, b"", b"")
-            if noise == MAGIC:
-                raise Unfit("sends a header that cannot be read")
             self._hear(self._noise.feed(noise), heard)
             if header is not None:
                 admit(header, len(payload))
+                if header["kind"] == "died":  # the last words tell the most
+                    self._overhear(heard, _LAST_WORDS_SECONDS)
                 if header["kind"] in ENDS:
                     return header, payload
                 # Saying so again and again buys no time.
@@ -238,7 +240,10 @@ class Connection:
         if self._stdout in ready:
             data = os.read(self._stdout.fileno(), BLOCK)
             ended = not data
-            self._frames += self._unpacker.feed(data)
+            try:
+                self._frames += self._unpacker.feed(data)
+            except (ValueError, RecursionError) as error:
+                raise Unfit("sends a header that cannot be read") from error
         # Processes that a command left in the background may keep its output open.
         if ended or (not ready and self._ended_within(0.0) is not None):
             self._lose(self._collect_end(heard), heard)
@@ -261,6 +266,13 @@ class Connection:
         if not data:
             self._stderr.close()
 
+    def _overhear(self, heard: Heard, seconds: float) -> None:
+        """Hear the error output for some seconds, or until it ends."""
+        deadline = time.monotonic() + seconds
+        while not self._stderr.closed and _ready([self._stderr], [], _remaining(deadline)):
+            self._read_errors(heard)
+        self._hear(self._errors.rest(), heard)
+
     def _hear(self, lines: Iterable[str], heard: Heard) -> None:
         for line in lines:
             self._printed.append(line)
@@ -268,9 +280,7 @@ class Connection:
 
     def _collect_end(self, heard: Heard) -> str:
         """Read the last output of the ending process; return how it ended."""
-        deadline = time.monotonic() + _LOOK_SECONDS
-        while not self._stderr.closed and _ready([self._stderr], [], _remaining(deadline)):
-            self._read_errors(heard)
+        self._overhear(heard, _LOOK_SECONDS)
         ended = self._ended_within(_LOOK_SECONDS)
         if ended is None:
             return f"{self._name} closed its output"

@@ -38,7 +38,6 @@ DEFAULT_BUILDER = "10.16"
 """The last series with both typings; its strong recipes work for 11 too."""
 
 Feature = Literal[
-    "layers for casts",
     "optimization levels",
     "native InstanceNorm",
     "strong typing",
@@ -50,14 +49,12 @@ Feature = Literal[
     "optional zero points",
     "integer weights",
     "strong typing by default",
-    "unfused tensors",
     "--staticPlugins",
     "--skipInference",
     "* in names",
     "several profiles",
 ]
 FIRST_WITH: Mapping[Feature, Version] = {
-    "layers for casts": (8, 6),  # before, a Cast is an Identity layer (NVIDIA/TensorRT#3618)
     "optimization levels": (8, 6),
     "native InstanceNorm": (8, 6),
     "strong typing": (9, 0),
@@ -69,7 +66,6 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "optional zero points": (9, 0),  # before, the importer asserts three inputs
     "integer weights": (10, 0),  # before, 8.4 says "invalid weights type of Int8"; 8.6 takes some
     "strong typing by default": (10, 0),
-    "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
     # trtexec:
     "--staticPlugins": (8, 6),
     "--skipInference": (8, 6),
@@ -210,7 +206,7 @@ def has(feature: Feature, version: Version | str | None) -> bool:
 
 
 def since(feature: Feature) -> str:
-    """Return the first version with a feature as text for a sentence, such as "9" or "10.12"."""
+    """Return the first version with a feature as text for a sentence, such as "9" or "10.8"."""
     major, minor = FIRST_WITH[feature]
     return f"{major}.{minor}" if minor else str(major)
 

@@ -10,11 +10,12 @@ kill and a hang thus become answers (`died`), with the true signal even if `ssh`
 hide it; and a lost connection ends both.
 
 A frame is `MAGIC`, the lengths of header and payload (big-endian u32 and u64), a JSON header and
-the payload. Anything between frames is noise: banners of shells and containers. Requests have
+the payload. Anything between frames, and on standard error, is noise: banners of shells and
+containers, and what libraries print. Requests have
 `op`, `id` and optionally `timeout` in seconds. Answers have `id` and `kind`:
 
 ========== ===========================================================================
-`log`      `severity`, `text`: a line of TensorRT's logger, or of the child's own output
+`log`      `severity`, `text`: a line of TensorRT's logger
 `progress` `phase`, `done`, `total`: how far a build is
 `started`  the work itself begins, and with it the timeout
 `result`   the request is done; its function describes further keys and the payload
@@ -47,7 +48,6 @@ import traceback
 PROTOCOL = 1
 MAGIC = b"\x00\xffHALFWISE\xff\x01"
 LENGTHS = struct.Struct(">IQ")
-MOST_HEADER_BYTES = 1 << 28
 OLDEST = (8, 5)
 NEWEST_CHECKED = (11, 4)
 FIRST_UNKNOWN = (12, 0)
@@ -83,6 +83,9 @@ class Unpacker:
 
         `header` and `payload` are None if only noise came; `noise` is the bytes before the
         frame. Bytes that may still become a frame are kept.
+
+        Raises:
+            ValueError, RecursionError: a header is not JSON.
         """
         self._data += data
         frames = []
@@ -97,15 +100,9 @@ class Unpacker:
                 return frames
             header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
             end = begin + header_bytes + payload_bytes
-            if header_bytes > MOST_HEADER_BYTES:
-                frames += self._noise(len(MAGIC))
-                continue
             if len(self._data) < end:
                 return frames
-            header = _header(bytes(self._data[begin : begin + header_bytes]))
-            if header is None:
-                frames += self._noise(len(MAGIC))
-                continue
+            header = json.loads(self._data[begin : begin + header_bytes].decode())
             frames.append((header, bytes(self._data[begin + header_bytes : end]), b""))
             del self._data[:end]
 
@@ -115,14 +112,6 @@ class Unpacker:
         noise = bytes(self._data[:count])
         del self._data[:count]
         return [(None, None, noise)]
-
-
-def _header(text):
-    try:
-        header = json.loads(text.decode())
-    except (ValueError, RecursionError):
-        return None
-    return header if isinstance(header, dict) else None
 
 
 def partial_marker(data):
@@ -148,33 +137,28 @@ class _Child:
     def __init__(self, inherited):
         requests, self.requests = os.pipe()
         self.answers, answers = os.pipe()
-        self.output, output = os.pipe()
         supervisor = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _become_child(inherited, (requests, answers, output), self, supervisor)
-        for fd in (requests, answers, output):
+            _become_child(inherited, (requests, answers), self, supervisor)
+        for fd in (requests, answers):
             os.close(fd)
         os.set_blocking(self.requests, False)
         self.unpacker = Unpacker()
         self.unsent = b""
-        self.line = b""
-        self.silent = False
         self.request = None
         self.deadline = None
 
 
 def _become_child(inherited, pipes, child, supervisor):
     """Serve requests in the forked process; never returns."""
-    requests, answers, output = pipes
+    requests, answers = pipes
     try:
         os.setsid()
         _die_with(supervisor)
-        for fd in (*inherited, child.requests, child.answers, child.output):
+        for fd in (*inherited, child.requests, child.answers):
             os.close(fd)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
         # Line-buffered, so that Python's and C++'s output stay in order.
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
         Service(requests, answers).serve()
@@ -219,7 +203,7 @@ class Supervisor:
         reading = [self.stdin]
         writing = []
         if child is not None:
-            reading += [child.answers] + ([] if child.silent else [child.output])
+            reading.append(child.answers)
             writing = [child.requests] if child.unsent else []
         wait = None
         if child is not None and child.deadline is not None:
@@ -227,8 +211,6 @@ class Supervisor:
         ready, writable, _ = select.select(reading, writing, [], wait)
         if writable:
             self._pass_on(child)
-        if child is not None and child.output in ready:
-            child.silent = not self._relay_output(child)
         if child is not None and child.answers in ready and not self._relay_answers(child):
             self._tell_death(child, None)
         elif (
@@ -262,16 +244,6 @@ class Supervisor:
             pass
         except BrokenPipeError:
             child.unsent = b""  # its answers end too, and then its death is reported
-
-    def _relay_output(self, child):
-        data = os.read(child.output, CHUNK)
-        lines = (child.line + data).split(b"\n")
-        child.line = lines.pop()
-        if not data and child.line:
-            lines, child.line = [child.line], b""
-        for line in lines:
-            self._log("output", line.decode(errors="replace"), child)
-        return bool(data)
 
     def _relay_answers(self, child):
         data = os.read(child.answers, CHUNK)
@@ -317,17 +289,9 @@ class Supervisor:
             os.killpg(child.pid, signal.SIGKILL)
         if not ended:
             status = _waited(child.pid, KILL_SECONDS)[1]
-        # Its last output tells the most.
-        while select.select([child.output], [], [], 0)[0] and self._relay_output(child):
-            pass
-        for fd in (child.requests, child.answers, child.output):
+        for fd in (child.requests, child.answers):
             os.close(fd)
         return status, not ended
-
-    def _log(self, severity, text, child):
-        identifier = None if child.request is None else child.request.get("id")
-        frame = {"id": identifier, "kind": "log", "severity": severity, "text": text}
-        _write_all(self.stdout, pack(frame))
 
 
 def _waited(pid, seconds):
@@ -379,8 +343,6 @@ class Store:
 
     def path(self, sha256):
         """Return the path of a file, whether or not it exists."""
-        if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-            raise Refused("internal", f"{sha256!r} is not a SHA-256.")
         return os.path.join(self.root, "files", sha256)
 
     def has(self, sha256):
@@ -415,24 +377,15 @@ class Store:
         return {"sha256": sha256, "bytes": len(data), "path": path}
 
     def put(self, sha256, offset, last, data):
-        """Append a chunk that begins at `offset`; with the last one, check the whole file."""
+        """Append a chunk that begins at `offset`; the last one completes the file."""
         path = self.path(sha256)
         # Another worker may receive the same file at the same time.
         part = f"{path}.{os.getpid()}.part"
         with open(part, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(data)
-            file.truncate()
-        if not last:
-            return
-        digest = hashlib.sha256()
-        with open(part, "rb") as file:
-            for chunk in iter(lambda: file.read(CHUNK), b""):
-                digest.update(chunk)
-        if digest.hexdigest() != sha256:
-            os.unlink(part)
-            raise Refused("internal", "A file arrived damaged.", "Try again.")
-        os.replace(part, path)
+        if last:
+            os.replace(part, path)
 
     def remove_unused(self):
         """Remove files unused for two weeks, and folders that killed builds left behind."""
@@ -449,10 +402,7 @@ class Store:
         """Yield a folder that holds `files` (dicts of name and sha256) under their names."""
         with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=self.root) as folder:
             for file in files:
-                name = os.path.normpath(file["name"])
-                if os.path.isabs(name) or name.startswith(".."):
-                    raise Refused("internal", f"{name!r} leads out of the model's folder.")
-                path = os.path.join(folder, name)
+                path = os.path.join(folder, file["name"])
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 kept = self.there(file["sha256"])
                 try:
@@ -671,12 +621,8 @@ class Service:
     def _handle(self, request, payload):
         self._id = request.get("id")
         self.complaints.clear()
-        operation = getattr(self, "op_{}".format(request.get("op")), None)
         try:
-            if operation is None:
-                raise Refused(
-                    "internal", "This worker has no operation {!r}.".format(request.get("op"))
-                )
+            operation = getattr(self, "op_{}".format(request["op"]))
             result, data = operation(request, payload)
         except Refused as refused:
             self._refuse(refused.answer)
@@ -751,14 +697,12 @@ class Service:
             },
             "tensorrt": None,
             "typing": [],
-            "tactic_sources": [],
             "gpus": [],
         }
         try:
             trt = self.trt()
             facts["tensorrt"] = trt.__version__
             facts["typing"] = typing_regimes(trt)
-            facts["tactic_sources"] = sorted(trt.TacticSource.__members__)
         except Refused as refused:
             facts["import_error"] = refused.answer
         try:
@@ -818,14 +762,11 @@ class Service:
         """Run the engine once."""
         with self._bound(request, payload) as run:
             self.tell("started")
-            if "watch" in request:
-                run.watch(request["watch"])
             run.copy_in()
             run.execute()
             arrays = run.results()
-            seen = run.debug.names if run.debug is not None else []
         data = b"".join([array.pop("data") for array in arrays])
-        return {"outputs": arrays, "seen": seen}, data
+        return {"outputs": arrays}, data
 
     def op_time(self, request, payload):
         """Time the engine with CUDA events, without transfers."""
@@ -982,10 +923,14 @@ class Bound:
         """Bind `inputs` (dicts of name, dtype and shape) to the elements in `payload`."""
         self.service, self.trt, self.cuda, self.engine = service, trt, cuda, engine
         self.free_before = free_before
-        self.buffers, self.allocators, self.debug = {}, {}, None
+        self.buffers, self.allocators = {}, {}
         self.io = {
             io["name"]: io for io in (_io(trt, engine, i) for i in range(engine.num_io_tensors))
         }
+        for name, io in self.io.items():
+            if not io["linear"]:
+                text = "{} {} of the engine has no linear layout."
+                raise Refused("dtype", text.format(io["mode"].capitalize(), name))
         self.context = engine.create_execution_context()
         if self.context is None:
             raise Refused(
@@ -1003,7 +948,6 @@ class Bound:
         try:
             self._bind_inputs(profile, inputs, payload)
             self._bind_outputs()
-            self._listen()
         except BaseException:
             self.free()
             raise
@@ -1012,13 +956,9 @@ class Bound:
         offset = 0
         for array in inputs:
             name, shape, io = array["name"], tuple(array["shape"]), self.io[array["name"]]
-            if not io["linear"]:
-                raise Refused("dtype", f"Input {name} of the engine has no linear layout.")
             if not self.context.set_input_shape(name, shape):
                 self._refuse_shape(name, shape, io, profile)
             size = _bytes_of(shape, io["dtype"])
-            if len(payload) < offset + size:
-                raise Refused("shape", f"The data of input {name} is incomplete.")
             buffer = self.buffers[name] = Buffer(self.cuda, size)
             ctypes.memmove(buffer.host, payload[offset : offset + size], size)
             offset += size
@@ -1053,8 +993,6 @@ class Bound:
         for name, io in self.io.items():
             if io["mode"] == "input":
                 continue
-            if not io["linear"]:
-                raise Refused("dtype", f"Output {name} of the engine has no linear layout.")
             shape = tuple(int(x) for x in self.context.get_tensor_shape(name))
             if -1 in shape:
                 allocator = self.allocators[name] = _allocator(self.trt, self.cuda)
@@ -1063,24 +1001,6 @@ class Bound:
                 continue
             buffer = self.buffers[name] = Buffer(self.cuda, _bytes_of(shape, io["dtype"]))
             self._set_address(name, io, buffer)
-
-    def _listen(self):
-        """Listen to tensors marked for debugging, if the version has them."""
-        if not hasattr(self.context, "set_debug_listener"):
-            return
-        self.debug = _debug_listener(self.trt, self.cuda)
-        self.context.set_debug_listener(self.debug)
-        self.context.set_all_tensors_debug_state(True)
-
-    def watch(self, names):
-        """Show an engine's marked unfused tensors, and keep those in `names`.
-
-        All together may not fit into memory; the listener knows all their names.
-        """
-        if self.debug is None or not hasattr(self.context, "unfused_tensors_debug_state"):
-            return
-        self.debug.wanted = set(names)
-        self.context.unfused_tensors_debug_state = True
 
     def copy_in(self):
         """Copy the inputs to the device."""
@@ -1105,7 +1025,7 @@ class Bound:
         self.cuda.synchronize()
 
     def results(self):
-        """Return the outputs, as dicts of name, dtype, shape, debug and data."""
+        """Return the outputs, as dicts of name, dtype, shape and data."""
         self.copy_out()
         self.cuda.synchronize()
         outputs = []
@@ -1117,13 +1037,12 @@ class Bound:
             else:
                 shape = tuple(int(x) for x in self.context.get_tensor_shape(name))
                 data = bytes(self.buffers[name].host)
-            entry = {"name": name, "dtype": io["dtype"], "shape": list(shape), "debug": False}
-            outputs.append(dict(entry, data=data))
-        return outputs + (self.debug.seen if self.debug is not None else [])
+            entry = {"name": name, "dtype": io["dtype"], "shape": list(shape), "data": data}
+            outputs.append(entry)
+        return outputs
 
     def time(self, seconds, iterations, warmup):
         """Time many runs; return milliseconds."""
-        self._stop_listening()
         self.copy_in()
         started, runs = time.monotonic(), 0
         while runs < 5 or time.monotonic() - started < warmup:
@@ -1139,10 +1058,6 @@ class Bound:
             "p99_ms": _quantile(times, 0.99),
             "device_bytes": max(used, _context_bytes(self.engine)),
         }
-
-    def _stop_listening(self):
-        if self.debug is not None:
-            self.context.set_all_tensors_debug_state(False)
 
     def _times(self, count):
         """Return milliseconds of each of `count` runs, without transfers."""
@@ -1162,7 +1077,6 @@ class Bound:
 
     def profile(self, iterations):
         """Return the mean milliseconds of every layer."""
-        self._stop_listening()
         profiler = _profiler(self.trt)
         self.context.profiler = profiler
         for _ in range(iterations):
@@ -1233,32 +1147,6 @@ def _profiler(trt):
     return Profiler()
 
 
-def _debug_listener(trt, cuda):
-    class Listener(trt.IDebugListener):
-        def __init__(self):
-            trt.IDebugListener.__init__(self)
-            self.seen, self.names, self.wanted = [], [], None
-
-        def process_debug_tensor(self, addr, location, type, shape, name, stream):
-            self.names.append(name)
-            if self.wanted is not None and name not in self.wanted:
-                return True
-            entry = {"name": name, "dtype": _dtype(type), "shape": [int(x) for x in shape]}
-            size = _bytes_of(entry["shape"], entry["dtype"])
-            if location == trt.TensorLocation.HOST:
-                data = ctypes.string_at(addr, size)
-            else:
-                host = ctypes.create_string_buffer(max(1, size))
-                source, count = ctypes.c_uint64(addr), ctypes.c_size_t(size)
-                cuda.call("cuMemcpyDtoHAsync_v2", host, source, count, ctypes.c_void_p(stream))
-                cuda.call("cuStreamSynchronize", ctypes.c_void_p(stream))
-                data = host.raw[:size]
-            self.seen.append(dict(entry, debug=True, data=data))
-            return True
-
-    return Listener()
-
-
 # ----------------------------------------------------------------------------------------- build
 
 
@@ -1281,13 +1169,6 @@ class Build:
         self.config = request["config"]
         self.strong = self.config["typing"] == "strong"
         self.gpu = gpu
-        regimes = typing_regimes(trt)
-        if self.config["typing"] not in regimes:
-            raise Refused(
-                "typing",
-                "TensorRT {} has no {} typing.".format(trt.__version__, self.config["typing"]),
-                f"Use --typing {regimes[0]}.",
-            )
 
     def run(self, model):
         """Build the engine of the ONNX file `model`; return the answer."""
@@ -1376,13 +1257,6 @@ class Build:
 
     def _mark(self, network, layers):
         wanted = set(self.config["outputs"])
-        if self.config.get("unfused"):
-            if not hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
-                raise Refused(
-                    "build",
-                    f"TensorRT {self.trt.__version__} cannot mark unfused tensors.",
-                )
-            network.mark_unfused_tensors_as_debug_tensors()
         for layer in layers if wanted else ():
             for index in range(layer.num_outputs):
                 tensor = layer.get_output(index)

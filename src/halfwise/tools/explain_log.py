@@ -52,14 +52,12 @@ def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogR
         lines=explainer.lines,
         tensorrt=explainer.tensorrt,
         findings=findings,
-        command=explainer.command,
         nodes=nodes,
         model_nodes=None if places is None else places.count,
     )
 
 
 _TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
-_CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
 
 
 def explained(log: LogReport) -> Report:
@@ -69,26 +67,12 @@ def explained(log: LogReport) -> Report:
     for severity, title in _TITLES.items():
         lines = [line for f in findings if f.severity == severity for line in _lines(f)]
         parts.append(Lines(title, tuple(lines)) if lines else None)
-    parts.insert(0, _command(log))
-    parts.insert(3, _unknown([f for f in log.findings if f.kind == "unknown"]))
+    parts.insert(2, _unknown([f for f in log.findings if f.kind == "unknown"]))
     parts.append(_nodes(log))
     about = [sentence(log.source), count(log.lines, "line")]
     if log.tensorrt:
         about.append(f"TensorRT {clean(log.tensorrt)}")
     return Report(_title(log), None, " · ".join(about), present(*parts))
-
-
-def _command(log: LogReport) -> Lines | None:
-    if not log.command:
-        return None
-    lines = [clean(log.command)]
-    if any(option in log.command for option in _CONSTRAINTS):
-        version = clean(log.tensorrt or "V")
-        lines.append(
-            "Pipe this line into `halfwise constraints check - --model MODEL "
-            f"--trt-version {version}` to see what trtexec makes of its constraints."
-        )
-    return Lines("What was run", tuple(lines), whole=True)
 
 
 def _title(log: LogReport) -> str:

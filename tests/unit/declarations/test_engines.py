@@ -5,18 +5,17 @@ from typing import get_args
 from halfwise.case import EngineSettings
 from halfwise.declarations import EngineOptions, Options, default
 from halfwise.declarations.option import shell_type
-from halfwise.records import Prefer, Typing
+from halfwise.records import Typing
 
 
 def test_words_are_those_of_the_records():
-    assert shell_type(EngineOptions.__annotations__["prefer"]) == Prefer
     assert shell_type(EngineOptions.__annotations__["typing"]) == Typing
     assert get_args(Typing) == ("weak", "strong")
 
 
 def test_settings_are_as_declared():
     named = [f for f in fields(EngineSettings) if f.name in EngineOptions.__annotations__]
-    assert len(named) >= 9
+    assert len(named) >= 8
     for field in named:
         assert field.default in (default(field.name), False)
 

@@ -1,16 +1,15 @@
 import onnx
 import pytest
 
-from halfwise.api import check_constraints, lint
+from halfwise.api import lint
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.loading import network_from_proto
-from halfwise.linting import RULES, checked, linted, precision_remarks
+from halfwise.linting import RULES, linted, precision_remarks
 from halfwise.options.loading import load_model
-from halfwise.records import ConstraintReport, Finding, LintReport, NodeName
+from halfwise.records import Finding, LintReport, NodeName
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.remarks import note_text
 from tests.faults import numbers, tensorrt
-from tests.faults.fault import registered
 from tests.unit.graph.sketch import Sketch
 
 
@@ -36,6 +35,18 @@ def test_a_version(tmp_path):
     assert [f.rule for f in found] == ["operator-unparsed"]
 
 
+def test_every_version_has_its_opsets(tmp_path):
+    s = Sketch()
+    y = s.op("Relu", s.input("x", [1]))
+    proto = s.proto(y)
+    proto.opset_import[0].version = 26
+    onnx.save(proto, tmp_path / "late.onnx")
+    assert lint(tmp_path / "late.onnx", trt_version="11").findings == ()
+    for version, reads in (("10", "20"), ("v8.6", "17"), ("9.3.0.post12.dev1", "19")):
+        (found,) = lint(tmp_path / "late.onnx", trt_version=version).findings
+        assert f"reads up to {reads}" in found.message, version
+
+
 def test_bad_requests(model, tmp_path):
     with pytest.raises(UsageError, match="no rule called 'eps'") as raised:
         lint(model, ignore=["eps"])
@@ -46,28 +57,6 @@ def test_bad_requests(model, tmp_path):
     assert raised.value.hint == "Did you mean eps-vanishes?"
     with pytest.raises(CaseError, match="There is no file"):
         lint(tmp_path / "none.onnx")
-
-
-def test_constraints(model):
-    report = check_constraints("eps:fp32,lag:fp32", trt_version="8.6", model=model)
-    assert (report.keys, report.tensorrt) == (2, "8.6")
-    assert [f.rule for f in report.findings] == ["unmatched"]
-
-
-def test_the_model_of_the_command(model):
-    spec = ["trtexec", f"--onnx={model}", "--fp16", "--precisionConstraints=obey"]
-    spec += ["--layerPrecisions=eps:fp32"]
-    report = check_constraints(spec, trt_version="8.6")
-    assert (report.findings, report.source) == ((), str(model))
-    with pytest.raises(UsageError, match="Without a model"):
-        check_constraints("eps:fp32", trt_version="8.6")
-
-
-def test_constraints_on_models_that_nobody_else_takes(tmp_path):
-    for fault in registered():
-        (tmp_path / "m.onnx").write_bytes(fault.make(True).SerializeToString())
-        report = check_constraints("*:fp32", trt_version="9.0", model=tmp_path / "m.onnx")
-        assert report.keys == 1
 
 
 def test_a_remark_on_what_matters_for_precision(tmp_path):
@@ -188,16 +177,3 @@ def test_names_are_cleaned():
     assert isinstance(part, Lines)
     assert all(line.isprintable() for line in part.lines)
     assert max(map(len, part.lines)) < 160
-
-
-def test_constraints_are_counted():
-    values = {
-        "source": "m.onnx",
-        "tensorrt": "8.6",
-        "keys": 2,
-        "findings": (finding(rule="unmatched", severity="error"),),
-    }
-    shown = checked(ConstraintReport.model_validate(values))
-    assert shown.about == "m.onnx · 2 constraints · as trtexec 8.6 reads them"
-    shown = checked(ConstraintReport.model_validate(values | {"findings": ()}))
-    assert (shown.title, shown.parts) == ("Nothing found", ())

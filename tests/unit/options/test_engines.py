@@ -48,14 +48,12 @@ def test_options_reach_those_who_need_them():
             "build_timeout": 60.0,
             "run_timeout": 5,
             "tf32": True,
-            "prefer": "exact",
         }
     )
     assert target.settings == EngineSettings(
         typing="weak",
         workspace_bytes=2 << 30,
         optimization_level=0,
-        prefer="exact",
         tactic_sources=("CUBLAS", "CUDNN"),
         plugins=("p.so",),
         builds=1,
@@ -70,7 +68,7 @@ def test_options_reach_those_who_need_them():
     "name", sorted(EngineOptions.__annotations__.keys() - {"target", "run_timeout"})
 )
 def test_every_option_needs_a_target(name):
-    value = {"typing": "weak", "prefer": "speed"}.get(name, 1)
+    value = {"typing": "weak"}.get(name, 1)
     with pytest.raises(UsageError, match="does not apply without --target") as told:
         understand("x.npz", {name: value})
     assert f"{spelt(name)} does not apply" in told.value.message
@@ -83,7 +81,6 @@ def test_every_option_needs_a_target(name):
         ("typing", "loose"),
         ("builds", 0),
         ("max_builds", float("nan")),
-        ("prefer", "size"),
         ("optimization_level", 6),
         ("build_timeout", float("inf")),
         ("run_timeout", -1),

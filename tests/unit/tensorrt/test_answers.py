@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import CaseError
 from halfwise.records import EngineTensor, ShapeRange, TensorName
 from halfwise.tensorrt.answers import (
     FORMS,
     Description,
     Unfit,
     admit,
-    check_tactic_sources,
     described,
     misfit,
     packed,
@@ -60,11 +59,8 @@ def built(**changed):
 
 
 def ran(*outputs, **changed):
-    base = {"name": "y", "dtype": "float32", "shape": [2, 3], "debug": False}
-    return {"outputs": [base | o for o in outputs], "seen": [], **changed}
-
-
-DEBUG = {"name": "h", "debug": True, "shape": [5]}
+    base = {"name": "y", "dtype": "float32", "shape": [2, 3]}
+    return {"outputs": [base | o for o in outputs], **changed}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +71,7 @@ DEBUG = {"name": "h", "debug": True, "shape": [5]}
         (get(0, 8), {"total": 0}, 0),
         (BUILD, built(), 0),
         (RUN, ran({}), 24),
-        (RUN, ran({}, DEBUG), 44),
-        (RUN | {"watch": ["h"]}, ran({}, DEBUG, seen=["h", "i"]), 44),
+        (RUN, ran({}, {"name": "h", "shape": [5]}), 44),
         (PUT, {}, 0),
     ],
 )
@@ -96,7 +91,6 @@ def test_what_was_asked_for_is_admitted(request_, result, size):
         (BUILD, built(unconstrained={"m": ""}), 0, "what was not asked for"),
         (BUILD, built(), 5, "5 bytes follow"),
         (RUN, ran({}), 23, "23 bytes follow instead of 24"),
-        (RUN | {"watch": ["i"]}, ran({}, DEBUG), 44, "what was not asked for"),
         (PUT, {}, 1, "1 bytes follow"),
     ],
 )
@@ -234,7 +228,6 @@ HELLO: dict[str, Any] = {
     "environment": {},
     "tensorrt": "8.6.0",
     "typing": ["weak"],
-    "tactic_sources": ["CUBLAS", "CUDNN"],
     "gpus": [GPU],
 }
 
@@ -285,14 +278,6 @@ def test_an_override_of_tf32_is_told(value):
     found = info(environment={"NVIDIA_TF32_OVERRIDE": value})
     assert found.tf32_override == value
     assert f"{found.notes[1]}." == found.tf32_remark
-
-
-def test_tactic_sources_that_the_version_lacks():
-    check_tactic_sources(info(), ("CUDNN",))
-    check_tactic_sources(info(tactic_sources=[]), ())
-    with pytest.raises(UsageError, match="has no tactic source FOO") as caught:
-        check_tactic_sources(info(), ("CUBLAS", "FOO"))
-    assert caught.value.hint == "--engine tactic-sources takes CUBLAS, CUDNN."
 
 
 def test_an_engine():

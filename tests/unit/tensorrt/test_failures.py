@@ -5,7 +5,6 @@ import pytest
 
 from halfwise.errors import (
     BackendMissing,
-    BuildFailed,
     CaseError,
     RecordMismatch,
     RunFailed,
@@ -18,35 +17,34 @@ from tests.engines import ODD
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "one_build"),
+    ("code", "kind"),
     [
-        ("tensorrt-missing", BackendMissing, False),
-        ("tensorrt-version", BackendMissing, False),
-        ("gpu-missing", BackendMissing, False),
-        ("plugin", BackendMissing, False),
-        ("typing", UsageError, False),
-        ("profile", CaseError, False),
-        ("shape", CaseError, False),
-        ("dtype", CaseError, False),
-        ("engine", RecordMismatch, True),
-        ("parse", BuildFailed, True),
-        ("build", BuildFailed, True),
-        ("memory", RunFailed, True),
-        ("run", RunFailed, True),
-        ("cuda", RunFailed, True),
-        ("internal", RunFailed, True),
-        ("of a newer worker", RunFailed, True),
+        ("tensorrt-missing", BackendMissing),
+        ("tensorrt-version", BackendMissing),
+        ("gpu-missing", BackendMissing),
+        ("plugin", BackendMissing),
+        ("typing", UsageError),
+        ("profile", CaseError),
+        ("shape", CaseError),
+        ("dtype", CaseError),
+        ("engine", RecordMismatch),
+        ("parse", RunFailed),
+        ("build", RunFailed),
+        ("memory", RunFailed),
+        ("run", RunFailed),
+        ("cuda", RunFailed),
+        ("internal", RunFailed),
+        ("of a newer worker", RunFailed),
     ],
 )
-def test_codes(code, kind, one_build):
+def test_codes(code, kind):
     answer = {"code": code, "message": "It is odd", "hint": "Try."}
     error = failures.refusal(answer, ("a", "b"))
     assert isinstance(error, kind)
     assert (error.message, error.hint) == ("It is odd.", "Try.")
-    assert failures.concerns_one_build(answer) == one_build
-    assert failures.summary(answer) == "It is odd. Try."
     if isinstance(error, failures.EngineFailed):
         assert (error.status, error.signal, error.log) == ("failed", None, ("a", "b"))
+        assert error.code == code
 
 
 def test_out_of_memory_says_what_to_do():
@@ -57,12 +55,15 @@ def test_out_of_memory_says_what_to_do():
 def test_every_parser_error_is_told():
     errors = [{"node": "a", "op": "Odd", "text": "no"}, {"node": "", "op": "", "text": "bad"}]
     answer = {"code": "parse", "message": "Cannot parse.", "errors": errors, "log": ["x"]}
-    assert failures.refusal_lines(answer) == [
+    error = failures.refusal(answer, ("before",))
+    assert isinstance(error, failures.EngineFailed)
+    assert error.log == (
+        "before",
         "x",
         "error: In node -1 with name: a and operator: Odd (parser): ERROR: no",
         "error: In node -2 (parser): ERROR: bad",
-    ]
-    assert failures.summary(answer) == "Cannot parse (the first of 2 parser errors)."
+    )
+    assert error.message == "Cannot parse (the first of 2 parser errors)."
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,8 @@ def test_every_parser_error_is_told():
     ],
 )
 def test_deaths(answer, expected):
-    assert failures.death(answer, "The run", 2.5) == expected
+    died = failures.death(answer, "The run", 2.5)
+    assert (died.status, died.signal, died.message) == expected
 
 
 def test_a_traceback_is_told_by_its_last_line():

@@ -9,9 +9,8 @@ import pytest
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.loading import load_network
 from halfwise.tensorrt import link
-from halfwise.tensorrt.failures import WorkerEnded
-from halfwise.tensorrt.link import Died, Link, Log
-from halfwise.tensorrt.transport import Lost
+from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
+from halfwise.tensorrt.link import Link, Log
 from tests.fake_tensorrt.start import once_only
 from tests.workers import told_source
 
@@ -40,9 +39,10 @@ def test_what_does_not_come_up_again_is_told_without_its_command(monkeypatch, tm
     linked = Link("told", once_only([sys.executable], tmp_path / "started"), 30)
     linked.connect()
     linked.close()
-    with pytest.raises(Lost) as lost:
+    with pytest.raises(EngineFailed) as lost:
         linked.ask({"op": "have", "hashes": []})
-    assert lost.value.reason == "it does not restart: sh ended with status 1"
+    assert lost.value.status == "lost"
+    assert lost.value.message.endswith("is lost: it does not restart: sh ended with status 1.")
 
 
 def test_a_file_travels_once(linked, tmp_path, monkeypatch):
@@ -72,9 +72,9 @@ def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
 
 
 def test_what_died_tells_how(linked):
-    with pytest.raises(Died) as died:
-        linked.ask({"op": "build", "config": {"plugins": ["exit9"]}})
-    assert died.value.answer["status"] == 9
+    with pytest.raises(EngineFailed, match="The build ended its process with status 9") as died:
+        linked.ask({"op": "build", "config": {"plugins": ["exit9"]}}, what="The build")
+    assert died.value.status == "crashed"
 
 
 def test_the_log_keeps_the_end_and_every_complaint():
@@ -124,7 +124,7 @@ def test_there_and_back(linked, tmp_path, size):
     (tmp_path / "a").write_bytes(data)
     sha256 = hashlib.sha256(data).hexdigest()
     linked.need({sha256: tmp_path / "a"})
-    linked.fetch(sha256, size, tmp_path / "b")
+    linked.take(sha256, size, tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == data
     assert (tmp_path / "b").stat().st_mode == (tmp_path / "a").stat().st_mode
 
@@ -136,13 +136,13 @@ def test_what_arrives_damaged_leaves_nothing(linked, tmp_path):
     (Path(linked.cache) / "files" / sha256).write_bytes(b"cba")
     (tmp_path / "b").write_bytes(b"older")
     with pytest.raises(WorkerEnded, match="sent a damaged file"):
-        linked.fetch(sha256, 3, tmp_path / "b")
+        linked.take(sha256, 3, tmp_path / "b")
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"a", "b"}
     assert (tmp_path / "b").read_bytes() == b"older"
 
 
 def test_a_file_without_room_is_not_asked_for(linked, tmp_path):
     with pytest.raises(RunFailed, match="has room for"):
-        linked.fetch("0" * 64, 1 << 60, tmp_path / "b")
+        linked.take("0" * 64, 1 << 60, tmp_path / "b")
     assert linked.process_id is None
     assert not (tmp_path / "b").exists()

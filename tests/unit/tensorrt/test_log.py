@@ -16,7 +16,6 @@ from halfwise.tensorrt.log import (
     LONGEST_LINE,
     Explainer,
     Findings,
-    LogLine,
     Message,
     explain,
     messages,
@@ -126,7 +125,7 @@ def test_version(line, version):
 def test_severities_of_the_worker():
     several = "While it ran:\nit stopped"
     for lines in (
-        [LogLine("internal_error", several), LogLine("warning", "hm"), LogLine("noise", "x")],
+        [f"internal_error: {several}", "warning: hm", "noise: x"],
         [f"internal_error: {several}", "warning: hm", "noise: x", "verbose: y"],
     ):
         found = explain(lines)
@@ -400,7 +399,7 @@ def test_a_log_that_ends_within_a_node_hides_nothing_after_it():
 
 
 def test_lines_with_severities_of_their_own():
-    found = explain([LogLine("error", line) for line in _texts()])
+    found = explain([f"error: {line}" for line in _texts()])
     assert [(f.kind, f.nodes) for f in found] == [("parse-error", ("/block/Pad_12",))]
 
 

@@ -51,7 +51,6 @@ def test_shares_of_nodes_and_of_time():
         ("mean", "other"),
     ]
     assert proof.layers[0].milliseconds == 3.0
-    assert proof.remarks[-1] == "6.2 % of the time is in layers that the inspector does not list."
 
 
 def test_layers_of_one_name_share_their_time():
@@ -117,9 +116,6 @@ def test_tf32_where_fp32_was_meant():
     )
     allowed = proven(wrong, layer("fp16", "gelu"), asked={"dense": "fp32"}, built=config(tf32=True))
     assert allowed.findings == ()
-    assert allowed.remarks[0].startswith(
-        "TF32, which was on, is used for 1 node kept in FP32 (dense)"
-    )
 
 
 def test_casts_of_a_strongly_typed_model_that_had_no_effect():
@@ -154,7 +150,6 @@ def test_every_type_of_a_plan_is_compared_with_what_was_asked_for():
         "1 of 1 node that were FP16 in the model compute in BF16",
         "1 of 1 node that were BF16 in the model compute in FP16",
     ]
-    assert "kept in FP32 (mean)" in proof.remarks[0]
     plain = [layer("fp32", node) for node in asked]
     (finding,) = proven(*plain, asked=asked, built=strong).findings
     assert finding.startswith("The engine computes nothing in FP16 or BF16, although")
@@ -232,7 +227,7 @@ def test_names_only():
     )
 
 
-def test_mixed_layers_and_free_nodes_are_remarked():
+def test_mixed_layers_are_remarked():
     proof = proven(
         layer("mixed", "square", "mean"),
         layer("fp32", "dense"),
@@ -240,9 +235,8 @@ def test_mixed_layers_and_free_nodes_are_remarked():
         asked={"square": "fp32"},
     )
     assert proof.findings == ()
-    hidden, wider = proof.remarks
+    (hidden,) = proof.remarks
     assert "not shown for 2 of 4 compute nodes in 1 layer" in hidden
-    assert wider.startswith("1 of 3 nodes that might be FP16 are wider than FP16 (FP32 in 1)")
 
 
 def test_nodes_in_bodies_have_layers_of_their_own():
@@ -284,8 +278,6 @@ def test_int8_is_told_where_it_was_asked_for():
     assert all_of_it.findings == all_of_it.remarks == ()
     some = proven(layer("int8", "dense"), layer("fp16", "square"), asked=QUANTISED)
     assert some.findings == ()
-    (said,) = [r for r in some.remarks if "quantised" in r]
-    assert said.startswith("1 of 2 nodes that read quantised data are wider than INT8 (FP16 in 1)")
     none = proven(layer("fp32", "dense"), layer("fp16", "square"), asked=QUANTISED)
     (said,) = none.findings
     assert said == (

@@ -19,16 +19,12 @@ from halfwise.records import (
 from halfwise.tensorrt.recipe import (
     Source,
     choose,
-    constraints_of,
     delivered,
     kept_nodes,
-    layers_of,
     make_recipe,
 )
 from tests.control import branches
-from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
-from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.runs import kept, plan, run, verification
 
 POW = NodeName("pow")
@@ -292,30 +288,3 @@ def test_shape_tensors_need_profiles():
     s.op("Reshape", s.input("x", [6]), s.input("s", [2], TensorProto.INT64), name="pow")
     with pytest.raises(CaseError, match="decides shapes"):
         make(planned("pow"), network=s.network("pow_out"))
-
-
-def test_a_tactic_source_is_a_word():
-    record = run(engines=engines(config(tactic_sources=("CUBLAS); abort(",))))
-    with pytest.raises(RecordMismatch, match="names a tactic source"):
-        make(record)
-
-
-def test_notes_on_opset_and_custom_operators():
-    s = Sketch(opset=18)
-    x = s.op("Pow", s.input("x", [2]), 2.0, name="pow")
-    note = make(planned("pow"), network=s.network(x)).notes[1]
-    assert note == "The model has opset 18; TensorRT 8.6 is only known to read up to opset 17."
-    assert len(make(planned("pow"), version="10", typing="strong", network=s.network(x)).notes) == 1
-
-
-def test_layers_that_were_constrained_belong_to_their_nodes():
-    pinned = NetworkLayer(name="a", type="UNARY", nodes=(NodeName("pow"),), constrained=True)
-    free = pinned.model_copy(update={"name": "b", "constrained": False})
-    assert layers_of(build(1, "mixed", layers=(pinned, free))) == {"pow": ("a",)}
-
-
-def test_only_what_takes_a_precision_is_constrained():
-    made = constraints_of(sketch(), "m.onnx", names("top", "pow", "shape", "cast"), {})
-    assert [(c.node, c.outputs) for c in made] == [("pow", (True,)), ("top", (True, False))]
-    with pytest.raises(RecordMismatch, match=r"m\.onnx has no node 'other'"):
-        constraints_of(sketch(), "m.onnx", names("other"), {})

@@ -5,9 +5,7 @@ import pytest
 
 from halfwise.api import lint
 from halfwise.errors import UsageError
-from halfwise.graph.loading import load_network
 from halfwise.tensorrt import versions, worker
-from halfwise.tensorrt.recipe import _note_on_opset
 from halfwise.tensorrt.versions import (
     AT_THE_LATEST,
     FIRST_WITHOUT_WEAK,
@@ -135,14 +133,11 @@ APIS = [load(version) for version in VERSIONS]
 def test_features_are_those_of_the_bindings(api):
     flags = api.members("NetworkDefinitionCreationFlag")
     there: dict[versions.Feature, bool] = {
-        "layers for casts": "CAST" in api.members("LayerType"),
         "native InstanceNorm": "OnnxParserFlag" in api.module
         and "NATIVE_INSTANCENORM" in api.members("OnnxParserFlag"),
         "strong typing": "STRONGLY_TYPED" in flags,
         "bf16": "BF16" in api.members("DataType"),
         "int64": "INT64" in api.members("DataType"),
-        "unfused tensors": "mark_unfused_tensors_as_debug_tensors"
-        in api.members("INetworkDefinition"),
     }
     assert {feature: has(feature, api.version) for feature in there} == there
     assert ("FP16" not in api.members("BuilderFlag")) == (
@@ -181,8 +176,7 @@ def test_lint_and_export_agree_on_the_last_opset(version, tmp_path):
     told = [f.message for f in lint(path, trt_version=text).findings if "opset" in f.rule]
     assert len(told) == 1
     assert f"reads up to {last}" in told[0]
-    assert f"is only known to read up to opset {last}" in _note_on_opset(load_network(path), text)
 
 
 def test_a_version_in_a_sentence():
-    assert (since("int64"), since("unfused tensors")) == ("10", "10.12")
+    assert (since("int64"), since("FP4")) == ("10", "10.8")

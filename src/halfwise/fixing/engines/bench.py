@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from statistics import median
 
-from halfwise.fixing.engines.device import Device, side_by_side
+from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.measure import race, time_ratio
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
@@ -23,7 +23,7 @@ from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.space import LowSpace
 from halfwise.judging.judge import Judged
 from halfwise.progress import interruption
-from halfwise.records import FULL_RUNGS, EngineResult, Prefer
+from halfwise.records import FULL_RUNGS, EngineResult
 from halfwise.tensorrt.constrain import as_exact, same_outputs
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
@@ -72,18 +72,14 @@ class Bench:
         earlier = self.tried.get(plan, [])
         self.budget -= not (extra or earlier)
         rows: dict[str, EngineResult] = {}
-        building = dict(self.devices)
-        for fresh in (bool(earlier), True):
-            builders = {n: d.builder(plan, step, fresh=fresh) for n, d in building.items()}
-            builds = side_by_side(self.devices, builders)
-            for name, device in building.items():
-                built = device.measured(plan, builds[name], self.space.bench)
-                before = [o.rows[name] for o in earlier if name in o.rows]
-                rows[name] = _fetched(device, plan, built, before)
-            # A loss concerns the connection, not yet the plan.
-            building = {n: d for n, d in building.items() if rows[n].lost}
-            if not building:
-                break
+        for name, device in self.devices.items():
+            before = [o.rows[name] for o in earlier if name in o.rows]
+            for fresh in (bool(earlier), True):
+                build = device.build(plan, step, fresh=fresh)
+                measured = device.measured(plan, build, self.space.bench)
+                rows[name] = _fetched(device, plan, measured, before)
+                if not rows[name].lost:  # that concerns the connection, not yet the plan
+                    break
         outcome = Outcome(plan, step, self._answering(rows))
         if any(part.build.status == "interrupted" for part in rows.values()):
             return outcome  # nothing is known about it
@@ -153,13 +149,13 @@ def is_faster(one: Sequence[float], other: Sequence[float]) -> bool:
     return ratio is not None and ratio.high < 1
 
 
-def choose(offers: Sequence[Outcome], prefer: Prefer) -> Outcome | None:
+def choose(offers: Sequence[Outcome]) -> Outcome | None:
     """Return the offer to deliver: the fastest that passes; None if none does.
 
-    Among those that none beats by more than noise, `prefer` decides, except among those that give
-    the outputs of an FP32 or TF32 engine in that set; further ties are broken by time, then by the
-    order of `offers`. An engine that failed while others took turns is not chosen, nor an untimed
-    one if others were timed.
+    Among those that none beats by more than noise, one that gives the outputs of an FP32 or TF32
+    engine in that set comes after that; ties are broken by time, then by the order of `offers`. An
+    engine that failed while others took turns is not chosen, nor an untimed one if others were
+    timed.
     """
     passed = sorted((o for o in offers if o.deliverable), key=lambda o: o.milliseconds)
     if not passed:
@@ -170,12 +166,7 @@ def choose(offers: Sequence[Outcome], prefer: Prefer) -> Outcome | None:
     equal = [o for o in passed if not any(is_faster(p.times, o.times) for p in passed)] or passed
     # With nothing low in its outputs it gains nothing over an FP32 or TF32 engine as fast.
     full = [o for o in equal if o.plan.is_full]
-    equal = [o for o in equal if not any(_gains_nothing(o, other) for other in full)]
-    if prefer == "memory":
-        return min(equal, key=lambda o: o.device_bytes)
-    if prefer == "exact":
-        return min(equal, key=lambda o: o.excess or 0.0)
-    return equal[0]
+    return next(o for o in equal if not any(_gains_nothing(o, other) for other in full))
 
 
 def _gains_nothing(offer: Outcome, full: Outcome) -> bool:

@@ -1,16 +1,10 @@
-"""`fix` with engines of one device or of several: the emulation proposes plans, engines decide.
+"""`fix` with engines of one device or of several: the emulation proposes plans, engines decide."""
 
-Serialising a model temporarily removes its weights, so each device and the search have their own
-graph.
-"""
-
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from halfwise.case import Case
 from halfwise.emulation.folding import settled
@@ -55,9 +49,6 @@ from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.recipe import is_built_apart
 
-_Result = TypeVar("_Result")
-_Arguments = ParamSpec("_Arguments")
-
 
 def _demand_enough(case: Case) -> None:
     """Raise `CaseError` if no verdict on an engine could show the share that may fail."""
@@ -73,21 +64,19 @@ def _demand_enough(case: Case) -> None:
 
 
 class Named(Silent):
-    """Messages of one of several devices; steps are not shown, because builds run concurrently."""
+    """Messages of one of several devices; steps are not shown."""
 
-    def __init__(self, watcher: Watcher, name: str, lock: threading.Lock) -> None:
-        """Take the watcher of all devices, the name that prefixes each line, and what guards it."""
-        self._watcher, self._name, self._lock = watcher, name, lock
+    def __init__(self, watcher: Watcher, name: str) -> None:
+        """Take the watcher of all devices, and the name that prefixes each line."""
+        self._watcher, self._name = watcher, name
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin a stage, with the device's name appended."""
-        with self._lock:
-            self._watcher.stage(f"{name} on {self._name}", total)
+        self._watcher.stage(f"{name} on {self._name}", total)
 
     def note(self, line: str) -> None:
         """Report something with the name prefixed."""
-        with self._lock:
-            self._watcher.note(f"{self._name}: {line}")
+        self._watcher.note(f"{self._name}: {line}")
 
 
 def fix_in_engines(
@@ -113,7 +102,6 @@ def fix_in_engines(
         HalfwiseError: see `fix`.
     """
     assert request.target is not None
-    original, case = case, one_at_a_time(case)
     _demand_enough(case)
     with _devices(case, request, watcher, started) as devices:
         run = EngineRun(devices, watcher)
@@ -136,9 +124,9 @@ def fix_in_engines(
             return Result(record, out, fixed.rewritten.model, fixed.seen)
         for device in devices.values():
             device.builds.forget(None)
-        other = None if request.target.shapes != ((), (), ()) else _settled(original)
+        other = None if request.target.shapes != ((), (), ()) else _settled(case)
         if other is None:
-            return refused(with_copied_network(case), request, wrong, out, started, watcher)
+            return refused(case, request, wrong, out, started, watcher)
     watcher.note("the FP32 engine is wrong; trying it with fixed shapes, optimised")
     return fix_in_engines(other, request, watcher, start=start, out=out, started=started)
 
@@ -153,16 +141,15 @@ def _devices(
     several = len(target.workers) > 1
     specs = {spec.name if several else "": spec for spec in target.workers}
     devices: dict[str, Device] = {}
-    lock = threading.Lock()
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         for name, spec in specs.items():
-            watcher: Watcher = Named(shared, name, lock) if name else shared
+            watcher: Watcher = Named(shared, name) if name else shared
             worker = stack.enter_context(usable(spec, watcher, exact=True))
             files = folder / (name or "engine")
             files.mkdir()
             devices[name] = Device(
-                *(with_copied_network(case), request.settings, how, worker, files, watcher),
+                *(case, request.settings, how, worker, files, watcher),
                 started=started,
             )
         yield devices
@@ -333,29 +320,7 @@ def recorded(
     return run
 
 
-def one_at_a_time(case: Case) -> Case:
-    """Return the case with its samples and metric, which are user code, called one at a time."""
-    lock, metric = threading.RLock(), case.metric
-    calibration, heldout = case.calibration, case.heldout
-    return replace(
-        case,
-        calibration=replace(calibration, load=_locked(calibration.load, lock)),
-        heldout=replace(heldout, load=_locked(heldout.load, lock)),
-        metric=None if metric is None else _locked(metric, lock),
-    )
-
-
 def with_copied_network(case: Case) -> Case:
     """Return the case with a copy of its graph; weights are shared."""
     network = case.network
     return replace(case, network=replace(network, model=network.copy()))
-
-
-def _locked(
-    function: Callable[_Arguments, _Result], lock: AbstractContextManager[bool]
-) -> Callable[_Arguments, _Result]:
-    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        with lock:
-            return function(*args, **kwargs)
-
-    return call

@@ -1,21 +1,17 @@
-"""One worker of a run: its FP32 engines, and engines of plans; and several of them side by side."""
+"""One worker of a run: its FP32 engines, and engines of plans."""
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from signal import SIGTERM
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.bench import Bench
-from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
+from halfwise.fixing.engines.measure import is_interrupted, is_lost
 from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import Plan, Variant
@@ -35,8 +31,6 @@ from halfwise.records import (
     Precision,
     PrecisionProof,
     ProvenEngine,
-    ShapeVerdict,
-    Verdict,
 )
 from halfwise.reporting.plan import own_criterion, proven_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
@@ -44,10 +38,6 @@ from halfwise.tensorrt.constrain import constraints, quantised_types, same_outpu
 from halfwise.tensorrt.failures import ENGINE_FAULTS, LOST, EngineFailed, build_failed
 from halfwise.tensorrt.versions import has_tf32
 from halfwise.wording import number
-
-_Result = TypeVar("_Result")
-_LOOK_AGAIN = 0.2
-"""Seconds after which a worker that restarted while being ended is ended again."""
 
 
 class Full(NamedTuple):
@@ -115,7 +105,7 @@ class Device(Workbench):
         if build.engine is None:
             raise build_failed(build, "no FP32 engine of this model")
         engine = build.engine
-        again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
+        measure.check_inputs(engine, case.calibration)
         samples = case.heldout or case.calibration
         by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
         judging = (
@@ -123,7 +113,7 @@ class Device(Workbench):
             measure.references(samples),
             by_snr if case.users_metric is None else None,
         )
-        verdict = again_if_lost(lambda: measure.judge(engine, *judging)).verdict
+        verdict = measure.judge(engine, *judging).verdict
         self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
         self.notes.append(own_criterion(verdict))
         if verdict.passed:
@@ -174,17 +164,15 @@ class Device(Workbench):
             self.fetched.keep(row.rung, engine)
         row = self.row_of(row, judging, prove)
         try:
-            outputs = again_if_lost(lambda: measure.outputs(engine, calibration))
+            outputs = measure.outputs(engine, calibration)
         except ENGINE_FAULTS as failed:
             return Full(_failing(row, failed, verdict=None), calibration)
         return Full(row, calibration, outputs)
 
     # --- engines of plans ----------------------------------------------------------------------
 
-    def builder(
-        self, plan: EnginePlan, step: str, *, fresh: bool = False
-    ) -> Callable[[], BuildOutcome]:
-        """Return what builds a plan, in any thread; its model is written now.
+    def build(self, plan: EnginePlan, step: str, *, fresh: bool = False) -> BuildOutcome:
+        """Build a plan.
 
         Args:
             plan: The plan.
@@ -197,9 +185,8 @@ class Device(Workbench):
         except OSError as error:
             failed = builds.without_model(error, step)
             self._tell(f"build {failed.number} did not start", failed.message)
-            return lambda: failed
-        return partial(
-            builds.build,
+            return failed
+        return builds.build(
             path,
             step,
             low=None if self.is_strong else self.settings.fmt.low,
@@ -243,7 +230,7 @@ class Device(Workbench):
         if row.excess is None:
             return row
         try:
-            excess = again_if_lost(lambda: self._excess(row.build, emulated))
+            excess = self._excess(row.build, emulated)
         except ENGINE_FAULTS as failed:
             return _failing(row, failed, excess=None)
         return row.model_copy(update={"excess": excess})
@@ -329,22 +316,19 @@ class Device(Workbench):
         assert engine is not None
         results: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
 
-        def verdicts() -> tuple[Verdict, tuple[ShapeVerdict, ...]]:
-            verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
-            # An engine that fails on the samples as they are is not delivered, whatever it does at
-            # other shapes.
-            rest = not_failing(verdict, samples, measure.case.criterion)
-            return verdict, measure.at_shapes(engine, rest) if verdict.within else ()
-
         try:
-            results["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
+            results["latency"] = measure.latency(engine, thorough=True)
         except ENGINE_FAULTS as failed:
             if is_lost(failed) or (row.rung != "fp32" and not is_interrupted(failed)):
                 return _failing(row, failed)
             if row.latency is None:
                 results["untimed"] = failed.message
         try:
-            verdict, at = again_if_lost(verdicts)
+            verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
+            # An engine that fails on the samples as they are is not delivered, whatever it does at
+            # other shapes.
+            rest = not_failing(verdict, samples, measure.case.criterion)
+            at = measure.at_shapes(engine, rest) if verdict.within else ()
         except ENGINE_FAULTS as failed:
             return _failing(row, failed)
         full = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
@@ -352,7 +336,7 @@ class Device(Workbench):
         row = row.model_copy(update=results | {"verdict": verdict, "shapes": at, "shows": shows})
         as_fp32 = "fp32" in full and same_outputs(verdict, full["fp32"])
         try:
-            return row.model_copy(update={"proof": again_if_lost(lambda: prove(as_fp32=as_fp32))})
+            return row.model_copy(update={"proof": prove(as_fp32=as_fp32)})
         except ENGINE_FAULTS as failed:  # it still runs
             if not is_interrupted(failed):
                 self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
@@ -376,32 +360,3 @@ def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:
     if plan.unconstrained or not (kept or pinned or of.forced.kept):
         return ()
     return constraints(of.case.network, of.resolve(kept) | pinned)
-
-
-def side_by_side(
-    devices: Mapping[str, Device], calls: Mapping[str, Callable[[], _Result]]
-) -> dict[str, _Result]:
-    """Return what each device's call returns; of several, each runs in its own thread.
-
-    If one raises, what the others' workers do is ended, and the error, which names its device, is
-    raised.
-    """
-    if len(calls) == 1:
-        return {name: call() for name, call in calls.items()}
-    with ThreadPoolExecutor(len(calls) or 1, "device") as pool:
-        # Ctrl-C ends builds in every thread.
-        running = {name: pool.submit(copy_context().run, call) for name, call in calls.items()}
-        try:
-            wait(running.values(), return_when=FIRST_EXCEPTION)
-            for name, each in running.items():
-                error = each.exception() if each.done() else None
-                if error is not None:
-                    raise error.on(name) if isinstance(error, HalfwiseError) else error
-            return {name: each.result() for name, each in running.items()}
-        finally:
-            while waiting := {name: each for name, each in running.items() if not each.done()}:
-                for process in (devices[name].worker.process_id for name in waiting):
-                    if process is not None:  # to a build it looks like a lost connection
-                        with suppress(ProcessLookupError):
-                            os.killpg(process, SIGTERM)
-                wait(waiting.values(), _LOOK_AGAIN)

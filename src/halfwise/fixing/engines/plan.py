@@ -169,12 +169,6 @@ class Outcome:
         medians = [() if latency is None else latency.medians for latency in latencies]
         return tuple(mean(times) for times in zip(*medians, strict=False))
 
-    @property
-    def device_bytes(self) -> float:
-        """Memory of its engine, the largest of its devices; inf if unknown."""
-        latencies = [row.latency for row in self.rows.values()]
-        return max(inf if latency is None else latency.device_bytes for latency in latencies)
-
 
 def mean(values: Sequence[float]) -> float:
     """Return the geometric mean of times (≥ 0); inf if one is, or without any."""

@@ -342,7 +342,6 @@ def engines_of(
         profiles=settings.profiles,
         results=tuple(row.model_copy(update={"build": briefly(row.build)}) for row in rows),
         builds=tuple(b if b.number == shown else briefly(b) for b in builds),
-        prefer=settings.prefer,
         notes=tuple(dict.fromkeys(device.notes)),
         **{"rounds": (), "keep": (), **results},
     )

@@ -3,7 +3,7 @@
 A plan is right if it is right on every device; one device is the usual case.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -11,7 +11,7 @@ from shutil import move
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.bench import Bench, choose, full_offers, offer_of, raced
-from halfwise.fixing.engines.device import Device, side_by_side
+from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.engines.record import (
     all_of,
@@ -81,7 +81,7 @@ class EngineRun:
             HalfwiseError: as for `Device.reference`; with several devices the message names one.
         """
         with self.stages("FP32 engine"):
-            side_by_side(self.devices, {n: d.reference for n, d in self.devices.items()})
+            self._each(Device.reference)
         engines, verdicts = {}, {}
         for name, device in self.devices.items():
             row = device.fp32_row
@@ -97,7 +97,17 @@ class EngineRun:
     def with_tf32(self) -> None:
         """Build the FP32 engine with TF32 on each device, and report it where it passes."""
         with self.stages("TF32 engine"):
-            side_by_side(self.devices, {n: d.with_tf32 for n, d in self.devices.items()})
+            self._each(Device.with_tf32)
+
+    def _each(self, do: Callable[[Device], None]) -> None:
+        """Do something with each device; of several, an error names its own."""
+        for name, device in self.devices.items():
+            try:
+                do(device)
+            except HalfwiseError as error:
+                if not self._several:
+                    raise
+                raise error.on(name) from error
 
     def prove(self, fixed: Fixed) -> Proof:
         """Search from the plan of `fixed`, judge the result on held-out samples, compare.
@@ -123,7 +133,7 @@ class EngineRun:
             budget=settings.max_builds * len(devices),
         )
         with self.stages("engines"):
-            by_time = settings.prefer == "speed" and not self._several
+            by_time = not self._several
             passed = [o for o in full_offers(bench) if by_time and o.deliverable]
             times = [(o.milliseconds, o.number) for o in passed if o.milliseconds < inf]
             search = EngineSearch(
@@ -140,7 +150,7 @@ class EngineRun:
                 low.budget.tell("interrupt")
         with self.stages("verdict"):
             offers = _offers(bench, search)
-            delivered = choose(offers, settings.prefer)
+            delivered = choose(offers)
         return self._concluded(fixed, search, offers, delivered)
 
     def _concluded(

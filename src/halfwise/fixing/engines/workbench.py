@@ -70,7 +70,6 @@ class Builds:
         level: int | None = None,
         keep: Iterable[NodeName] = (),
         outputs: Iterable[TensorName] = (),
-        unfused: bool = False,
         fresh: bool = False,
     ) -> BuildOutcome:
         """Build an engine and return the outcome.
@@ -83,7 +82,6 @@ class Builds:
             level: Optimization level; None for the one in the settings.
             keep: Nodes to constrain; weak typing only.
             outputs: Further tensors to make outputs.
-            unfused: Mark what fusion leaves for debugging.
             fresh: Time all tactics again, so that builds vary by chance, instead of reading them
                 from the cache shared by builds on this GPU.
 
@@ -104,7 +102,6 @@ class Builds:
             tactic_sources=self.settings.tactic_sources,
             plugins=self.settings.plugins,
             outputs=tuple(outputs),
-            unfused=unfused,
         )
         outcome = self._once(model, config, purpose, fresh=fresh)
         if outcome.status == "lost":

@@ -246,7 +246,7 @@ def _side(
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
     if engines is not None and source.kind == "engine":
-        return engines.shown(engines.side(source.form))
+        return engines.side(source.form)
     emulate = source.form == "emulated"
     return _model(load, source.path, case, settings, emulate=emulate)
 

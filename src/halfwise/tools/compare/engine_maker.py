@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count as counting
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,33 +27,22 @@ from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, 
 from halfwise.scratch import scratch
 from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tensorrt.versions import has, version_of
-from halfwise.tools.compare.walk import all_low, arithmetic_on, comparable
+from halfwise.tensorrt.versions import version_of
+from halfwise.tools.compare.walk import all_low, arithmetic_on
 from halfwise.wording import count, number
 
 _LABELS = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}
 
 
-_Showing = tuple[Sequence[TensorName], Callable[[Sample], Outputs]]
-"""Inner tensors, and what runs an engine that shows them."""
-
-
-class Build(Protocol):
-    """Builds an engine that also outputs some tensors, or marks what fusion leaves."""
-
-    def __call__(self, names: Sequence[TensorName], *, unfused: bool = False) -> BuildOutcome:
-        """Return the build."""
-
-
 @dataclass
 class EngineSide:
-    """Builds and runs engines with extra outputs, or one that shows its tensors.
+    """Builds and runs engines with extra outputs.
 
     Attributes:
         label: Description.
         arithmetic: Its arithmetic.
         samples: Samples to run.
-        build: Builds the engine.
+        build: Builds the engine with some tensors as outputs too.
         run: Returns all outputs of an engine for a sample, in the engine's types.
         outputs: The model's own outputs.
         budget: Builds allowed.
@@ -62,14 +51,13 @@ class EngineSide:
         absent: Marked tensors that the engine did not return.
         change: Largest relative RMS change of a final output by marking, so far.
         vanished: Whether an output wrong without marks was right with them.
-        shown: The tensors left by fusion, if an engine shows them; None if tensors are marked.
-        watch: Returns that engine's outputs and some of these tensors for a sample.
+        few: Whether to ask for only a few tensors, since each may end a fusion.
     """
 
     label: str
     arithmetic: Arithmetic
     samples: Samples
-    build: Build
+    build: Callable[[Sequence[TensorName]], BuildOutcome]
     run: Callable[[BuildOutcome, Sample], Outputs]
     outputs: frozenset[TensorName]
     budget: int
@@ -79,14 +67,8 @@ class EngineSide:
     absent: set[TensorName] = field(default_factory=set)
     change: float = 0.0
     vanished: bool = False
-    shown: frozenset[TensorName] | None = None
-    watch: Callable[[Sample, Sequence[TensorName]], Outputs] = lambda _sample, _names: {}
+    few: bool = True
     _plain: tuple[BuildOutcome, list[Outputs]] | None = None
-
-    @property
-    def few(self) -> bool:
-        """Whether to ask for only a few tensors, since each may end a fusion."""
-        return self.shown is None
 
     @property
     def tolerance(self) -> float:
@@ -94,7 +76,7 @@ class EngineSide:
         return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
 
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, the tensors among `names` that the engine returns or shows.
+        """Yield, for each sample, the tensors among `names` that the engine returns.
 
         With marked tensors, outputs come from the same engine, since marks may cure a fault.
         Outputs requested alone come from the engine without marks.
@@ -105,21 +87,21 @@ class EngineSide:
         """
         _, finals = self.plain()
         inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
-        engines = self._showing(inner) if inner else []
+        engines = self._marked(inner) if inner else []
         for index, sample in enumerate(self.samples):
             outputs: dict[str, NDArray[np.generic]] = {}
             for engine in list(engines):
-                shown, run = engine
+                marked, build = engine
                 try:
-                    one = run(sample)
+                    one = self.run(build, sample)
                 except EngineFailed as failed:
                     if failed.status == "lost":
                         raise
-                    self.refused |= dict.fromkeys(shown, failed.message)
+                    self.refused |= dict.fromkeys(marked, failed.message)
                     engines.remove(engine)
                     continue
                 outputs |= one
-                self.absent |= {name for name in shown if name not in one}
+                self.absent |= {name for name in marked if name not in one}
             changes = [
                 relative_rms(finals[index][n], outputs[n]) for n in self.outputs & {*outputs}
             ]
@@ -127,23 +109,23 @@ class EngineSide:
             outputs = {**finals[index], **outputs}
             yield {name: outputs[name] for name in names if name in outputs}
 
-    def _showing(self, names: Sequence[TensorName]) -> list[_Showing]:
-        """Return what runs engines that together show `names`, each with its share.
+    def _marked(
+        self, names: Sequence[TensorName]
+    ) -> list[tuple[Sequence[TensorName], BuildOutcome]]:
+        """Return engines that together output `names`, each with its share.
 
         Tensors that cannot be marked are refused, singled out as far as the budget allows.
         """
-        if not self.few:
-            return [(names, lambda sample: self.watch(sample, names))]
         if self.builds >= self.budget:
             return []
         outcome = self._build(names)
         if outcome.engine is not None:
-            return [(names, lambda sample: self.run(outcome, sample))]
+            return [(names, outcome)]
         if len(names) == 1:
             self.refused[names[0]] = outcome.message
             return []
         half = len(names) // 2
-        return [*self._showing(names[:half]), *self._showing(names[half:])]
+        return [*self._marked(names[:half]), *self._marked(names[half:])]
 
     def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
         """Return the engine without marks, and its outputs for each sample; built once.
@@ -163,32 +145,26 @@ class EngineSide:
         return self._plain
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "refused" for a tensor that failed builds or runs, "fused" for one lost to fusion.
-
-        For marked engines, a tensor is lost if the engine did not return it.
-        """
+        """Return "refused" for a tensor that failed builds or runs, "fused" for one not given."""
         if name in self.refused:
             return "refused"
-        if self.shown is None:
-            return "fused" if name in self.absent else None
-        return None if name in self.shown or name in self.outputs else "fused"
+        return "fused" if name in self.absent else None
 
     def notes(self) -> tuple[str, ...]:
         """Return the effects of marking."""
         sentences = []
-        how = "Marking tensors" if self.few else "Showing tensors"
         if self.builds > 1:
             sentences.append(
-                f"{how} changed the final outputs of {self.label} by up to "
+                f"Marking tensors changed the final outputs of {self.label} by up to "
                 f"{number(self.change)} (relative RMS): the inspected engine is not quite the one "
                 "without marks."
                 if self.change > ROUNDINGS
-                else f"{how} did not change the final outputs of {self.label}."
+                else f"Marking tensors did not change the final outputs of {self.label}."
             )
         if self.vanished:
             sentences.append(
-                f"{how} made wrong outputs of {self.label} right: the fault is in a fusion that "
-                "marking breaks up, so it cannot be seen from inside."
+                f"Marking tensors made wrong outputs of {self.label} right: the fault is in a "
+                "fusion that marking breaks up, so it cannot be seen from inside."
             )
         if self.refused:
             first, why = next(iter(self.refused.items()))
@@ -309,13 +285,11 @@ class EngineMaker(Workbench):
         builds = replace(self.builds, settings=settings) if settings else self.builds
         label = _LABELS.get(kind, f"all {kind.upper()}") if file is None else "the candidate"
 
-        def build(names: Sequence[TensorName], *, unfused: bool = False) -> BuildOutcome:
+        def build(names: Sequence[TensorName]) -> BuildOutcome:
             step = f"{what} ({label})" if what else label
-            if unfused:
-                step = f"{label}, what fusion leaves marked"
-            elif names and not what:
+            if names and not what:
                 step = f"{label}, {count(len(names), 'tensor')} marked"
-            return builds.build(source, step, low=low, tf32=tf32, outputs=names, unfused=unfused)
+            return builds.build(source, step, low=low, tf32=tf32, outputs=names)
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None
@@ -330,30 +304,3 @@ class EngineMaker(Workbench):
             outputs=frozenset(tensor_name(v) for v in network.graph.outputs),
             budget=self.engine_settings.max_builds,
         )
-
-    def shown(self, side: EngineSide) -> EngineSide:
-        """Return a side that shows its tensors without ending fusions, if TensorRT can do that.
-
-        Costs a build; if that fails, returns `side` itself.
-        """
-        if not has("unfused tensors", self.worker.info.tensorrt):
-            return side
-        side.builds += 1
-        engine = side.build((), unfused=True).engine
-        if engine is None:
-            return side
-        try:
-            unfused = self.measure.unfused(engine, side.samples[0])
-        except EngineFailed as failed:
-            if failed.status == "lost":
-                raise
-            return side
-        # Tensors that the builder named have no counterpart.
-        unfused = unfused.intersection(comparable(self.case.network))
-        if not unfused:
-            return side
-
-        def watch(sample: Sample, names: Sequence[TensorName]) -> Outputs:
-            return self.measure.run(engine, sample, watch=names)
-
-        return replace(side, shown=unfused, watch=watch)

@@ -168,7 +168,7 @@ class Gate:
             self._demand_version()
         if (verdict if right else fp32).passed:
             return _at(held, right, ())
-        side = maker.shown(maker.side("fp16", file=self.candidate) if right else plain)
+        side = maker.side("fp16", file=self.candidate) if right else plain
         wrong = self.candidate if right else self.case.network
         return _at(held, right, self._first(self.case, wrong, side, maker.rounds))
 

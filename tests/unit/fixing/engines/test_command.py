@@ -1,24 +1,18 @@
 import shlex
-import threading
-import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from halfwise import api
-from halfwise.case import Case, Samples
 from halfwise.emulation.rounding import new_node
 from halfwise.fixing.engines import command
 from halfwise.fixing.engines.command import (
     Named,
     _replanned,
-    one_at_a_time,
 )
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.space import LowSpace
-from halfwise.records import Criterion
 from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
 from tests import models
@@ -47,44 +41,6 @@ class Listener:
 
     def note(self, line):
         self.told.append(("note", line))
-
-
-def test_the_users_code_runs_one_at_a_time():
-    running, most = [], []
-
-    def enter():
-        running.append(1)
-        most.append(len(running))
-        time.sleep(0.005)
-        running.pop()
-
-    def metric(*_):
-        enter()
-        return 1.0
-
-    def load(index):
-        enter()
-        return {"x": np.full(1, index, np.float32)}
-
-    samples = Samples(("a", "b"), load)
-    network: Any = None
-    case = Case(network, samples, samples, Criterion(), metric, (), "")
-    locked = one_at_a_time(case)
-    metric_locked: Any = locked.metric
-    calls = [
-        lambda: locked.calibration[0],
-        lambda: locked.heldout[0],
-        lambda: metric_locked((), (), None),
-    ]
-    threads = [threading.Thread(target=call) for call in calls for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert max(most) == 1
-    assert len(most) == 12
-    np.testing.assert_array_equal(locked.calibration[1]["x"], [1])
-    assert one_at_a_time(replace(case, metric=None)).metric is None
 
 
 BLOCK = ("square", "variance", "eps", "root", "divide")
@@ -216,7 +172,7 @@ def test_with_shapes_of_the_user_an_engine_for_one_shape_is_not_what_was_asked_f
 
 def test_what_a_device_tells_bears_its_name():
     listener = Listener()
-    one = Named(listener, "orin", threading.Lock())
+    one = Named(listener, "orin")
     one.stage("engines", 3)
     one.step(1, 2)
     one.note("build 1")

@@ -2,11 +2,8 @@ import numpy as np
 import pytest
 
 from halfwise.case import Samples
-from halfwise.errors import RunFailed
 from halfwise.fixing.engines import measure as timing
-from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.records import Criterion, Profile, ShapeRange, TensorName
-from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.models import Ill
 from tests.unit.casing import names
@@ -78,21 +75,3 @@ def test_samples_run_in_the_profile_that_holds_them(stage):
     six = Samples(("six",), lambda _: {"x": np.ones((6, 3), np.float32)})
     (results,) = ready.device.measure.outputs(engine, six)
     assert results["relu_out"] == pytest.approx(np.full((6, 3), 2.0))
-
-
-def test_only_what_a_lost_connection_ended_is_asked_again():
-    def asked(*ends):
-        left = list(ends)
-
-        def measured():
-            if left:
-                raise left.pop(0)
-            return "measured"
-
-        return measured
-
-    lost, crashed = (EngineFailed(status, status=status) for status in ("lost", "crashed"))
-    assert again_if_lost(asked(lost)) == "measured"
-    for ends, raised in (((crashed,), "crashed"), ((lost, RunFailed("gone")), "lost")):
-        with pytest.raises(EngineFailed, match=raised):
-            again_if_lost(asked(*ends))

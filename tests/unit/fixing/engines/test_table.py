@@ -17,7 +17,7 @@ from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan, Outcome
 from halfwise.fixing.plan.plan import Plan
 from halfwise.progress import offered
-from halfwise.records import FP32_ENGINE, EngineRung, Prefer, TimeRatio
+from halfwise.records import FP32_ENGINE, EngineRung, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -69,8 +69,8 @@ def test_after_ctrl_c_no_worker_is_started_for_fp32_engines_that_are_known(stage
         bench, heldout = ready.bench(), ready.fixed.heldout
         bench.space.join(heldout.samples, heldout.references)
         over.asked = True
-        ready.worker._link.close(patience=0.0)
-        monkeypatch.setattr(ready.worker._link, "connect", lambda *_: pytest.fail("started again"))
+        ready.worker.close(patience=0.0)
+        monkeypatch.setattr(ready.worker, "connect", lambda *_: pytest.fail("started again"))
         (fp32,) = full_offers(bench)
         assert fp32.deliverable
         ready.device.builds.forget(None)
@@ -97,21 +97,9 @@ def test_where_no_engine_runs_plain_low_precision_is_told(stage):
     assert table_rows["FP16"].verdict is None
 
 
-def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
-    lost = [True]
-    ready = stage(models.layer_norm())
-    at_shapes = ready.device.measure.at_shapes
-
-    def once(*arguments):
-        if lost:
-            lost.clear()
-            raise EngineFailed("The connection is lost.", status="lost")
-        return at_shapes(*arguments)
-
-    monkeypatch.setattr(ready.device.measure, "at_shapes", once)
-    table_rows = rows(ready, KEPT)
-    assert not lost
-    assert [row.failure for row in table_rows.values()] == [""] * 4
+def test_a_connection_lost_once_leaves_every_row(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("run", "disconnect", on=(2,))])
+    assert [row.failure for row in rows(ready, KEPT).values()] == [""] * 4
 
 
 def crashing(*_, **__):
@@ -163,7 +151,7 @@ def test_a_plan_that_is_tf32_in_truth_is_told_and_not_delivered(stage, exact, sh
     table_rows = {o.rows[""].name: o for o in offers}
     assert table_rows["mixed"].rows[""].shows == shows
     assert table_rows["mixed"].deliverable
-    best = choose(offers, "speed")
+    best = choose(offers)
     assert best is not None
     assert best.plan.is_full
 
@@ -173,9 +161,6 @@ def test_in_strong_typing_every_node_was_asked_for(stage):
     requested = {node.asked for node in table_rows["mixed"].proof.nodes}
     assert {"fp32", "fp16"} <= requested
     assert table_rows["mixed"].proof.findings == ()
-
-
-PREFERRED: tuple[Prefer, ...] = ("speed", "memory", "exact")
 
 
 def offer(
@@ -225,44 +210,31 @@ def test_the_fastest_that_passes_is_chosen_whatever_its_rung():
         offer("fp16", *[1] * ROUNDS, passed=False),
         offer("fp16", *[6.2] * ROUNDS),
     ]
-    assert choose(offers, "exact") == offers[1]
-    assert choose(offers[:1], "speed") == offers[0]
-    assert choose([offers[2]], "speed") is None
-    assert choose([], "speed") is None
+    assert choose(offers) == offers[1]
+    assert choose(offers[:1]) == offers[0]
+    assert choose([offers[2]]) is None
+    assert choose([]) is None
 
 
-@pytest.mark.parametrize(("prefer", "chosen"), [("speed", 1), ("memory", 2), ("exact", 0)])
-def test_what_is_preferred_decides_where_times_overlap(prefer, chosen):
-    offers = [
-        offer("fp32", 1.0, *[1.1] * 4, 1.2, 0.9, excess=0.1, memory=9),
-        offer("tf32", 1.1, *[1.0] * 4, 0.9, 1.0, excess=0.2, memory=8),
-        offer("fp16", 1.05, *[1.15] * 4, 0.85, 1.2, excess=0.9, memory=3),
-        offer("fp16", *[2.0] * ROUNDS, excess=0.0, memory=1),
-    ]
-    assert choose(offers, prefer) == offers[chosen]
-
-
-@pytest.mark.parametrize("prefer", PREFERRED)
-def test_what_gives_the_outputs_of_tf32_is_delivered_only_if_it_is_faster(prefer):
+def test_what_gives_the_outputs_of_tf32_is_delivered_only_if_it_is_faster():
     fp32, tf32 = offer("fp32", *[2.0] * ROUNDS), offer("tf32", *[1.0] * ROUNDS, memory=9)
     noisy = 0.99, 0.98, 1.01, 0.97, 0.99, 0.98, 1.01
     same = changed(offer("fp16", *noisy, excess=0.1, memory=1), shows="tf32")
-    assert choose([fp32, tf32, same], prefer) == tf32
+    assert choose([fp32, tf32, same]) == tf32
     quick = changed(offer("fp16", *[0.9] * ROUNDS), shows="tf32")
-    assert choose([fp32, tf32, quick], prefer) == quick
+    assert choose([fp32, tf32, quick]) == quick
 
 
-@pytest.mark.parametrize("prefer", PREFERRED)
-def test_what_fails_while_others_take_turns_is_not_chosen(prefer):
+def test_what_fails_while_others_take_turns_is_not_chosen():
     steady = offer("fp32", 2, 2, 2, excess=0.5, memory=5)
     gone = offer("fp16", 1, excess=0.1, memory=1)
     time = gone.rows[""].latency
     assert time is not None
     gone = changed(gone, latency=time.model_copy(update={"medians": ()}))
-    assert choose([steady, gone], prefer) == steady
-    assert choose([gone], prefer) == gone
+    assert choose([steady, gone]) == steady
+    assert choose([gone]) == gone
     untimed = changed(offer("fp32", 1, excess=0.1), latency=None)
-    assert choose([untimed, gone], prefer) == gone
+    assert choose([untimed, gone]) == gone
 
 
 def test_without_held_out_samples_what_is_within_the_tolerance_may_be_delivered():
@@ -296,7 +268,7 @@ def test_of_several_devices_all_have_to_pass_and_the_mean_of_times_decides():
     off = fast.model_copy(update={"verdict": verdict(level="engine", passed=False)})
     failing = replace(both, rows={**both.rows, "a100": off})
     assert (failing.deliverable, failing.passes("orin")) == (False, True)
-    assert choose([failing], "speed") is None
+    assert choose([failing]) is None
 
 
 @given(
@@ -310,10 +282,9 @@ def test_of_several_devices_all_have_to_pass_and_the_mean_of_times_decides():
         ),
         max_size=5,
     ),
-    st.sampled_from(PREFERRED),
 )
-def test_what_is_chosen_passed_and_nothing_that_passed_is_faster(offers, prefer):
-    chosen = choose(offers, prefer)
+def test_what_is_chosen_passed_and_nothing_that_passed_is_faster(offers):
+    chosen = choose(offers)
     passed = [o for o in offers if o.deliverable]
     assert (chosen is None) == (not passed)
     if chosen is not None:

@@ -63,7 +63,7 @@ def test_a_name_has_one_engine(built):
 def test_what_lies_here_outlives_the_worker_s_files(built, tmp_path):
     ready, (first, second), folder = built
     Fetched(ready.worker, folder).bring("plan", first)
-    ready.worker._link.close()
+    ready.worker.close()
     for file in (tmp_path / "worker-cache" / "files").iterdir():
         file.unlink()
     sample = ready.case.calibration[0]

@@ -1,4 +1,0 @@
-// See NvInfer.h beside it.
-#pragma once
-
-extern "C" bool initLibNvInferPlugins(void* logger, char const* libNamespace);
