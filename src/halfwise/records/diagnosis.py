@@ -16,33 +16,25 @@ class EngineDiagnosis(Record):
     Attributes:
         symptom: How it is wrong.
         limit_db: SNR below which a tensor is wrong, unless rounding explains it.
-        regions: The nodes of each region that is wrong alone on its true inputs, in graph order.
-        snr_db: SNR of the engine of each region alone: 20 log10 of RMS / RMS error, -inf if not
-            finite; empty without engines.
+        region: The nodes that are wrong on their true inputs, in graph order; empty if none are.
+        snr_db: SNR of the engine of the region alone: 20 log10 of RMS / RMS error, -inf if not
+            finite; None without an engine.
         everywhere: Whether every part that was built fails as the model does: then no node is
             blamed, as the cause may be around the engines.
-        explained: Whether the engine of the rest is right with the regions' true outputs fed in;
+        explained: Whether the engine of the rest is right with the region's true outputs fed in;
             None if unknown.
-        rest_db: Smallest SNR of its outputs; None without an engine.
-        build_seconds: Time limit of each build but the first; None for none.
-        late: Number of builds that took longer, so nothing is known about their content.
         interrupted: Whether Ctrl-C ended the search.
         builds: Number of builds used, including the engine itself.
-        most_builds: Largest number of builds allowed.
     """
 
     symptom: SymptomKind
     limit_db: float
-    regions: tuple[tuple[NodeName, ...], ...] = ()
-    snr_db: tuple[float, ...] = ()
+    region: tuple[NodeName, ...] = ()
+    snr_db: float | None = None
     everywhere: bool = False
     explained: bool | None = None
-    rest_db: float | None = None
-    build_seconds: float | None = None
-    late: int = 0
     interrupted: bool = False
     builds: int = 1
-    most_builds: int = 1
 
 
 DifferenceKind = Literal[

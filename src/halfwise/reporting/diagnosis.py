@@ -63,33 +63,25 @@ def cause(diagnosis: EngineDiagnosis, label: str, message: str, *, emulated: boo
         wrong=WORDS["symptom"][diagnosis.symptom],
         message=stopped(message) if message else "",
         emulated=emulated,
-        where="; ".join(map(listed, diagnosis.regions)),
+        where=listed(diagnosis.region),
     )
 
 
 def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
-    """Return the evidence for a diagnosis, and what was tried."""
-    outputs = diagnosis.symptom == "outputs"
-    off = map(_db, diagnosis.snr_db) if outputs else [""] * len(diagnosis.regions)
-
-    def told(kind: str, **facts: object) -> str:
-        wrong = WORDS["symptom"][diagnosis.symptom]
-        return say("fault", kind, diagnosis, facts, wrong=wrong)
-
-    limit = diagnosis.limit_db if outputs else None
-    signs = [
-        Sign(severity="error", text=told("region", region=r, off=o, limit=limit), nodes=r)
-        for r, o in zip(diagnosis.regions, off, strict=True)
-    ]
-    if diagnosis.explained is not None:
-        rest = told("rest", off=_db(diagnosis.rest_db))
-        signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=rest))
-    tried = {
-        "builds": diagnosis.builds >= diagnosis.most_builds,
-        "late": diagnosis.late and diagnosis.build_seconds is not None,
-        "interrupted": diagnosis.interrupted,
+    """Return the evidence for a diagnosis."""
+    told = {
+        "wrong": WORDS["symptom"][diagnosis.symptom],
+        "off": _db(diagnosis.snr_db),
+        "limit": diagnosis.limit_db if diagnosis.symptom == "outputs" else None,
     }
-    return [*signs, *(Sign(severity="info", text=told(w)) for w, is_so in tried.items() if is_so)]
+    signs: list[Sign] = []
+    if diagnosis.region:
+        text = say("fault", "region", diagnosis, told)
+        signs.append(Sign(severity="error", text=text, nodes=diagnosis.region))
+    if diagnosis.explained is not None:
+        text = say("fault", "rest", diagnosis, told)
+        signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=text))
+    return signs
 
 
 def _db(snr_db: float | None) -> str:
@@ -101,7 +93,7 @@ def _db(snr_db: float | None) -> str:
 def advice(diagnosis: EngineDiagnosis) -> tuple[str, ...]:
     """Return what to do, one sentence each."""
     again, told = say("fault", "again"), say("fault", "report")
-    return (again, told) if diagnosis.regions else (again,)
+    return (again, told) if diagnosis.region else (again,)
 
 
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}

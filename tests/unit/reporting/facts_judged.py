@@ -511,11 +511,9 @@ def next_steps() -> Iterator[str]:
 
 def faults() -> Iterator[str]:
     def found(**changed: Any) -> EngineDiagnosis:
-        return EngineDiagnosis(
-            **{"symptom": "outputs", "limit_db": 60.0, "most_builds": 9, **changed}
-        )
+        return EngineDiagnosis(**{"symptom": "outputs", "limit_db": 60.0, **changed})
 
-    placed: dict[str, Any] = {"regions": ((A, B),), "snr_db": (12.0,)}
+    placed: dict[str, Any] = {"region": (A, B), "snr_db": 12.0}
     for symptom in get_args(records.SymptomKind):
         yield diagnosis.cause(found(symptom=symptom, **placed), "engine", "", emulated=False)
     yield diagnosis.cause(found(**placed), "engine", "", emulated=True)
@@ -524,13 +522,12 @@ def faults() -> Iterator[str]:
         yield diagnosis.cause(found(**changed), "engine", "", emulated=False)
     for changed in (
         placed,
-        placed | {"snr_db": (-inf,)},
+        placed | {"snr_db": -inf},
         *(
-            placed | {"symptom": symptom, "explained": explained, "rest_db": 99.0}
+            placed | {"symptom": symptom, "explained": explained}
             for symptom in get_args(records.SymptomKind)
             for explained in (True, False)
         ),
-        {"late": 1, "build_seconds": 180.0, "interrupted": True, "builds": 9},
     ):
         for sign in diagnosis.evidence(found(**changed)):
             yield f"{sign.severity}: {sign.text}"

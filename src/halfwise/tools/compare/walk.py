@@ -283,11 +283,11 @@ class Regions:
             return self._in_halves(sample, values, wiggle)
         random = np.random.default_rng(0)
         feed: dict[str, Any] = {
-            name: _wiggled(array, wiggle, random) for name, array in sample.items()
+            name: wiggled(array, wiggle, random) for name, array in sample.items()
         }
         for name, dtype in self._starts.items():
             wanted = np.float32 if dtype is None else dtype.numpy()
-            feed[f"{name}{GIVEN}"] = _wiggled(values[name].astype(wanted), wiggle, random)
+            feed[f"{name}{GIVEN}"] = wiggled(values[name].astype(wanted), wiggle, random)
         try:
             return self._session.run(feed, self.targets)
         except TookTooLong:
@@ -309,7 +309,8 @@ class Regions:
         return self._part(self.targets[:middle]), self._part(self.targets[middle:])
 
 
-def _wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> NDArray[Any]:
+def wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> NDArray[Any]:
+    """Return an array with floats changed at random, each by at most `size` times its size."""
     if size == 0 or array.dtype.kind != "f":
         return array
     factors = 1 + random.uniform(-size, size, array.shape)
