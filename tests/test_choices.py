@@ -25,7 +25,7 @@ from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
 from halfwise.records import EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
-from halfwise.tools.diagnose.harness import _nudged, _try
+from halfwise.tools.diagnose.harness import _try
 from halfwise.tools.diagnose.kernels import allowed_seconds
 from halfwise.tools.preprocessing.changes import Hypothesis
 
@@ -79,12 +79,6 @@ def shown(before: float, after: float) -> int:
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
-
-
-def test_a_nudge_is_a_twentieth_of_how_far_inputs_spread():
-    array = np.random.default_rng(1).normal(size=(8, 8))
-    moved = np.abs(_nudged(array, np.random.default_rng(0)) - array).max()
-    assert moved == pytest.approx(array.std() / 20)
 
 
 def test_a_tenth_of_the_budget_is_for_what_is_not_needed():

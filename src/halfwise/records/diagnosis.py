@@ -41,14 +41,12 @@ DifferenceKind = Literal[
     "batch-axis",
     "layout",
     "dtype",
-    "flip",
     "channels",
     "scale",
     "mean",
     "deviation",
     "normalisation",
     "fit",
-    "crop",
     "resampling",
     "shape",
     "values",
@@ -58,8 +56,6 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     "dtype": ("warning", "B is {b}, A {a}."),
     "batch-axis": ("info", "B has {b} leading axes of length 1, A {a}."),
     "layout": ("error", "B is laid out as {b}, A as {a}."),
-    "flip": ("error", "B is {b}, A {a}."),
-    "crop": ("error", "B shows {b}, A {a}, in rows and columns of A."),
     "channels": ("error", "B's channels are A's channels {b}."),
     "scale": ("error", "B's values have the scale {b}, A's {a}."),
     "mean": ("error", "B's values have the mean {b} taken off, A's {a}."),
@@ -72,8 +68,8 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     ),
     "fit": (
         "error",
-        "The images differ in how they are fitted, padded or sized, or show something else; not "
-        "taken apart further: make resize, crop and padding alike and compare again.",
+        "The images differ in how they are fitted, cropped, turned, padded or sized, or show "
+        "something else; not taken apart further: make these steps alike and compare again.",
     ),
     "shape": ("error", "B is {b}, A {a}."),
     "values": (
@@ -129,8 +125,7 @@ class InputComparison(Record):
         dtype_b: Type of B.
         differences: Differences in the order in which pipelines apply them; empty if there are
             none.
-        residual_max: Largest |transformed A − B| over the pixels that both have; inf if shapes
-            differ.
+        residual_max: Largest |transformed A − B|; inf if shapes differ.
         level: One of 255 levels in B's unit, for comparison with residuals.
         exact: Whether only rounding is left (`residual_max` is at most one level).
         code: Python that transforms a sample of A into one of B, with NumPy only; empty if nothing
@@ -196,10 +191,9 @@ class InputTrials(Record):
         before: The error without a change, as in `TriedInputs`.
         best: The change with which all outputs of all samples match; if there is none, the one that
             came closest on the single sample on which all were tried. None if none came close.
-        matches: Whether everything matches with `best`, on enough numbers to rule out chance.
+        matches: Whether everything matches with `best`, on enough samples to rule out chance.
         also: Number of other changes that match.
         shown_by: Samples whose outputs were beyond the limit before and match now.
-        numbers: Number of independent output values that became right.
     """
 
     planned: int
@@ -211,7 +205,6 @@ class InputTrials(Record):
     matches: bool
     also: int = 0
     shown_by: int = 0
-    numbers: int = 0
 
 
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]

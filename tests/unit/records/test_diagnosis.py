@@ -9,7 +9,7 @@ from halfwise.records import (
 )
 from halfwise.records.diagnosis import difference
 
-FLIP = InputDifference(kind="flip", severity="error", sentence="B is flipped.", a="", b="")
+FIT = InputDifference(kind="fit", severity="error", sentence="B is cropped.", a="", b="")
 
 
 AXIS = InputDifference(kind="batch-axis", severity="info", sentence="An axis.", a="", b="")
@@ -35,7 +35,7 @@ def report(*differences):
 def test_what_is_only_stored_differently_is_the_same():
     assert report().same
     assert report(AXIS).same
-    assert not report(AXIS, FLIP).same
+    assert not report(AXIS, FIT).same
 
 
 def test_the_severity_is_that_of_the_kind():
