@@ -408,7 +408,7 @@ def compared() -> Iterator[str]:
 
 LAYOUT = {"input": "x", "shape": (2, 3), "samples": 2, "sample": (1, 3), "ranked": True}
 COUNTS = {"products": 3, "whole": 1, "half": 1, "integers": 1, "quantised": 9}
-LINTED: dict[str, Any] = {"rules": ("1 × eps-vanishes",), "more": 0}
+LINTED: dict[str, Any] = {"rules": ("1 × constant-beyond-fp16",), "more": 0}
 NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "samples": ({"samples": 1}, {"samples": 3, "files": 2}),
     "array": ({"array": "a", "where": "f.npz", "input": "x"},),
