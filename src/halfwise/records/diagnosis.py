@@ -3,7 +3,6 @@
 from typing import Literal
 
 from halfwise.records.judged import FrozenSize
-from halfwise.records.planned import Decided
 from halfwise.records.record import NodeName, Record, Severity, Step
 
 SymptomKind = Literal["outputs", "build", "run"]
@@ -240,7 +239,6 @@ class Rung(Record):
         inputs: What was tried on the inputs, if the outputs differ from the framework's.
         frozen: The size from the export that the model insists on; None if that is not the cause.
         engine: Where an engine is wrong; None if that is not the cause.
-        decided: Decisions that cause most of the error; None if that was not checked or shown.
     """
 
     rung: int
@@ -255,4 +253,3 @@ class Rung(Record):
     frozen: FrozenSize | None = None
     inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
-    decided: Decided | None = None

@@ -7,8 +7,6 @@ from math import isfinite
 
 from halfwise.records import (
     Comparison,
-    Criterion,
-    Decided,
     EngineDiagnosis,
     NodeComparison,
     NodeName,
@@ -32,7 +30,7 @@ from halfwise.reporting.parts import (
     say,
     table_of,
 )
-from halfwise.reporting.remarks import flipped, stated, steps_told
+from halfwise.reporting.remarks import stated, steps_told
 from halfwise.wording import (
     MOST_ROWS,
     clean,
@@ -42,7 +40,6 @@ from halfwise.wording import (
     sentence,
     shorten,
     stopped,
-    verb,
 )
 
 
@@ -176,53 +173,6 @@ def _warnings(rung: Rung) -> Lines | None:
 
 def _at(sign: Sign) -> str:
     return f" ({listed(sign.nodes)})" if sign.nodes else ""
-
-
-def decided_cause(decided: Decided, what: str, criterion: Criterion) -> str:
-    """Return the cause of an error that the reference's decisions undo, in one sentence.
-
-    Args:
-        decided: The decisions.
-        what: What rounds differently, with its verb, such as `TF32 changes`.
-        criterion: What is acceptable.
-    """
-    decisions = verb(len(decided.flips), "a decision", "decisions")
-    return f"{what} {decisions}: {_decisions(decided, criterion)}."
-
-
-def decided_part(decided: Decided, criterion: Criterion) -> Sign:
-    """Return what decisions contribute to an error that remains out of tolerance without them."""
-    text = f"Part of the error comes from decisions: {_decisions(decided, criterion)}."
-    return Sign(severity="warning", text=text, nodes=decided.deciding)
-
-
-def decided_signs(decided: Decided) -> list[Sign]:
-    """Return how many of each decision's values differ, and what leads to them."""
-    told = [
-        (flip.node, say("diagnosis", "flip", flip, share=flip.elements / flip.of))
-        for flip in decided.flips
-    ]
-    signs = [Sign(severity="error", text=text, nodes=(node,)) for node, text in told]
-    before = Sign(severity="info", text="They lead to these decisions.", nodes=decided.before)
-    return [*signs, before] if decided.before else signs
-
-
-def decided_advice(decided: Decided, criterion: Criterion, *, auto: bool) -> tuple[str, ...]:
-    """Return what to do about decisions, one sentence each.
-
-    Args:
-        decided: The decisions.
-        criterion: What is acceptable.
-        auto: Whether `--metric auto` recognises the outputs, and the samples test them.
-    """
-    keep = say("diagnosis", "keep", decided) if decided.before else ""
-    tolerant = "" if criterion.metric is not None else say("diagnosis", "metric", auto=auto)
-    return tuple(filter(None, (keep, tolerant)))
-
-
-def _decisions(decided: Decided, criterion: Criterion) -> str:
-    allowed = "what is allowed" if criterion.metric is None else "the default tolerance"
-    return flipped(decided, allowed)
 
 
 def comparison(compared: Comparison) -> Report:

@@ -11,7 +11,6 @@ from halfwise.records import (
     Cause,
     Change,
     Criterion,
-    Decided,
     EngineDiagnosis,
     Failure,
     FailureBound,
@@ -49,7 +48,6 @@ from halfwise.reporting.parts import say
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
-    DECIDED,
     TASK,
     A,
     B,
@@ -532,18 +530,6 @@ def faults() -> Iterator[str]:
         for sign in diagnosis.evidence(found(**changed)):
             yield f"{sign.severity}: {sign.text}"
     yield from diagnosis.advice(found(**placed))
-
-
-def decisions() -> Iterator[str]:
-    one = Decided.model_validate(DECIDED)
-    two = one.model_copy(update={"flips": one.flips * 2, "read": 1e-9})
-    for found in (one, two):
-        yield diagnosis.decided_cause(found, "TF32 changes", Criterion())
-    yield diagnosis.decided_cause(one, "TF32 changes", TASK)
-    yield diagnosis.decided_part(one, Criterion()).text
-    yield from (sign.text for sign in diagnosis.decided_signs(one))
-    for auto in (True, False):
-        yield from diagnosis.decided_advice(one, Criterion(), auto=auto)
 
 
 def of_node() -> Iterator[str]:
