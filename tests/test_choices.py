@@ -26,8 +26,8 @@ from halfwise.options.loading import _reading
 from halfwise.records import EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
 from halfwise.tools.diagnose.harness import _try
-from halfwise.tools.diagnose.kernels import allowed_seconds
 from halfwise.tools.preprocessing.changes import Hypothesis
+from halfwise.tools.transplants import allowed_seconds
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}

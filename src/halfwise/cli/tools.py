@@ -96,7 +96,7 @@ def observe(
     show(record, lambda each: observed(each, limit), display)
 
 
-@accepts(Data, Arithmetic, Running, RunLimit, Worker, "max_builds", Building, full=True)
+@accepts(Data, Arithmetic, Running, RunLimit, Worker, Building, full=True)
 def compare(
     model: ModelArgument,
     inputs: InputsOption,

@@ -69,14 +69,12 @@ class BuildConfig(BuildOptions):
     Attributes:
         model_sha256: Hash of the ONNX file that the builder reads, including external data.
         keep: Nodes constrained to FP32 (weak typing only).
-        outputs: Additional tensors made outputs.
         unfused: Whether all tensors that remain after fusion are marked for debugging (10.12 and
             later).
     """
 
     model_sha256: str
     keep: tuple[NodeName, ...] = ()
-    outputs: tuple[TensorName, ...] = ()
     unfused: bool = False
 
 

@@ -37,7 +37,6 @@ class OnnxRuntime:
 
     runtime: Runtime = CPU
     runs: bool = True
-    fuses: bool = False
 
     @property
     def name(self) -> str:
@@ -130,7 +129,6 @@ class InRtx(_Asking):
     worker: RtxBuilder
     sm: str
     runs: bool = False
-    fuses: bool = True
     target = "rtx"
     needs = "Install it (`pip install 'halfwise[rtx]'`), or name a Python that has it"
 

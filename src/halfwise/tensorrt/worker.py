@@ -1299,7 +1299,7 @@ class Build:
         layers = [network.get_layer(i) for i in range(network.num_layers)]
         nodes = [layer_nodes(layer) for layer in layers]
         constrained, unconstrained = self._constrain(layers, nodes)
-        self._mark(network, layers)
+        self._mark(network)
         options = builder.create_builder_config()
         self._configure(options)
         if not self.strong:
@@ -1374,8 +1374,7 @@ class Build:
                     why[name] = f"its layer ({layer.type.name}) takes no precision"
         return constrained, why
 
-    def _mark(self, network, layers):
-        wanted = set(self.config["outputs"])
+    def _mark(self, network):
         if self.config.get("unfused"):
             if not hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
                 raise Refused(
@@ -1383,13 +1382,6 @@ class Build:
                     f"TensorRT {self.trt.__version__} cannot mark unfused tensors.",
                 )
             network.mark_unfused_tensors_as_debug_tensors()
-        for layer in layers if wanted else ():
-            for index in range(layer.num_outputs):
-                tensor = layer.get_output(index)
-                if tensor is None or tensor.name not in wanted:
-                    continue
-                if not tensor.is_network_output:
-                    network.mark_output(tensor)
 
     def _configure(self, options):
         trt, config = self.trt, self.config

@@ -29,7 +29,7 @@ from halfwise.graph.aside import remove_nodes
 from halfwise.graph.casts import rewrite
 from halfwise.graph.dataflow import giving_out, varying_tensors
 from halfwise.graph.model import Network, add_constant, node_name, tensor_name
-from halfwise.graph.roles import is_float, roles_of, with_bodies
+from halfwise.graph.roles import roles_of, with_bodies
 from halfwise.graph.weights import save
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
@@ -249,7 +249,7 @@ class Search:
         sample = {v.name or "": self.sample[v.name or ""] for v in graph.inputs if v not in given}
         for value in [v for v in given if tensor_name(v) in numbers]:
             name = tensor_name(value)
-            if name in self._varying and is_float(value):
+            if name in self._varying and value.dtype and value.dtype.is_floating_point():
                 value.shape, sample[name] = ir.Shape(numbers[name].shape), numbers[name]
             else:
                 graph.inputs.remove(value)

@@ -331,16 +331,6 @@ def test_shape_tensors(fake_worker: Command, version: str) -> None:
     assert found["y"].shape == (8, 1)
 
 
-def test_inner_tensors_as_outputs(fake_worker: Command) -> None:
-    with Pipe(fake_worker("10.0.1")) as pipe:
-        how: dict[str, Any] = {"typing": "weak", "profiles": PROFILE, "low": "fp16"}
-        marked = pipe.build(SQUARES, outputs=["a"], **how)
-        answer = pipe.run(built(marked), x=LARGE)
-    found = arrays(answer)
-    assert [o["name"] for o in answer["outputs"]] == ["y", "a"]
-    assert (found["a"] == 450).all()
-
-
 def test_showing_what_fusion_leaves_needs_a_version_that_can(fake_worker: Command) -> None:
     with Pipe(fake_worker("10.0.1")) as pipe:
         answer = pipe.build(SQUARES, profiles=PROFILE, typing="weak", unfused=True)

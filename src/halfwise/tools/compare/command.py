@@ -142,7 +142,7 @@ def compare(
         b: The other side.
         runner: Runner whose outputs to use, if the file holds several.
         watcher: Receives progress.
-        options: See `Options`; `max_builds` bounds the builds of each engine side.
+        options: See `Options`.
 
     Raises:
         UsageError: a source or an option does not apply.
@@ -169,7 +169,7 @@ def compare(
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
-        comparison = find_divergence(walk, 1 if maker is None else maker.rounds)
+        comparison = find_divergence(walk)
         _demand_compared(comparison, (first, second))
         names = [*comparison.outputs] if maker is None else []
         off = excess_of(case.criterion, first, second, names)

@@ -9,9 +9,6 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from halfwise.case import Case, EngineSettings, Sample, Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.errors import BuildFailed
@@ -29,25 +26,21 @@ from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.versions import has, version_of
 from halfwise.tools.compare.walk import all_low, arithmetic_on, comparable
-from halfwise.wording import count, number
+from halfwise.wording import number
 
 _LABELS = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}
 
 
-_Showing = tuple[Sequence[TensorName], Callable[[Sample], Outputs]]
-"""Inner tensors, and what runs an engine that shows them."""
-
-
 class Build(Protocol):
-    """Builds an engine that also outputs some tensors, or marks what fusion leaves."""
+    """Builds an engine, which marks what fusion leaves if asked to."""
 
-    def __call__(self, names: Sequence[TensorName], *, unfused: bool = False) -> BuildOutcome:
+    def __call__(self, *, unfused: bool = False) -> BuildOutcome:
         """Return the build."""
 
 
 @dataclass
 class EngineSide:
-    """Builds and runs engines with extra outputs, or one that shows its tensors.
+    """Builds and runs an engine, or one that shows what fusion leaves.
 
     Attributes:
         label: Description.
@@ -56,13 +49,10 @@ class EngineSide:
         build: Builds the engine.
         run: Returns all outputs of an engine for a sample, in the engine's types.
         outputs: The model's own outputs.
-        budget: Builds allowed.
         builds: Builds used.
-        refused: Tensors that no build could mark, and why.
-        absent: Marked tensors that the engine did not return.
-        change: Largest relative RMS change of a final output by marking, so far.
-        vanished: Whether an output wrong without marks was right with them.
-        shown: The tensors left by fusion, if an engine shows them; None if tensors are marked.
+        change: Largest relative RMS change of a final output by showing tensors, so far.
+        vanished: Whether an output that is wrong otherwise was right while tensors were shown.
+        shown: The tensors left by fusion, if an engine shows them.
         watch: Returns that engine's outputs and some of these tensors for a sample.
     """
 
@@ -72,21 +62,13 @@ class EngineSide:
     build: Build
     run: Callable[[BuildOutcome, Sample], Outputs]
     outputs: frozenset[TensorName]
-    budget: int
     exact: bool = False
     builds: int = 0
-    refused: dict[TensorName, str] = field(default_factory=dict)
-    absent: set[TensorName] = field(default_factory=set)
     change: float = 0.0
     vanished: bool = False
-    shown: frozenset[TensorName] | None = None
+    shown: frozenset[TensorName] = frozenset()
     watch: Callable[[Sample, Sequence[TensorName]], Outputs] = lambda _sample, _names: {}
     _plain: tuple[BuildOutcome, list[Outputs]] | None = None
-
-    @property
-    def few(self) -> bool:
-        """Whether to ask for only a few tensors, since each may end a fusion."""
-        return self.shown is None
 
     @property
     def tolerance(self) -> float:
@@ -96,64 +78,33 @@ class EngineSide:
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
         """Yield, for each sample, the tensors among `names` that the engine returns or shows.
 
-        With marked tensors, outputs come from the same engine, since marks may cure a fault.
-        Outputs requested alone come from the engine without marks.
+        Outputs come from the engine that shows tensors, if any are asked for, since that may cure
+        a fault.
 
         Raises:
-            BuildFailed: even the engine without marks cannot be built.
-            EngineFailed: even that cannot run, or the connection is lost.
+            BuildFailed: the engine cannot be built.
+            EngineFailed: it cannot run, or the connection is lost.
         """
         _, finals = self.plain()
-        inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
-        engines = self._showing(inner) if inner else []
-        for index, sample in enumerate(self.samples):
-            outputs: dict[str, NDArray[np.generic]] = {}
-            for engine in list(engines):
-                shown, run = engine
-                try:
-                    one = run(sample)
-                except EngineFailed as failed:
-                    if failed.status == "lost":
-                        raise
-                    self.refused |= dict.fromkeys(shown, failed.message)
-                    engines.remove(engine)
-                    continue
-                outputs |= one
-                self.absent |= {name for name in shown if name not in one}
-            changes = [
-                relative_rms(finals[index][n], outputs[n]) for n in self.outputs & {*outputs}
-            ]
+        inner = [name for name in names if name in self.shown and name not in self.outputs]
+        for sample, final in zip(self.samples, finals, strict=True):
+            outputs = {**final, **self.watch(sample, inner)} if inner else final
+            changes = [relative_rms(final[name], outputs[name]) for name in self.outputs & {*final}]
             self.change = max([self.change, *changes])
-            outputs = {**finals[index], **outputs}
             yield {name: outputs[name] for name in names if name in outputs}
 
-    def _showing(self, names: Sequence[TensorName]) -> list[_Showing]:
-        """Return what runs engines that together show `names`, each with its share.
-
-        Tensors that cannot be marked are refused, singled out as far as the budget allows.
-        """
-        if not self.few:
-            return [(names, lambda sample: self.watch(sample, names))]
-        if self.builds >= self.budget:
-            return []
-        outcome = self._build(names)
-        if outcome.engine is not None:
-            return [(names, lambda sample: self.run(outcome, sample))]
-        if len(names) == 1:
-            self.refused[names[0]] = outcome.message
-            return []
-        half = len(names) // 2
-        return [*self._showing(names[:half]), *self._showing(names[half:])]
-
     def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
-        """Return the engine without marks, and its outputs for each sample; built once.
+        """Return the engine that shows nothing, and its outputs for each sample; built once.
 
         Raises:
             BuildFailed: the build failed.
             EngineFailed: it cannot run, or the connection is lost.
         """
         if self._plain is None:
-            outcome = self._build(())
+            self.builds += 1
+            outcome = self.build()
+            if outcome.status == "lost":  # that says nothing about the engine
+                raise EngineFailed(outcome.message, status="lost")
             if outcome.engine is None:
                 raise BuildFailed(
                     f"TensorRT builds no engine ({self.label}): {outcome.message}",
@@ -163,47 +114,29 @@ class EngineSide:
         return self._plain
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "refused" for a tensor that failed builds or runs, "fused" for one lost to fusion.
-
-        For marked engines, a tensor is lost if the engine did not return it.
-        """
-        if name in self.refused:
-            return "refused"
-        if self.shown is None:
-            return "fused" if name in self.absent else None
+        """Return "fused" for a tensor that is neither an output nor shown."""
         return None if name in self.shown or name in self.outputs else "fused"
 
     def notes(self) -> tuple[str, ...]:
-        """Return the effects of marking."""
-        sentences = []
-        how = "Marking tensors" if self.few else "Showing tensors"
-        if self.builds > 1:
-            sentences.append(
-                f"{how} changed the final outputs of {self.label} by up to "
-                f"{number(self.change)} (relative RMS): the inspected engine is not quite the one "
-                "without marks."
-                if self.change > ROUNDINGS
-                else f"{how} did not change the final outputs of {self.label}."
+        """Return the effects of showing tensors."""
+        if not self.shown:
+            return (
+                f"{self.label} shows no tensor inside: `halfwise diagnose --target tensorrt` finds "
+                "the nodes that are wrong, in engines of parts.",
             )
-        if self.vanished:
-            sentences.append(
-                f"{how} made wrong outputs of {self.label} right: the fault is in a fusion that "
-                "marking breaks up, so it cannot be seen from inside."
-            )
-        if self.refused:
-            first, why = next(iter(self.refused.items()))
-            sentences.append(
-                f"No engine could be built that outputs {count(len(self.refused), 'tensor')}, "
-                f"such as {first}: {why}"
-            )
-        return tuple(sentences)
-
-    def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
-        self.builds += 1
-        outcome = self.build(names)
-        if outcome.status == "lost":  # that says nothing about the engine
-            raise EngineFailed(outcome.message, status="lost")
-        return outcome
+        told = (
+            f"Showing tensors changed the final outputs of {self.label} by up to "
+            f"{number(self.change)} (relative RMS): the inspected engine is not quite the other."
+            if self.change > ROUNDINGS
+            else f"Showing tensors did not change the final outputs of {self.label}.",
+        )
+        if not self.vanished:
+            return told
+        return (
+            *told,
+            f"Showing tensors made wrong outputs of {self.label} right: the fault is in a fusion "
+            "that this breaks up, so it cannot be seen from inside.",
+        )
 
 
 @contextmanager
@@ -240,11 +173,6 @@ class EngineMaker(Workbench):
         """Count builds with other makers'."""
         super().__post_init__()
         self.builds.numbers = self.numbers
-
-    @property
-    def rounds(self) -> int:
-        """Builds allowed for examining one engine, besides the plain one."""
-        return max(1, self.engine_settings.max_builds - 1)
 
     @property
     def tensorrt(self) -> tuple[int, int] | None:
@@ -309,13 +237,10 @@ class EngineMaker(Workbench):
         builds = replace(self.builds, settings=settings) if settings else self.builds
         label = _LABELS.get(kind, f"all {kind.upper()}") if file is None else "the candidate"
 
-        def build(names: Sequence[TensorName], *, unfused: bool = False) -> BuildOutcome:
+        def build(*, unfused: bool = False) -> BuildOutcome:
             step = f"{what} ({label})" if what else label
-            if unfused:
-                step = f"{label}, what fusion leaves marked"
-            elif names and not what:
-                step = f"{label}, {count(len(names), 'tensor')} marked"
-            return builds.build(source, step, low=low, tf32=tf32, outputs=names, unfused=unfused)
+            step += ", what fusion leaves marked" * unfused
+            return builds.build(source, step, low=low, tf32=tf32, unfused=unfused)
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None
@@ -328,7 +253,6 @@ class EngineMaker(Workbench):
             build=build,
             run=execute,
             outputs=frozenset(tensor_name(v) for v in network.graph.outputs),
-            budget=self.engine_settings.max_builds,
         )
 
     def shown(self, side: EngineSide) -> EngineSide:
@@ -339,7 +263,7 @@ class EngineMaker(Workbench):
         if not has("unfused tensors", self.worker.info.tensorrt):
             return side
         side.builds += 1
-        engine = side.build((), unfused=True).engine
+        engine = side.build(unfused=True).engine
         if engine is None:
             return side
         try:

@@ -28,7 +28,7 @@ from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, Ancestry, giving_out, reached, read_by, region_model
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
 from halfwise.judging.judge import fed
@@ -58,10 +58,6 @@ class Side(Runner, Protocol):
     builds: int
 
     @property
-    def few(self) -> bool:
-        """Whether to ask for only a few tensors, without the inputs of nodes."""
-
-    @property
     def tolerance(self) -> float:
         """Relative RMS error that the side's arithmetic explains."""
 
@@ -77,7 +73,6 @@ class RecordedSide:
     label: str
     arithmetic: Arithmetic = "fp32"
     exact: bool = False
-    few: bool = False
     builds: int = 0
 
     @property
@@ -122,11 +117,6 @@ class TargetSide:
     builds: int = 0
     refused: dict[TensorName, str] = field(default_factory=dict)
     vanished: bool = False
-
-    @property
-    def few(self) -> bool:
-        """Whether to ask for only a few tensors, since each may end a fusion."""
-        return self.runner.fuses
 
     @property
     def tolerance(self) -> float:
@@ -441,8 +431,7 @@ class Walk:
         for name in targets:
             self.found[name] = Found(name, self.found[name].node)
         inexact = [name for name in _SIDES if not self.side(name).exact]
-        few = any(self.side(name).few for name in inexact)
-        borders = [] if few or alone else self.borders(targets)
+        borders = [] if alone else self.borders(targets)
         wanted = list(dict.fromkeys((*targets, *borders)))
         regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
         pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
@@ -487,16 +476,8 @@ class Walk:
                 tensor.worst = Born(name, index, error)
 
     def region(self, tensor: Found, side: SideName) -> tuple[NodeName, ...]:
-        """Return the nodes among which an error born on `side` arises.
-
-        If few tensors are asked for, nodes that compute shapes and indices are left out: their
-        outputs are never asked for.
-        """
-        nodes = self._ancestry.between(tensor.given[side], tensor.tensor)
-        if not self.side(side).few:
-            return nodes
-        floats = {node_name(f.node) for f in self.found.values() if f.is_float}
-        return tuple(name for name in nodes if name in floats)
+        """Return the nodes among which an error born on `side` arises."""
+        return self._ancestry.between(tensor.given[side], tensor.tensor)
 
     def side(self, name: SideName) -> Side:
         """Return a side by name."""

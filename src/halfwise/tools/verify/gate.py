@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from halfwise.case import FEW_SAMPLES, Case, FileRunner, Settings
+from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
 from halfwise.declarations import Inputs
 from halfwise.declarations.options import Acceptance, Data, Heldout, Labels, Running, Unjudged
 from halfwise.errors import BuildFailed, CaseError, RecordMismatch, RunFailed, UsageError
 from halfwise.fixing.again import case_of, from_folder, recorded
 from halfwise.fixing.engines.measure import with_shapes
 from halfwise.graph.model import Network, node_name
-from halfwise.judging.judge import Judged, judge_outputs, run_as_file
+from halfwise.judging.judge import Judged, fed, judge_outputs, run_as_file
 from halfwise.metrics import Outputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Model, Request
@@ -25,13 +25,12 @@ from halfwise.tools.compare.command import arithmetic_of, as_repaired, hiding_fo
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import Side, TargetSide, Walk, comparable, reference
+from halfwise.tools.transplants import OFF, Kind, Transplants, localise
 
 ENGINE = "TensorRT"
 """The name of engines among targets."""
 GATE = "gate"
 """The command of a run that verified what another had held out."""
-ROUNDS = 6
-"""Runs with marked tensors, where a target fuses: as many as builds of an engine by default."""
 
 
 _OF_THE_RUN = frozenset[str]().union(
@@ -164,9 +163,14 @@ class Gate:
             return held.model_copy(update={"outcome": "fp32"})
         if (verdict if right else fp32).passed:
             return _at(held, right, ())
-        side = maker.shown(maker.side("fp16", file=self.candidate) if right else plain)
         wrong = self.candidate if right else self.case.network
-        return _at(held, right, self._first(self.case, wrong, side, maker.rounds))
+        at, ids = (verdict if right else fp32).worst_sample, samples.ids
+        worst = samples.select([ids.index(at) if at in ids else 0])
+        kind: Kind = "file" if right else "fp32"
+        parts = Transplants(maker, wrong, kind, OFF, build.seconds)
+        region = localise(parts, fed(wrong.model, worst)[0]).region
+        known = set(map(node_name, self.case.network.nodes()))
+        return _at(held, right, tuple(name for name in region if name in known))
 
     def _held(self, runner: FileRunner, ran: FileRun, failing: Sequence[int]) -> Held:
         outcome: Literal["same", "built"] = "same" if runner.runs else "built"
@@ -184,8 +188,7 @@ class Gate:
         side = TargetSide(runner, model, few, runner.name, arithmetic_of(wrong))
         if of_file is None:
             return _at(held, right, self._failing(side))
-        first = self._first(replace(self.case, calibration=few), wrong, side, ROUNDS)
-        return _at(held, right, first)
+        return _at(held, right, self._first(few, wrong, side))
 
     def _failing(self, side: TargetSide) -> tuple[NodeName, ...]:
         """Return the first node whose result a target that does not run a file does not give.
@@ -215,14 +218,14 @@ class Gate:
         judged = judge_outputs(results, *question, case.criterion, case.metric)
         return judged.verdict.passed, judged.failing
 
-    def _first(self, case: Case, wrong: Network, side: Side, rounds: int) -> tuple[NodeName, ...]:
-        """Return the nodes among which the first error arises."""
+    def _first(self, samples: Samples, wrong: Network, side: Side) -> tuple[NodeName, ...]:
+        """Return the nodes among which the first error arises on some samples."""
         self.watcher.stage("compare")
-        network, _ = as_repaired(case.network, wrong)
-        trusted = reference(network, case.calibration, self.settings)
+        network, _ = as_repaired(self.case.network, wrong)
+        trusted = reference(network, samples, self.settings)
         runtime, progress = self.settings.runtime, self.watcher.step
-        walk = Walk(network, case.calibration, trusted, side, runtime=runtime, progress=progress)
-        found = find_divergence(walk, rounds)
+        walk = Walk(network, samples, trusted, side, runtime=runtime, progress=progress)
+        found = find_divergence(walk)
         return found.first or found.amplified[:1]
 
 

@@ -8,8 +8,9 @@ from halfwise.progress import Silent, offered
 from halfwise.records import BuildConfig, BuildOutcome
 from halfwise.reporting.remarks import steps_told
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tools.diagnose import kernels
-from halfwise.tools.diagnose.kernels import decibels, fp32_engine, low_engine, symptom_of
+from halfwise.tools import transplants
+from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
+from halfwise.tools.transplants import decibels, symptom_of
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Region, Wrong
 from tests.unit.graph.sketch import Sketch, f32
@@ -152,8 +153,8 @@ def test_roundings_that_a_part_amplifies_are_no_fault(subject):
 
 
 def test_a_build_that_takes_too_long_tells_nothing_and_the_search_goes_on(subject, monkeypatch):
-    monkeypatch.setattr(kernels, "LEAST_SECONDS", 2.0)
-    monkeypatch.setattr(kernels, "LONGER", 0.0)
+    monkeypatch.setattr(transplants, "LEAST_SECONDS", 2.0)
+    monkeypatch.setattr(transplants, "LONGER", 0.0)
     fake = {"wrong": [Wrong(nodes=("b",), size=0.5)], "faults": [Fault("build", "hang", on=(3,))]}
     rung = fp32_engine(subject(fake=fake))
     assert "b" in rung.nodes
