@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
     from halfwise.tools.migrate import migrate
-    from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
     from halfwise.tools.weights import Weights, export_weights
@@ -40,7 +39,6 @@ __all__ = [
     "check_constraints",
     "choose",
     "compare",
-    "compare_inputs",
     "convert_float_to_float16",
     "diagnose",
     "doctor",
@@ -69,7 +67,6 @@ _MODULES = {
     "check_constraints": "linting",
     "choose": "fixing.choose",
     "compare": "tools.compare.command",
-    "compare_inputs": "tools.preprocessing.command",
     "convert_float_to_float16": "fixing.drop_in",
     "diagnose": "tools.diagnose.command",
     "doctor": "tools.doctor",

@@ -40,8 +40,6 @@ from halfwise.declarations.options import (
 from halfwise.errors import UsageError
 from halfwise.wording import clean, command, count
 
-_Pipeline = "Output of {}: .npz, .npy or a folder of them; or its function, file.py:function."
-
 
 @accepts()
 def lint(
@@ -151,35 +149,6 @@ def reduce(
 
     record = watched(display, api.reduce, model, inputs, fails=fails, out=out, **options)
     show(record, reduced, display)
-
-
-@accepts()
-def compare_inputs(
-    a: Annotated[str, typer.Argument(metavar="A", help=_Pipeline.format("pipeline A"))],
-    b: Annotated[str, typer.Argument(metavar="B", help=_Pipeline.format("pipeline B"))],
-    samples: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RAW",
-            help="Raw samples: a folder of images or .npy files (functions get the path); "
-            "NAME=RAW,NAME=RAW for several inputs.",
-        ),
-    ] = None,
-    code: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--code", metavar="FILE", help="Write Python that turns A into B to FILE."
-        ),
-    ] = None,
-    *,
-    display: Display,
-) -> None:
-    """Name what two preprocessing pipelines do differently. Exits with 10 if they differ."""
-    from halfwise.tools.preprocessing.command import compared
-
-    record = watched(display, api.compare_inputs, a, b, samples=samples, code=code)
-    show(record, compared, display)
-    end(passed=record.same)
 
 
 _AHEAD = {"sm", "preprocess", "min_shapes", "opt_shapes", "max_shapes"}

@@ -145,27 +145,6 @@ class InputComparison(Record):
     code: str = ""
 
 
-class PreprocessingReport(Record):
-    """Comparison of two pipelines.
-
-    Attributes:
-        a: Source of A.
-        b: Source of B.
-        inputs: Comparisons by input.
-        notes: Remarks and warnings.
-    """
-
-    a: str
-    b: str
-    inputs: tuple[InputComparison, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        """Whether the model sees the same: arrays differ at most in how they are stored."""
-        return all(d.severity == "info" for each in self.inputs for d in each.differences)
-
-
 class TriedInputs(Record):
     """A change of the inputs that was tried, in case the framework applied it.
 

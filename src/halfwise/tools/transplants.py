@@ -237,9 +237,6 @@ def decibels(error: float) -> float:
     return -20 * log10(error)
 
 
-NEEDS_TENSORRT = "This needs TensorRT, but no target was given."
-
-
 def allowed_seconds(plain: float, most: float) -> float:
     """Return the seconds that a part may take, of an engine that took `plain`; `most` at most."""
     return min(most, max(LEAST_SECONDS, LONGER * plain))

@@ -86,8 +86,7 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
         (subject.folder / PIPELINES_CODE).write_text(code_of(codes), encoding="utf-8")
         what = "turns A into B, with A of --inputs and B of --inputs-b, as far as it is known."
         advice.append(f"{PIPELINES_CODE} in the run folder {what}")
-    hint = "`halfwise inputs compare A B --samples RAW` also tells resize kernels apart."
-    return signs, said(*advice, hint)
+    return signs, said(*advice)
 
 
 def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
