@@ -167,17 +167,6 @@ def build(
         Literal["fp32", "fp16", "bf16"] | None,
         typer.Option(help="Lowest type the builder may use (weak typing). Default fp32."),
     ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N", help="Constrain these nodes to FP32, as fix does. Repeatable."),
-    ] = None,
-    keep_op: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Constrain every node of this type to FP32, as fix does. Repeatable.",
-        ),
-    ] = None,
     target: Annotated[
         Literal["tensorrt", "rtx"],
         typer.Option(help="rtx: TensorRT for RTX, ahead of time; nothing is run."),
@@ -192,7 +181,7 @@ def build(
     """Build a TensorRT engine and show the precision of its layers."""
     from halfwise.reporting.engines import ahead, built
 
-    options |= given(to=to, keep=keep, keep_op=keep_op, sm=sm)
+    options |= given(to=to, sm=sm)
     kinds = {"tensorrt": {"sm"}, "rtx": options.keys() - _AHEAD}
     if others := sorted(kinds[target] & options.keys()):
         raise UsageError(
