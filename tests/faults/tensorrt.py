@@ -22,7 +22,7 @@ def early_opset(ill: bool) -> onnx.ModelProto:
     return _relu(8 if ill else 9)
 
 
-@fault("opset-unparsed", "info", None, tensorrt="10.9.0.34")
+@fault("opset-unparsed", "warning", None, tensorrt="10.9.0.34")
 def undocumented_opset(ill: bool) -> onnx.ModelProto:
     return _relu(21 if ill else 20)
 

@@ -17,8 +17,7 @@ from halfwise.tensorrt.versions import (
     SINCE,
     has,
     highest_opset,
-    next_published,
-    opsets,
+    lowest_opset,
     text_of,
 )
 
@@ -32,26 +31,15 @@ def opset(subject: Subject) -> Iterator[Found]:
     if subject.model.opset is None:
         return
     current, version = subject.opset, text_of(subject.version)
-    since, first, last = opsets(subject.version)
+    first, last = lowest_opset(subject.version), highest_opset(subject.version)
     if subject.version >= ASKED:  # how new an operator may be, its own rules say
         first, last = taken().first_opset, current
     if current < first:
         fix = f"Export with opset {first} or later."
         yield Found(f"opset {current}; TensorRT {version} reads {first} and later", fix)
-    elif last is not None and current > last:
+    elif current > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
-        yield Found(f"opset {current}; TensorRT {version} reads up to {last}", fix)
-    elif last is None and current > (sure := highest_opset(subject.version)):
-        later, _, late = next_published(subject.version)
-        before = text_of((since[0], since[1] - 1))
-        message = (
-            f"opset {current}; TensorRT {before} reads up to {sure}, {text_of(later)} up to {late}"
-        )
-        yield Found(
-            message,
-            "Parse it, and read the log.",
-            severity="info" if late is not None and current <= late else None,
-        )
+        yield Found(f"opset {current}; TensorRT {version} is known to read up to {last}", fix)
 
 
 @rule("operator-unparsed", "error", OPERATORS, reads_graph=False, parses=True)

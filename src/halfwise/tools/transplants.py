@@ -166,7 +166,6 @@ class Transplants:
             return Symptom("run", failed.status), {}
         finally:
             maker.forget()
-            self.engines.others.remove(maker)
         if build.status == "interrupted":
             raise Stopped
         if build.status == "lost":

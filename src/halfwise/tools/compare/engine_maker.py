@@ -162,11 +162,9 @@ class EngineMaker(Workbench):
     """Makes engine sides of one case on one worker.
 
     Attributes:
-        others: Makers for other cases on the same worker.
         numbers: Counts the builds of all makers.
     """
 
-    others: "list[EngineMaker]" = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=partial(counting, 1))
 
     def __post_init__(self) -> None:
@@ -181,12 +179,13 @@ class EngineMaker(Workbench):
         return None if text is None else version_of(text)
 
     def of(self, case: Case) -> "EngineMaker":
-        """Return the maker for another case on the same worker, with the same settings."""
+        """Return the maker for another case on the same worker, with the same settings.
+
+        Its engines are for its caller to forget.
+        """
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         how = replace(self.engine_settings, profiles=())
-        other = replace(self, case=case, engine_settings=how, folder=folder, others=[])
-        self.others.append(other)
-        return other
+        return replace(self, case=case, engine_settings=how, folder=folder)
 
     @contextmanager
     def lasting(self) -> "Iterator[EngineMaker]":
@@ -201,8 +200,6 @@ class EngineMaker(Workbench):
     def forget(self) -> None:
         """Remove all engines from the worker; they take gigabytes."""
         self.builds.forget(None)
-        for other in self.others:
-            other.forget()
 
     def judge(
         self, build: BuildOutcome, references: Sequence[Outputs], criterion: Criterion

@@ -227,12 +227,6 @@ def _ranges(subject: Subject) -> Iterator[Sign]:
         low = min(float(np.min(a)) for a in arrays)
         high = max(float(np.max(a)) for a in arrays)
         yield Sign(severity="info", text=f"{text}, from {number(low)} to {number(high)}.")
-        bad = sum(int(np.count_nonzero(~np.isfinite(a))) for a in arrays)
-        if bad:
-            yield Sign(
-                severity="error",
-                text=f"Input '{name}' has {count(bad, 'element')} that are NaN or infinite.",
-            )
 
 
 def changed_inputs(subject: Subject) -> InputTrials | None:
