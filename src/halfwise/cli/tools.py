@@ -45,8 +45,7 @@ from halfwise.wording import clean, command, count
 def lint(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)],
     target: Annotated[
-        Literal["rtx", "webgpu"] | None,
-        typer.Option(help="rtx: what TensorRT for RTX builds. webgpu: what has kernels there."),
+        Literal["rtx"] | None, typer.Option(help="What TensorRT for RTX builds.")
     ] = None,
     trt_version: Annotated[
         str | None,

@@ -1,6 +1,6 @@
 """Rules: their definition and their input."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,15 +21,11 @@ class Subject:
         model: The model, as far as it can be read.
         tensorrt: Version (major, minor) whose parser will read it; None if none is named.
         ahead: Whether engines are built ahead of time, without a GPU.
-        lacking: Names of nodes for which WebGPU has no kernel.
-        refused: Why ONNX Runtime refuses the model there; "" if it does not.
     """
 
     model: Unchecked
     tensorrt: Version | None = None
     ahead: bool = False
-    lacking: Collection[str] = ()
-    refused: str = ""
 
     @property
     def version(self) -> Version:

@@ -117,22 +117,6 @@ def products(subject: Subject) -> Iterator[Found]:
                 )
 
 
-@rule("kernel-missing", "info", "https://onnxruntime.ai/docs/execution-providers/")
-def kernels(subject: Subject) -> Iterator[Found]:
-    """A node without a WebGPU kernel runs on the CPU, in FP32, and its tensors are copied.
-
-    Its FP16 values are rounded less often, and it costs time. A model that is refused is an error.
-    Checked with --target webgpu only: ONNX Runtime's WebGPU provider is asked, and loads the model.
-    """
-    if subject.refused:
-        fix = "Export it again, or in other operators."
-        yield Found(f"ONNX Runtime refuses the model: {subject.refused}", fix, severity="error")
-    for node in subject.nodes():
-        if node.name in subject.lacking:
-            message = f"WebGPU has no kernel for this {node.op_type}: it runs on the CPU"
-            yield Found(message, "Export it in other operators if that is slow.", node)
-
-
 _FIXED = "; fixed shapes of the inputs decide it: halfwise fix writes such a model."
 
 

@@ -109,18 +109,6 @@ class OnWebGpu(_Asking):
             raise RunFailed(excerpt(ran.error))
         return ran.outputs
 
-    def lacking(self, model: ir.Model) -> Sequence[str]:
-        """Return the names of nodes for which there is no kernel, so that they run on the CPU.
-
-        Raises:
-            CaseError: the model is refused.
-        """
-        with _saved(model) as path:
-            try:
-                return self.worker.lacking(path, seconds=RUN_SECONDS)
-            except Crashed as crash:
-                raise CaseError(excerpt(str(crash))) from crash
-
 
 @dataclass(frozen=True)
 class InRtx(_Asking):
