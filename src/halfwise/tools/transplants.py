@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from halfwise.case import Sample, Samples
+from halfwise.case import Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
@@ -23,7 +23,7 @@ from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, node_name
 from halfwise.judging.judge import fed
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import relative_rms
+from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.progress import interruption
 from halfwise.records import BuildOutcome, EngineDiagnosis, NodeName, SymptomKind
 from halfwise.tensorrt.failures import EngineFailed
@@ -109,11 +109,6 @@ class Transplants:
         """The arithmetic of the engines."""
         return arithmetic_on(self.network, "fp16" if self.kind == "file" else self.kind)
 
-    @property
-    def tolerance(self) -> float:
-        """Relative RMS error up to which a tensor is right: its arithmetic's in kernels."""
-        return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
-
     def __call__(self, part: Network, sample: Sample) -> bool:
         """Return whether the engine of a part is wrong as that of the whole model is.
 
@@ -186,17 +181,49 @@ class Transplants:
         else:
             runner = emulated(network, samples, settings, self.kind)
         right = next(runner.get())
-        errors = {name: relative_rms(right[name], array) for name, array in outputs.items()}
-        nodes = frozenset(map(node_name, network.nodes()))
-        self.errors[nodes] = max(errors.values(), default=0.0)
-        above = [name for name, error in errors.items() if error > self.tolerance]
-        if not above:
-            return False
-        session, random = Session(network.model, runtime=settings.runtime), np.random.default_rng(0)
-        moved = {name: wiggled(a, UNITS[self.arithmetic], random) for name, a in sample.items()}
-        exact, rounded = session.run(sample), session.run(moved)
-        factor = WIGGLED * sqrt(len(nodes))
-        return any(errors[n] > factor * relative_rms(exact[n], rounded[n]) for n in above)
+        off, largest = is_off(network, sample, outputs, right, self.arithmetic, settings.runtime)
+        self.errors[frozenset(map(node_name, network.nodes()))] = largest
+        return off
+
+
+def is_off(
+    part: Network,
+    sample: Sample,
+    outputs: Outputs,
+    right: Outputs,
+    arithmetic: Arithmetic,
+    runtime: Runtime,
+) -> tuple[bool, float]:
+    """Return whether floats are further off than rounding in a part, and before, explains.
+
+    Args:
+        part: The part, which tells what rounding its inputs does.
+        sample: Its inputs.
+        outputs: What was computed of it; none if nothing was.
+        right: What is right.
+        arithmetic: The arithmetic of `outputs`.
+        runtime: Where the part runs.
+
+    Returns:
+        And the largest relative RMS error.
+    """
+    floats = {name: array for name, array in outputs.items() if not is_discrete(array.dtype)}
+    errors = {name: relative_rms(right[name], array) for name, array in floats.items()}
+    above = [name for name, error in errors.items() if error > tolerance_in_kernels(arithmetic)]
+    largest = max(errors.values(), default=0.0)
+    if not above:
+        return False, largest
+    session, random = Session(part.model, runtime=runtime), np.random.default_rng(0)
+    moved = {name: wiggled(a, UNITS[arithmetic], random) for name, a in sample.items()}
+    exact, rounded = session.run(sample), session.run(moved)
+    factor = WIGGLED * sqrt(len(list(part.nodes())))
+    natural = {name: factor * relative_rms(exact[name], rounded[name]) for name in above}
+    return any(errors[name] > natural[name] for name in above), largest
+
+
+def tolerance_in_kernels(arithmetic: Arithmetic) -> float:
+    """Return the relative RMS error up to which a tensor of unknown kernels is right."""
+    return max(OTHER_KERNELS, TOLERANCES[arithmetic])
 
 
 def localise(transplants: Transplants, sample: Sample) -> EngineDiagnosis:
@@ -219,7 +246,7 @@ def localise(transplants: Transplants, sample: Sample) -> EngineDiagnosis:
     error = transplants.errors.get(region)
     return EngineDiagnosis(
         symptom=transplants.symptom.kind,
-        limit_db=decibels(transplants.tolerance),
+        limit_db=decibels(tolerance_in_kernels(transplants.arithmetic)),
         region=() if everywhere else tuple(n for n in map(node_name, nodes) if n in region),
         snr_db=None if error is None else decibels(error),
         everywhere=everywhere,

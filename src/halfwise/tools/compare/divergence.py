@@ -14,7 +14,7 @@ from halfwise.records import (
     TensorStatus,
 )
 from halfwise.tools.compare.engine_maker import EngineSide
-from halfwise.tools.compare.walk import Found, TargetSide, Walk, tolerance_of
+from halfwise.tools.compare.walk import Found, Walk, tolerance_of
 
 
 def compared(walk: Walk) -> Comparison:
@@ -166,11 +166,11 @@ def _reached(tensors: Mapping[TensorName, Found]) -> dict[TensorName, float]:
 def find_divergence(walk: Walk) -> Comparison:
     """Measure every tensor that both sides may have; return the comparison.
 
-    What engines and targets compute without showing tensors tells whether an output is wrong; what
+    What engines compute without showing tensors tells whether an output is wrong; what
     they show, where that begins. If an output is wrong only where nothing is shown, nothing inside
     is to blame, and the output's region is all that leads to it.
     """
-    engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide | TargetSide)]
+    engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide)]
     ends = {tensor_name(v) for v in walk.network.graph.outputs}
     plain: dict[TensorName, Found] = {}
     if engines:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Built, Case, FileRunner, Runtime, Sample, Samples, Settings
+from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import LIVE_BYTES, TENSORS_AT_ONCE
 from halfwise.emulation.runner import (
@@ -22,16 +22,15 @@ from halfwise.emulation.runner import (
     tensor_bytes,
 )
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
-from halfwise.errors import CaseError, HalfwiseError, RunFailed, TookTooLong
+from halfwise.errors import HalfwiseError, TookTooLong
 from halfwise.fixing.plan.rules import lowered_by
 from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.dataflow import GIVEN, Ancestry, giving_out, reached, read_by, region_model
+from halfwise.graph.dataflow import GIVEN, Ancestry, reached, read_by, region_model
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
-from halfwise.judging.judge import fed
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.metrics.difference import RelativeError
 from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus
@@ -88,70 +87,6 @@ class RecordedSide:
     def lack(self, name: TensorName) -> TensorStatus | None:
         """Return "missing" for a tensor without a record."""
         return None if name in self.recorded[0] else "missing"
-
-    def notes(self) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
-
-@dataclass
-class TargetSide:
-    """A file as a target runs it, with inner tensors as further outputs.
-
-    Attributes:
-        runner: The target; it has to run.
-        model: The file.
-        samples: The samples.
-        label: The target's name.
-        arithmetic: The coarsest in the file.
-        refused: Tensors that the target does not give, and why.
-        vanished: Whether an output wrong without further outputs was right with them.
-    """
-
-    runner: FileRunner
-    model: ir.Model
-    samples: Samples
-    label: str
-    arithmetic: Arithmetic
-    exact: bool = False
-    builds: int = 0
-    refused: dict[TensorName, str] = field(default_factory=dict)
-    vanished: bool = False
-
-    @property
-    def tolerance(self) -> float:
-        """The tolerance of its arithmetic in unknown kernels."""
-        return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
-
-    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, the tensors among `names` that the target gives."""
-        wanted = [name for name in names if self.lack(name) is None]
-        yield from self._given(wanted) if wanted else ({} for _ in self.samples)
-
-    def _given(self, names: Sequence[TensorName]) -> Sequence[Outputs]:
-        """Return the tensors by sample; those that cannot be given are singled out."""
-        model = giving_out(self.model, names)
-        try:
-            results = self.runner.run(model, fed(model, self.samples))
-        except (CaseError, RunFailed) as error:
-            if len(names) == 1:
-                self.refused[names[0]] = error.message
-                return [{} for _ in self.samples]
-            half = len(names) // 2
-            parts = self._given(names[:half]), self._given(names[half:])
-            return [{**first, **second} for first, second in zip(*parts, strict=True)]
-        assert not isinstance(results, Built)
-        return results
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(v.name for node in self.model.graph for v in node.outputs if v.name)
-
-    def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "refused" for a tensor that the target does not give, "missing" for no tensor."""
-        if name in self.refused:
-            return "refused"
-        return None if name in self._names else "missing"
 
     def notes(self) -> tuple[str, ...]:
         """Return nothing."""

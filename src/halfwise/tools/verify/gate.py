@@ -1,14 +1,16 @@
 """On which targets a file is right; where it is not, whether FP32 is, and where errors begin."""
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
+from halfwise.case import Built, Case, FileRunner, Sample, Samples, Settings
 from halfwise.declarations import Inputs
 from halfwise.declarations.options import Acceptance, Data, Heldout, Labels, Running, Unjudged
+from halfwise.emulation.runner import ModelRunner
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import BuildFailed, CaseError, RecordMismatch, RunFailed, UsageError
 from halfwise.fixing.again import case_of, from_folder, recorded
 from halfwise.fixing.engines.measure import with_shapes
@@ -21,11 +23,10 @@ from halfwise.progress import Watcher
 from halfwise.records import FileRun, Held, NodeName, Run, ShapeVerdict, Verdict
 from halfwise.store import MODEL_FILE, folder_of, read_run
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tools.compare.command import arithmetic_of, as_repaired, hiding_folded
-from halfwise.tools.compare.divergence import find_divergence
+from halfwise.tools.compare.command import arithmetic_of
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.walk import Side, TargetSide, Walk, comparable, reference
-from halfwise.tools.transplants import OFF, Kind, Transplants, localise
+from halfwise.tools.reduce import Search
+from halfwise.tools.transplants import OFF, Kind, Transplants, is_off, localise
 
 ENGINE = "TensorRT"
 """The name of engines among targets."""
@@ -169,8 +170,7 @@ class Gate:
         kind: Kind = "file" if right else "fp32"
         parts = Transplants(maker, wrong, kind, OFF, build.seconds)
         region = localise(parts, fed(wrong.model, worst)[0]).region
-        known = set(map(node_name, self.case.network.nodes()))
-        return _at(held, right, tuple(name for name in region if name in known))
+        return _at(held, right, self._known(region))
 
     def _held(self, runner: FileRunner, ran: FileRun, failing: Sequence[int]) -> Held:
         outcome: Literal["same", "built"] = "same" if runner.runs else "built"
@@ -183,23 +183,32 @@ class Gate:
             wrong, of_file = self.candidate, None if ran.not_run else failing
         if not runner.runs:
             return _at(held, right, ran.folded)
-        few = self.case.calibration.select((of_file or ())[:FEW_SAMPLES] or (0,))
-        model = hiding_folded(wrong, self.case.network)
-        side = TargetSide(runner, model, few, runner.name, arithmetic_of(wrong))
-        if of_file is None:
-            return _at(held, right, self._failing(side))
-        return _at(held, right, self._first(few, wrong, side))
+        index = [*(of_file or ()), 0][0]
+        sample = fed(wrong.model, self.case.calibration.select([index]))[0]
+        check = partial(self._fails_on, runner, not_run=of_file is None)
+        self.watcher.stage("compare")
+        region = Search(wrong, sample, check, progress=self.watcher.step).smallest()
+        return _at(held, right, self._known(map(node_name, region)))
 
-    def _failing(self, side: TargetSide) -> tuple[NodeName, ...]:
-        """Return the first node whose result a target that does not run a file does not give.
+    def _known(self, region: Iterable[NodeName]) -> tuple[NodeName, ...]:
+        """Return the nodes of the FP32 model in a region."""
+        known = set(map(node_name, self.case.network.nodes()))
+        return tuple(name for name in region if name in known)
 
-        Each is asked alone, as others would end fusions; halving takes it for granted that
-        everything behind the first fails.
-        """
-        nodes = comparable(self.case.network)
-        line = [name for name in nodes if side.lack(name) is None]
-        first = bisect_left(line, True, key=lambda name: not any(side.get([name])))
-        return tuple(node_name(nodes[name]) for name in line[first : first + 1])
+    def _fails_on(
+        self, runner: FileRunner, part: Network, sample: Sample, *, not_run: bool
+    ) -> bool:
+        """Return whether a target does not run a part of a file, or else has it wrong."""
+        samples, runtime = Samples(("part",), lambda _: sample), self.settings.runtime
+        try:
+            results = runner.run(part.model, samples)
+        except (CaseError, RunFailed):
+            return not_run
+        if not_run or isinstance(results, Built):
+            return False
+        model = emulate_typed(part.model)
+        right = next(ModelRunner(model, fed(model, samples), runtime=runtime).get())
+        return is_off(part, sample, results[0], right, arithmetic_of(part), runtime)[0]
 
     def _fp32_on(self, runner: FileRunner) -> tuple[bool, Sequence[int] | None]:
         """Return whether a target has the FP32 model right, and the samples where it has not.
@@ -217,16 +226,6 @@ class Gate:
             return False, None
         judged = judge_outputs(results, *question, case.criterion, case.metric)
         return judged.verdict.passed, judged.failing
-
-    def _first(self, samples: Samples, wrong: Network, side: Side) -> tuple[NodeName, ...]:
-        """Return the nodes among which the first error arises on some samples."""
-        self.watcher.stage("compare")
-        network, _ = as_repaired(self.case.network, wrong)
-        trusted = reference(network, samples, self.settings)
-        runtime, progress = self.settings.runtime, self.watcher.step
-        walk = Walk(network, samples, trusted, side, runtime=runtime, progress=progress)
-        found = find_divergence(walk)
-        return found.first or found.amplified[:1]
 
 
 def _at(held: Held, right: bool, first: Sequence[NodeName]) -> Held:
