@@ -371,27 +371,14 @@ def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Cas
     if len(paths) != 1 or any(source.kind == "record" for source in sources):
         return case, ()
     (path,) = paths
-    network, repairs = as_repaired(case.network, load(path))
+    candidate = load(path)
+    # Repairs store tensors at other scales: against the original model each looks like a fault.
+    readable, _ = with_readable(case.network)
+    repairs = further(candidate.model, readable.model)
     if not repairs:
         return case, ()
     note = (
-        f"{path} has {count(repairs, 'repair')}, so both sides are compared with the "
+        f"{path} has {count(len(repairs), 'repair')}, so both sides are compared with the "
         "repairs applied; `halfwise verify` proves the repairs"
     )
-    return replace(case, network=network), (note,)
-
-
-def as_repaired(network: Network, candidate: Network) -> tuple[Network, int]:
-    """Return a model with the repairs that a file made from it has, and their number.
-
-    Repairs store tensors at other scales, so against the original model each would look like a
-    fault.
-
-    Raises:
-        CaseError: the repairs do not apply to this model.
-    """
-    readable, _ = with_readable(network)
-    repairs = further(candidate.model, readable.model)
-    return (repaired_at(readable, repairs, candidate.opset)[1] if repairs else network), len(
-        repairs
-    )
+    return replace(case, network=repaired_at(readable, repairs, candidate.opset)[1]), (note,)
