@@ -42,7 +42,7 @@ from halfwise.tools.preprocessing.changes import transformation
 SEED = 11
 CHANGES, FAULTS = 90, 90
 SIDE, OTHERS = 40, 4
-COUNTS = (1, 2, 6)
+COUNTS = (2, 3, 6)
 """Samples of a trial."""
 NORMS: dict[str, tuple[float, Any, Any]] = {
     "pixels": (1.0, 0.0, 1.0),
@@ -58,13 +58,11 @@ NORMS: dict[str, tuple[float, Any, Any]] = {
 }
 MOVES: dict[str, Callable[[Any], Any]] = {
     "": lambda x: x,
-    "mirrored": lambda x: x[:, :, ::-1],
-    "upside down": lambda x: x[:, ::-1],
-    "transposed": lambda x: x.transpose(0, 2, 1),
     "reshaped": lambda x: x.transpose(1, 2, 0).reshape(x.shape),
     "own": lambda x: (x - x.mean()) / x.std(),
 }
 ALTERED: dict[str, Callable[[Any, Any], Any]] = {
+    "mirrored": lambda p, _: p[:, ::-1],
     "gamma 1.02": lambda p, _: 255 * (p / 255) ** 1.02,
     "gamma 1.2": lambda p, _: 255 * (p / 255) ** 1.2,
     "gamma 2.2": lambda p, _: 255 * (p / 255) ** 2.2,
@@ -262,7 +260,7 @@ class Told:
         trial: The trial.
         what: "same" where the outputs match without a change; "right", or "as good" for another
             than was made, where the change that is named gives the framework's outputs on other
-            photos too; "wrong" where it does not; "few" where one matches on too few numbers to
+            photos too; "wrong" where it does not; "few" where one matches on too few samples to
             be named; "none".
     """
 
@@ -410,7 +408,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     )
     seen = sum(n for what, n in changes.items() if what not in ("same", "few"))
     explained = changes["right"] + changes["as good"]
-    note = f"of {seen}, where outputs hold enough numbers; {changes['as good']} by one as good"
+    note = f"of {seen}, where there are enough samples; {changes['as good']} by one as good"
     figures = [
         at_least("share of changed inputs named", explained / seen, 0.95, note),
         reported("changed inputs said to be too few to tell", changes["few"]),

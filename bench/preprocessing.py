@@ -60,7 +60,6 @@ class Pipeline:
         offset: Of the crop from the middle, rows and columns.
         side: "centre" or "start" of letterboxing.
         value: Of padding.
-        flip: "", "lr", "ud" or "180".
         channels: Order, before the normalisation.
         scale: Factor of the pixels.
         mean: Taken off.
@@ -75,7 +74,6 @@ class Pipeline:
     offset: tuple[int, int] = (0, 0)
     side: str = "centre"
     value: int = 114
-    flip: str = ""
     channels: tuple[int, int, int] = (0, 1, 2)
     scale: float = 1 / 255
     mean: tuple[float, float, float] = IMAGENET[0]
@@ -89,7 +87,6 @@ class Pipeline:
 
     def _one(self, photo: Image, *, other_order: bool) -> Image:
         x = self._framed(photo)
-        x = {"": x, "lr": x[:, ::-1], "ud": x[::-1], "180": x[::-1, ::-1]}[self.flip]
         x = x[..., list(self.channels)]
         mean, deviation = np.array(self.mean), np.array(self.deviation)
         if other_order:
@@ -213,8 +210,6 @@ SINGLES: tuple[tuple[str, Change, Change], ...] = (
     ("mean", {"mean": HALF[0], "deviation": NONE[1]}, {"mean": NONE[0]}),
     ("deviation", {}, {"deviation": NONE[1]}),
     ("deviation", {"mean": NONE[0], "deviation": NONE[1]}, {"deviation": IMAGENET[1]}),
-    ("crop", {"fit": "shorter"}, {"offset": (1, 0)}),
-    ("crop", {"fit": "shorter"}, {"offset": (-6, 4)}),
     ("resampling", {}, {"resize": "pillow bicubic"}),
     ("resampling", {}, {"resize": "pillow lanczos"}),
     ("resampling", {}, {"resize": "pillow box"}),
@@ -224,9 +219,6 @@ SINGLES: tuple[tuple[str, Change, Change], ...] = (
     ("resampling", {"resize": "opencv linear"}, {"resize": "opencv nearest"}),
     ("resampling", {}, {"resize": "opencv linear"}),
     ("resampling", {"fit": "letterbox"}, {"resize": "onnxruntime linear half_pixel"}),
-    ("flip", {}, {"flip": "lr"}),
-    ("flip", {}, {"flip": "ud"}),
-    ("flip", {}, {"flip": "180"}),
 )
 """Kind, what both pipelines have, and what B has besides."""
 BEYOND: tuple[tuple[Change, Change], ...] = (
@@ -237,9 +229,10 @@ BEYOND: tuple[tuple[Change, Change], ...] = (
     ({"fit": "shorter"}, {"fit": "stretch", "size": 256}),
     ({"fit": "letterbox"}, {"side": "start"}),
     ({"fit": "letterbox"}, {"value": 0}),
+    ({"fit": "shorter"}, {"offset": (-16, 14)}),
 )
 """What is not taken apart: what both pipelines have, and what B has besides."""
-BESIDE: tuple[Change, ...] = ({}, {"channels": (2, 1, 0)}, {"mean": NONE[0]}, {"flip": "lr"})
+BESIDE: tuple[Change, ...] = ({}, {"channels": (2, 1, 0)}, {"mean": NONE[0]})
 """What else B has there."""
 
 
@@ -260,14 +253,12 @@ class Trial:
 def _truth(a: Pipeline, b: Pipeline) -> set[str]:
     found = set()
     direct = {
-        "flip": "flip", "channels": "channels", "scale": "scale", "mean": "mean",
+        "channels": "channels", "scale": "scale", "mean": "mean",
         "deviation": "deviation", "dtype": "dtype",
     }  # fmt: skip
     for field, kind in direct.items():
         if getattr(a, field) != getattr(b, field):
             found.add(kind)
-    if a.fit == b.fit == "shorter" and a.offset != b.offset:
-        found.add("crop")
     lead = [p.layout != "CHW" for p in (a, b)]
     found |= {"batch-axis"} if lead[0] != lead[1] else set()
     axes = [p.layout.removeprefix("N") for p in (a, b)]

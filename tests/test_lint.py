@@ -24,8 +24,6 @@ def test_every_rule_says_why_and_where_it_is_from() -> None:
 
 @pytest.fixture(params=FAULTS, ids=lambda f: f"{f.rule}:{f.name}")
 def fault(request) -> Fault:
-    if request.param.tensorrt == "webgpu":
-        request.getfixturevalue("on_webgpu")
     given: Fault = request.param
     return given
 

@@ -136,7 +136,7 @@ def place(row: tuple[str, str, str]) -> tuple[int, str]:
 
 
 def leaves(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, TyperCommand]]:
-    """Yield names and commands, including those in groups (`inputs compare`)."""
+    """Yield names and commands, including those in groups (`constraints check`)."""
     for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
             yield from leaves(command, f"{prefix}{name} ")

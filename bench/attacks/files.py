@@ -39,7 +39,7 @@ READERS: Mapping[str, tuple[str, ...]] = {
     "held out": ("fix", WHOLE, *_GIVEN, "--heldout", "{}", "-o", "run"),
     "recorded": ("verify", WHOLE, "{}", *_GIVEN),
     "labels": ("verify", WHOLE, WHOLE, *_GIVEN, "--metric", "top1", "--labels", "{}"),
-    "compared": ("inputs", "compare", "{}", INPUTS),
+    "compared": ("diagnose", WHOLE, *_GIVEN, "--inputs-b", "{}", "-o", "run"),
     "expected": ("diagnose", WHOLE, "--expected", "{}", *_GIVEN, "-o", "run"),
 }
 """Commands that read data."""

@@ -145,8 +145,10 @@ def _preprocess(folder: Path, body: str, result: str | None) -> Command:
 
 def _pipeline(folder: Path, body: str, result: str | None) -> Command:
     name = _write(folder, "def f(raw):", body, f"return {result or 'raw'}")
-    np.savez(folder / "raw.npz", x=drawn(4, 8, 8, 3))
-    return Command(["inputs", "compare", name, name, "--samples", "raw.npz", "--json"])
+    for i, raw in enumerate(drawn(4, 1, 4)):
+        np.save(folder / f"{i}.npy", raw)
+    arguments = ["--inputs", str(folder), "--preprocess-b", name, "-o", "run", "--json"]
+    return Command(["diagnose", "model.onnx", *arguments])
 
 
 def _metric(folder: Path, body: str, result: str | None) -> Command:

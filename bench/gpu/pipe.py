@@ -172,7 +172,6 @@ class Pipe:
             "optimization_level": None,
             "tactic_sources": self._tactic_sources,
             "plugins": [],
-            "outputs": [],
             "debug": [],
         }
         return self.ask(

@@ -439,7 +439,6 @@ def mistakes(probe: Probe) -> None:
         "workspace_of_1_KiB": lambda: pipe.build(model, workspace_bytes=1024).header["seconds"],
         "optimization_level_9": lambda: pipe.build(model, optimization_level=9).header["seconds"],
         "debug_tensor": lambda: pipe.build(model, debug=["relu1.y"]).header["seconds"],
-        "unknown_output": lambda: pipe.build(model, outputs=["nobody.y"]).header["seconds"],
         "timeout_of_a_second": lambda: pipe.build(_slow(), timeout=1.0).header["seconds"],
     }
     for name, attempt in tries.items():

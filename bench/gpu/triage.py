@@ -148,13 +148,12 @@ def _located(name: str, told: Mapping[str, Any]) -> Iterator[Figure]:
     """Yield where an engine is wrong, and how many builds finding that took."""
     if not told:
         return
-    places = told["regions"]
-    yield reported(f"{name}: nodes named", ", ".join(node for place in places for node in place))
+    yield reported(f"{name}: nodes named", ", ".join(told["region"]))
     if name in WRONG:
         what = f"{name}: with their true outputs fed in the engine is right"
         yield equal(what, told["explained"], wanted=True)
         yield at_most(f"{name}: builds until they are", told["builds"], MOST_BUILDS)
-        yield at_most(f"{name}: largest place (nodes)", max(map(len, places), default=inf), PLACE)
+        yield at_most(f"{name}: largest place (nodes)", len(told["region"]) or inf, PLACE)
     else:
         yield reported(f"{name}: builds until they are", told["builds"])
 

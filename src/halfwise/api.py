@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
     from halfwise.tools.migrate import migrate
-    from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
     from halfwise.tools.weights import Weights, export_weights
@@ -39,7 +38,6 @@ __all__ = [
     "build_ahead",
     "choose",
     "compare",
-    "compare_inputs",
     "convert_float_to_float16",
     "diagnose",
     "doctor",
@@ -67,7 +65,6 @@ _MODULES = {
     "build_ahead": "tools.build",
     "choose": "fixing.choose",
     "compare": "tools.compare.command",
-    "compare_inputs": "tools.preprocessing.command",
     "convert_float_to_float16": "fixing.drop_in",
     "diagnose": "tools.diagnose.command",
     "doctor": "tools.doctor",

@@ -320,10 +320,6 @@ class FileRunner(Protocol):
         """Whether it computes outputs; else it only builds."""
 
     @property
-    def fuses(self) -> bool:
-        """Whether it may fuse nodes, so that a further output changes what it computes."""
-
-    @property
     def version(self) -> str:
         """The version of its software.
 

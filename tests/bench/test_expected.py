@@ -39,7 +39,7 @@ def test_inputs_that_are_made(norm, move):
 @pytest.mark.parametrize(
     ("trial", "expected"),
     [
-        (Trial("classifier", "1/255", 2, "1/255", bgr="after"), "right"),
+        (Trial("classifier", "1/255", 3, "1/255", bgr="after"), "right"),
         (Trial("classifier", "1/255", 2, "1/255", fault="gamma 2.2"), "none"),
         (Trial("grey", "1/255", 1, "1/255", bgr="after"), "same"),
         (Trial("one number", "1/255", 1, "1/255", bgr="after"), "few"),

@@ -36,7 +36,7 @@ def test_each_trial_differs_in_as_many_things_as_it_says():
 def test_pipelines_that_fit_differently_differ_there_and_in_what_is_beside():
     made = beyond()
     assert len(made) == len(BEYOND) * len(BESIDE)
-    framing = {"fit", "size", "side", "value"}
+    framing = {"fit", "size", "side", "value", "offset"}
     assert all(any(getattr(t.a, f) != getattr(t.b, f) for f in framing) for t in made)
 
 

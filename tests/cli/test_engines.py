@@ -16,9 +16,7 @@ from tests.unit.reporting.runs import run
 from tests.unit.reporting.test_inspection import inspection
 from tests.unit.tensorrt.recipes import recipe
 
-MADE = EngineBuild(
-    model="m.onnx", build=build(1, "e"), inspection=inspection(), findings=(), unmatched=()
-)
+MADE = EngineBuild(model="m.onnx", build=build(1, "e"), inspection=inspection(), findings=())
 BUILD = ("build", "m.onnx", "-o", "e.engine")
 
 
@@ -33,7 +31,7 @@ def test_build_only_what_is_given_is_passed_on(call, answer):
 def test_build_options(call, answer):
     calls = answer("build", MADE)
     code, out, _ = call(
-        *BUILD, "--to", "bf16", "--keep", "a", "--keep-op", "Softmax", "--engine", "minShapes=x:1",
+        *BUILD, "--to", "bf16", "--engine", "minShapes=x:1",
         "--engine", "tf32", "--trt-worker", "orin", "--json", "--inputs", "x.npz",
         "--budget", "build-timeout=5",
     )  # fmt: skip
@@ -42,8 +40,6 @@ def test_build_options(call, answer):
     options = calls[0][1]
     expected = {
         "to": "bf16",
-        "keep": ["a"],
-        "keep_op": ["Softmax"],
         "min_shapes": ["x:1"],
         "tf32": True,
         "trt_worker": "orin",

@@ -34,7 +34,6 @@ WRITING = (
     ("ladder", "absent.onnx", "--inputs", "absent.npz", "--expected", "absent.json"),
     ("build", "absent.onnx", "--trt-command", "absent"),
     ("export", "absent", "--as", "python"),
-    ("inputs", "compare", "absent.npz", "absent.npz"),
 )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from PIL import Image
 
 from tests import pictures
 
@@ -63,3 +64,31 @@ def test_other_faults_go_on_to_the_export_and_say_what_was_tried(diagnosed, thei
     assert export["inputs"]["tried"] > 100
     assert "input changes (channels, " in " ".join(ended.out.split())
     assert not (ended.folder / "framework_inputs.py").exists()
+
+
+PIPELINES = """
+import numpy as np
+from PIL import Image
+
+def train(path):
+    return np.asarray(Image.open(path), np.float32).transpose(2, 0, 1) / 255
+
+def deploy(path):
+    return train(path)[::-1]
+"""
+
+
+def test_two_functions_on_the_same_files_are_compared(tmp_path, call):
+    onnx.save(pictures.sketch().proto(pictures.OUTPUT), tmp_path / "model.onnx")
+    (tmp_path / "prep.py").write_text(PIPELINES)
+    (tmp_path / "raw").mkdir()
+    for i, picture in enumerate(pictures.pictures()):
+        pixels = picture.round().astype(np.uint8).transpose(1, 2, 0)
+        Image.fromarray(pixels).save(tmp_path / "raw" / f"{i}.png")
+    words = ("--preprocess", "prep.py:train", "--preprocess-b", "prep.py:deploy", "-o", "run")
+    ended = call("diagnose", "model.onnx", "--inputs", "raw", *words)
+    assert ended.code == 10
+    (rung,) = ended.record["diagnosis"]
+    assert (rung["name"], rung["passed"]) == ("harness", False)
+    assert "one is RGB, the other BGR" in rung["cause"]
+    assert (ended.folder / "a_to_b.py").is_file()

@@ -166,14 +166,18 @@ def test_what_the_builder_refuses_in_fp32_too(again):
 
 
 @pytest.mark.usefixtures("on_webgpu")
-def test_the_first_node_that_fails_where_a_file_does_not_run(call, tmp_path):
+def test_the_nodes_that_fail_where_a_file_does_not_run(call, tmp_path):
     onnx.save(written_out(False), tmp_path / "model.onnx")
     onnx.save(written_out(True), tmp_path / "mixed.onnx")
     np.savez(tmp_path / "x.npz", x=models.signals(4, 64, seed=2))
     words = ("verify", "model.onnx", "mixed.onnx", "--inputs", "x.npz", "--target", "webgpu")
     ended = call(*words, "-o", "run")
     assert ended.code == 10
-    assert held(ended) == dict(zip(WEBGPU, [("same", []), ("fragile", ["norm"])], strict=True))
+    written, fused = (held(ended)[name] for name in WEBGPU)
+    assert written == ("same", [])
+    # ONNX Runtime makes one node of them, which its provider refuses.
+    norm = ["mean", "apart", "power", "variance", "eps", "root", "unit", "gain", "norm"]
+    assert (fused[0], [name for name in fused[1] if name in norm]) == ("fragile", norm)
 
 
 @pytest.mark.usefixtures("on_webgpu")

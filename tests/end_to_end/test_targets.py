@@ -295,20 +295,6 @@ def test_an_engine_is_built_ahead_of_time(call, tmp_path):
     assert (tmp_path / "a.engine").stat().st_size > 1000
 
 
-@pytest.mark.usefixtures("on_webgpu")
-def test_lint_fails_on_what_webgpu_refuses(call, tmp_path):
-    s = Sketch(17)
-    onnx.save(s.proto(s.op("Relu", s.input("x", [4]), name="first")), tmp_path / "m.onnx")
-    model = onnx.load(tmp_path / "m.onnx")
-    model.graph.node[0].op_type = "Unknown"
-    onnx.save(model, tmp_path / "m.onnx")
-    found = call("lint", "m.onnx", *WEBGPU, "--json")
-    assert found.code == 10
-    (error,) = (f for f in json.loads(found.out)["findings"] if f["severity"] == "error")
-    assert error["rule"] == "kernel-missing"
-    assert str(tmp_path.anchor + "tmp") not in error["message"]
-
-
 @pytest.mark.usefixtures("in_rtx")
 def test_lint_names_what_a_build_ahead_of_time_folds(call, tmp_path):
     onnx.save(kept_product(False), tmp_path / "b.onnx")
@@ -341,7 +327,6 @@ def test_what_does_not_build_ahead_of_time(call, tmp_path):
         ("build", "-o", "e", "--target", "rtx", "--sm", "8.6"),
         ("build", "-o", "e", "--sm", "SM86"),
         ("lint", "--target", "rtx", "--trt-version", "10.0"),
-        ("lint", "--target", "webgpu", "--trt-version", "1.7"),
     ],
 )
 def test_options_that_a_target_does_not_have(refused, saved, words):

@@ -29,8 +29,6 @@ def linted(proto: onnx.ModelProto, folder: Path, tensorrt: str | None = None) ->
     """Return what is found in a model, written to `folder`."""
     path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
-    if tensorrt == "webgpu":
-        return lint(path, target="webgpu")
     if tensorrt is not None and tensorrt.startswith("rtx "):
         return lint(path, target="rtx", trt_version=tensorrt.removeprefix("rtx "))
     return lint(path, trt_version=tensorrt)

@@ -78,13 +78,6 @@ def _chain() -> onnx.ModelProto:
     return s.proto(s.op("Relu", x, name="second"))
 
 
-@fault("unnamed-node", "info", "")
-def unnamed(ill: bool) -> onnx.ModelProto:
-    proto = _chain()
-    proto.graph.node[1].name = "" if ill else "second"
-    return proto
-
-
 @fault("duplicate-name", "warning", "first")
 def duplicate(ill: bool) -> onnx.ModelProto:
     proto = _chain()
@@ -152,22 +145,3 @@ def truncated(ill: bool) -> onnx.ModelProto:
         proto.graph.initializer[0].ClearField("raw_data")
         proto.graph.initializer[0].raw_data = b"\0" * 12
     return proto
-
-
-@fault("training-mode", "warning", "norm")
-def batch_statistics(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [2, 3, 8])
-    ones, zeros = f32(np.ones(3)), f32(np.zeros(3))
-    y = s.op(*("BatchNormalization", x, ones, zeros, zeros, ones), name="norm", training_mode=ill)
-    if ill:
-        s.nodes[0].output.extend(["mean", "variance"])
-    return s.proto(y)
-
-
-@fault("training-mode", "warning", "dropout")
-def dropout(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [2, 8])
-    mode = s.constant(np.asarray(ill))
-    return s.proto(s.op("Dropout", x, 0.5, mode, name="dropout"))

@@ -22,7 +22,7 @@ def early_opset(ill: bool) -> onnx.ModelProto:
     return _relu(8 if ill else 9)
 
 
-@fault("opset-unparsed", "info", None, tensorrt="10.9.0.34")
+@fault("opset-unparsed", "warning", None, tensorrt="10.9.0.34")
 def undocumented_opset(ill: bool) -> onnx.ModelProto:
     return _relu(21 if ill else 20)
 
@@ -129,9 +129,3 @@ def kept_product(ill: bool) -> onnx.ModelProto:
     y = s.op("MatMul", x, f32(np.full((16, 8), 0.5)), name="kept")
     y = s.op("Cast", y if ill else s.op("Sigmoid", y), to=10)
     return s.proto(s.op("Cast", s.op("Relu", y), to=1))
-
-
-@fault("kernel-missing", "info", "determinant", tensorrt="webgpu")
-def no_kernel(ill: bool) -> onnx.ModelProto:
-    s = Sketch(17)
-    return s.proto(s.op("Det" if ill else "Softmax", s.input("x", [2, 2]), name="determinant"))

@@ -266,12 +266,6 @@ for command, example in {
     unknown = {"ignore_unknown_options": command is tools.migrate}
     epilog = f"Example: halfwise {example}"
     app.command(name, cls=Command, epilog=epilog, context_settings=unknown)(command)
-inputs = typer.Typer(no_args_is_help=True, help="Compare two preprocessing pipelines.")
-inputs.command(
-    "compare",
-    epilog="Example: halfwise inputs compare train.py:load deploy.py:load --samples images",
-)(tools.compare_inputs)
-app.add_typer(inputs, name="inputs")
 _START = """Start here: halfwise fix MODEL --inputs DATA -o RUN
 On a bundled example: halfwise demo
 All commands: halfwise --help"""

@@ -40,15 +40,12 @@ from halfwise.declarations.options import (
 from halfwise.errors import UsageError
 from halfwise.wording import clean, command, count
 
-_Pipeline = "Output of {}: .npz, .npy or a folder of them; or its function, file.py:function."
-
 
 @accepts()
 def lint(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)],
     target: Annotated[
-        Literal["rtx", "webgpu"] | None,
-        typer.Option(help="rtx: what TensorRT for RTX builds. webgpu: what has kernels there."),
+        Literal["rtx"] | None, typer.Option(help="What TensorRT for RTX builds.")
     ] = None,
     trt_version: Annotated[
         str | None,
@@ -96,7 +93,7 @@ def observe(
     show(record, lambda each: observed(each, limit), display)
 
 
-@accepts(Data, Arithmetic, Running, RunLimit, Worker, "max_builds", Building, full=True)
+@accepts(Data, Arithmetic, Running, RunLimit, Worker, Building, full=True)
 def compare(
     model: ModelArgument,
     inputs: InputsOption,
@@ -153,35 +150,6 @@ def reduce(
     show(record, reduced, display)
 
 
-@accepts()
-def compare_inputs(
-    a: Annotated[str, typer.Argument(metavar="A", help=_Pipeline.format("pipeline A"))],
-    b: Annotated[str, typer.Argument(metavar="B", help=_Pipeline.format("pipeline B"))],
-    samples: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RAW",
-            help="Raw samples: a folder of images or .npy files (functions get the path); "
-            "NAME=RAW,NAME=RAW for several inputs.",
-        ),
-    ] = None,
-    code: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--code", metavar="FILE", help="Write Python that turns A into B to FILE."
-        ),
-    ] = None,
-    *,
-    display: Display,
-) -> None:
-    """Name what two preprocessing pipelines do differently. Exits with 10 if they differ."""
-    from halfwise.tools.preprocessing.command import compared
-
-    record = watched(display, api.compare_inputs, a, b, samples=samples, code=code)
-    show(record, compared, display)
-    end(passed=record.same)
-
-
 _AHEAD = {"sm", "preprocess", "min_shapes", "opt_shapes", "max_shapes"}
 """Options of a build with TensorRT for RTX."""
 
@@ -198,17 +166,6 @@ def build(
         Literal["fp32", "fp16", "bf16"] | None,
         typer.Option(help="Lowest type the builder may use (weak typing). Default fp32."),
     ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N", help="Constrain these nodes to FP32, as fix does. Repeatable."),
-    ] = None,
-    keep_op: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Constrain every node of this type to FP32, as fix does. Repeatable.",
-        ),
-    ] = None,
     target: Annotated[
         Literal["tensorrt", "rtx"],
         typer.Option(help="rtx: TensorRT for RTX, ahead of time; nothing is run."),
@@ -223,7 +180,7 @@ def build(
     """Build a TensorRT engine and show the precision of its layers."""
     from halfwise.reporting.engines import ahead, built
 
-    options |= given(to=to, keep=keep, keep_op=keep_op, sm=sm)
+    options |= given(to=to, sm=sm)
     kinds = {"tensorrt": {"sm"}, "rtx": options.keys() - _AHEAD}
     if others := sorted(kinds[target] & options.keys()):
         raise UsageError(

@@ -162,6 +162,10 @@ def diagnose(
         str | None,
         typer.Option(metavar="DATA", help="The same samples, from a second pipeline."),
     ] = None,
+    preprocess_b: Annotated[
+        str | None,
+        typer.Option(metavar="FILE:FUNCTION", help="The second pipeline's --preprocess."),
+    ] = None,
     runner: RunnerOption = None,
     display: Display,
     **options: Any,
@@ -175,6 +179,7 @@ def diagnose(
         out=out,
         expected=expected,
         inputs_b=inputs_b,
+        preprocess_b=preprocess_b,
         runner=runner,
         **options,
     )

@@ -76,7 +76,6 @@ class ModelRunner:
         optimise: Whether ONNX Runtime may fuse.
         partial: If a node fails on a sample, yield the tensors that do not depend on it.
         runtime: Where to run.
-        few: Whether callers should ask for only a few tensors.
         builds: Engines built so far.
         failures: Samples that have failed so far, by identifier.
     """
@@ -90,7 +89,6 @@ class ModelRunner:
     optimise: bool = False
     partial: bool = False
     runtime: Runtime = CPU
-    few: bool = False
     builds: int = 0
     failures: dict[str, RunFailed] = field(default_factory=dict)
 

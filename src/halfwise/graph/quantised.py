@@ -240,15 +240,6 @@ def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
     return {name: reading[name] for name in map(node_name, network.nodes()) if name in reading}
 
 
-def half_quantised(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
-    """Return the nodes that read either data or weights through a pair, but not both.
-
-    They compute in floats on every backend: the pair only costs accuracy, or saves memory if it
-    stores weights.
-    """
-    return _reading(network, pairs_read(network), whole=False)
-
-
 def _reading(
     network: Network, read: Mapping[NodeName, Mapping[int, Pair]], *, whole: bool
 ) -> dict[NodeName, tuple[Pair, ...]]:
@@ -290,11 +281,11 @@ def quantising(network: Network) -> list[ir.Node]:
 
 def census(network: Network) -> Census:
     """Return how much of a model is quantised; if nothing is, all but `products` are 0."""
-    integers = sum(n.op_type in _INTEGERS for n in network.nodes())
+    integers, read = sum(n.op_type in _INTEGERS for n in network.nodes()), pairs_read(network)
     return Census(
         products=sum(is_standard(n, *QUANTISABLE) for n in network.nodes()) + integers,
-        whole=len(_reading(network, pairs_read(network), whole=True)),
-        half=len(half_quantised(network)),
+        whole=len(_reading(network, read, whole=True)),
+        half=len(_reading(network, read, whole=False)),
         integers=integers,
         quantised=len(quantising(network)),
     )
@@ -405,8 +396,6 @@ FAR = 100.0
 them one level: 127 / 100."""
 LEVELS = 127
 """Levels of INT8 on either side of zero."""
-_WEIGHTS = 1
-"""The slot of the weights."""
 
 
 def keeps_nothing(largest: float, scale: float) -> bool:
@@ -429,46 +418,6 @@ def output_axis(node: ir.Node, rank: int) -> int | None:
     if node.op_type == "Conv" or node.attributes.get_int("transB", 0) != 0:
         return 0
     return 1 if node.op_type == "Gemm" or rank == 2 else None
-
-
-def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return how many times smaller each channel is than the largest, if any is by more than `FAR`.
-
-    Args:
-        pair: The pair that the node reads at the slot.
-        node: Any node.
-        slot: One of its input slots.
-
-    Returns:
-        f32[channels], for every output channel: at most `FAR` if it is large enough, and 0 for
-        channels of zeros, which lose nothing or are lost already. None if this is not a product's
-        weight with one scale, if it cannot have more scales (`output_axis`), or if no channel is
-        that small.
-    """
-    weights = _weights(pair, node, slot) if pair.axis is None else None
-    axis = None if weights is None else output_axis(node, weights.ndim)
-    if weights is None or axis is None or not weights.size:
-        return None
-    largest = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis))
-    times = np.divide(largest.max(), largest, out=np.zeros_like(largest), where=largest > 0)
-    return times if (times > FAR).any() else None
-
-
-def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return weights as a product reads them (in steps if stored quantised), else None."""
-    moves = moves_before(node, slot)
-    value = pair.dequantise.inputs[0] if pair.source is None else pair.source
-    if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:
-        return None
-    if value.const_value is None or any(move.op_type != "Transpose" for move in moves):
-        return None
-    array = constant_array(value).astype(np.float32)
-    if pair.source is None:
-        array -= pair.zero_point
-    for move in reversed(moves):
-        order = move.attributes.get("perm")
-        array = array.transpose(None if order is None else order.as_ints())
-    return array
 
 
 def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import UsageError
 from halfwise.graph.loading import Unchecked, read_unchecked
 from halfwise.graph.model import Network
 from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
@@ -18,7 +18,6 @@ from halfwise.linting.rule import Rule, Subject
 from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, Fact, Finding, LintReport, Note
 from halfwise.reporting.parts import Lines, Report
-from halfwise.targets.runners import on_webgpu, running
 from halfwise.tensorrt.versions import (
     ASKED,
     FIRST_WITH,
@@ -92,13 +91,6 @@ def examine(
     return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))), tuple(skipped)
 
 
-LintTarget = Literal["rtx", "webgpu"]
-_NAMES: dict[LintTarget | None, str] = {
-    None: "TensorRT",
-    "rtx": "TensorRT for RTX",
-    "webgpu": "WebGPU, ONNX Runtime",
-}
-
 _PRECISION = ("numbers", "quantisation")
 """Families of rules about precision; the others are about files and parsers."""
 
@@ -106,7 +98,7 @@ _PRECISION = ("numbers", "quantisation")
 def lint(
     model: str | Path,
     *,
-    target: LintTarget | None = None,
+    target: Literal["rtx"] | None = None,
     trt_version: str | None = None,
     ignore: Iterable[str] = (),
     watcher: Watcher | None = None,
@@ -116,8 +108,7 @@ def lint(
     Args:
         model: The ONNX file.
         target: "rtx": what the parser and the builder of TensorRT for RTX take, which are like
-            those of a version of TensorRT; "webgpu": what ONNX Runtime's WebGPU provider has no
-            kernel for, as it says when it loads the model.
+            those of a version of TensorRT.
         trt_version: Version of TensorRT whose parser will read it, such as "8.6" or "10.13.0.35",
             or of TensorRT for RTX, by default the latest known; without it, parsers are not
             checked.
@@ -127,10 +118,7 @@ def lint(
     Raises:
         CaseError: not a file, or not an ONNX model at all.
         UsageError: an unknown version or rule.
-        BackendMissing: WebGPU cannot be asked.
     """
-    if target == "webgpu" and trt_version is not None:
-        raise UsageError("--trt-version does not apply to --target webgpu.", "Leave it out.")
     if target == "rtx":
         trt_version = trt_version or max(RTX)
         version: Version | None = rtx_version(trt_version)
@@ -143,11 +131,7 @@ def lint(
             hint = meant(name, rules, f"Rules: {', '.join(rules)}.")
             raise UsageError(f"There is no rule called {name!r}.", hint)
     unchecked = read_unchecked(Path(model))
-    lacking: Sequence[str] = ()
-    refused = ""
-    if target == "webgpu":
-        lacking, refused, trt_version = _lacking(unchecked)
-    subject = Subject(unchecked, version, target == "rtx", lacking, refused)
+    subject = Subject(unchecked, version, target == "rtx")
     findings, skipped = examine(subject, ignored, watcher)
     proto = unchecked.proto
     return LintReport(
@@ -155,28 +139,12 @@ def lint(
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         opset=unchecked.opset,
         nodes=len(unchecked.nodes),
-        target=_NAMES[target],
+        target="TensorRT for RTX" if target == "rtx" else "TensorRT",
         version=trt_version,
         findings=findings,
         ignored=ignored,
         skipped=skipped,
     )
-
-
-def _lacking(model: Unchecked) -> tuple[Sequence[str], str, str]:
-    """Return the nodes for which WebGPU has no kernel, why it refuses the model, and its version.
-
-    Raises:
-        BackendMissing: it cannot be asked.
-    """
-    webgpu = on_webgpu()
-    with running([webgpu]):
-        if model.network is None:
-            return (), "", webgpu.version
-        try:
-            return webgpu.lacking(model.network.model), "", webgpu.version
-        except CaseError as refusal:
-            return (), refusal.message, webgpu.version
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:

@@ -1,22 +1,17 @@
-"""Quantisation that TensorRT refuses, misreads or runs in floats, or that loses channels."""
+"""Quantisation that TensorRT refuses or misreads, or that loses a joined tensor."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.loading import numbers
-from halfwise.graph.model import is_standard, node_name
+from halfwise.graph.model import is_standard
 from halfwise.graph.quantised import (
-    FAR,
     LEVELS,
-    NARROW,
-    Pair,
-    half_quantised,
     keeps_nothing,
     pairs_of,
-    small_channels,
 )
 from halfwise.linting.rule import Found, Subject, name_of, rule
 from halfwise.records import Severity
@@ -29,13 +24,6 @@ _TYPES = (
     "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
     "work-quantized-types.html"
 )
-_PLACES = (
-    "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
-    "quantized-types-explicit-quantization.html"
-)
-
-_FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
-"""Types for weights only: their readers compute in floats, as intended."""
 
 
 @rule("quantisation-zero-point", "warning", _PARSER)
@@ -114,28 +102,6 @@ def scales(subject: Subject) -> Iterator[Found]:
             )
 
 
-@rule("quantisation-per-tensor", "warning", "https://arxiv.org/abs/2004.09602")
-def per_tensor(subject: Subject) -> Iterator[Found]:
-    """One scale for channels of very different size leaves the small ones few levels.
-
-    Reported if a channel's largest weight is below a hundredth of the tensor's. Channels of zeros
-    are excluded: they lose nothing, or are lost already.
-    """
-    for pair in pairs_of(subject.network):
-        for node, slot in pair.readers:
-            times = small_channels(pair, node, slot)
-            if times is not None:
-                yield Found(
-                    f"{(times > FAR).sum()} of the {times.size} channels of its weights are over "
-                    f"{FAR:.0f} times smaller than the largest, up to {number(times.max())} times, "
-                    "but all share one scale",
-                    "Quantise its weights per channel (per_channel=True in "
-                    "onnxruntime.quantization), or keep it in FP16.",
-                    node,
-                    name_of(pair.dequantise.outputs[0]),
-                )
-
-
 _UNIT = ("HardSigmoid", "Sigmoid", "Softmax")
 """Operators whose results are at most 1."""
 
@@ -173,34 +139,6 @@ def _most(value: ir.Value | None, known: Mapping[ir.Node, float]) -> float | Non
         return 1.0 if is_standard(maker, *_UNIT) else known.get(maker)
     constant = numbers(value)
     return None if constant is None or not constant.size else float(np.abs(constant).max())
-
-
-@rule("quantisation-half", "warning", _PLACES)
-def half(subject: Subject) -> Iterator[Found]:
-    """A product of which only the data or only the weights have 8 bits has no INT8 kernel.
-
-    Quantisation then costs accuracy and time. Weights of 4 bits are meant to be used this way.
-    """
-    nodes = {node_name(node): node for node in subject.network.nodes()}
-    for name, pairs in half_quantised(subject.network).items():
-        if any(pair.dtype in _FOUR_BITS for pair in pairs):
-            continue
-        node = nodes[name]
-        bits = [_bits(pairs, node, slot) for slot in (0, 1)]
-        narrow = 0 if 0 < bits[0] <= NARROW else 1
-        other, wide = name_of(node.inputs[1 - narrow]), bits[1 - narrow]
-        yield Found(
-            f"its {('data', 'weights')[narrow]} are quantised, but {other} is "
-            + (f"{wide} bits wide, which no INT8 kernel takes" if wide else "not"),
-            f"Quantise {other} {'to 8 bits' if wide else 'too'}, or neither.",
-            node,
-            other,
-        )
-
-
-def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
-    """Return the number of bits to which one of `pairs` quantises a node's slot; 0 if none does."""
-    return next((pair.dtype.bitwidth for pair in pairs if (node, slot) in pair.readers), 0)
 
 
 def _steps(subject: Subject) -> Iterator[ir.Node]:

@@ -1,73 +1,16 @@
 """Rules: their definition and their input."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise.formats import FP16
 from halfwise.graph.loading import Place, Unchecked
-from halfwise.graph.model import Network, constant_array, graphs_of
-from halfwise.graph.weights import pieces
+from halfwise.graph.model import Network
 from halfwise.records import Finding, NodeName, Severity, TensorName
 from halfwise.tensorrt.versions import Version
-
-_WIDE = frozenset((ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16))
-"""Types with numbers that FP16 cannot represent."""
-
-
-@dataclass(frozen=True)
-class Extent:
-    """Magnitudes in one constant.
-
-    Attributes:
-        elements: Number of elements.
-        least: Smallest element, or 0 if none is negative; may be -inf, never NaN.
-        largest: The largest finite magnitude.
-        beyond: Number of finite elements beyond FP16's 65504.
-        nonzero: Number of finite non-zero elements.
-        subnormal: Number of non-zero elements smaller than FP16's smallest normal number, 6.1e-5.
-        zeroed: Number of non-zero elements that FP16 rounds to zero.
-    """
-
-    elements: int = 0
-    least: float = 0.0
-    largest: float = 0.0
-    beyond: int = 0
-    nonzero: int = 0
-    subnormal: int = 0
-    zeroed: int = 0
-
-
-def extents(network: Network) -> Mapping[ir.Value, Extent]:
-    """Return the extent of every constant in FP32, FP64 or BF16, including those in bodies."""
-    return {
-        value: _extent(value)
-        for graph in graphs_of(network.model)
-        for value in graph.initializers.values()
-        if value.const_value is not None and value.const_value.dtype in _WIDE
-    }
-
-
-def _extent(value: ir.Value) -> Extent:
-    elements = beyond = nonzero = subnormal = zeroed = 0
-    least = largest = 0.0
-    for piece in pieces(constant_array(value)):
-        # FP64 stays: 1e300 would be infinite in FP32.
-        wide = piece if piece.dtype == np.float64 else np.asarray(piece, np.float32)
-        size = np.abs(wide)
-        some = size[np.isfinite(size) & (size > 0)]
-        elements += int(size.size)
-        least = min(least, float(np.fmin.reduce(wide, initial=0.0)))
-        largest = max(largest, float(some.max(initial=0.0)))
-        beyond += int(np.count_nonzero(some > FP16.max))
-        nonzero += int(some.size)
-        subnormal += int(np.count_nonzero(some < FP16.smallest_normal))
-        zeroed += int(np.count_nonzero(some <= FP16.flush_threshold))
-    return Extent(elements, least, largest, beyond, nonzero, subnormal, zeroed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +21,11 @@ class Subject:
         model: The model, as far as it can be read.
         tensorrt: Version (major, minor) whose parser will read it; None if none is named.
         ahead: Whether engines are built ahead of time, without a GPU.
-        lacking: Names of nodes for which WebGPU has no kernel.
-        refused: Why ONNX Runtime refuses the model there; "" if it does not.
     """
 
     model: Unchecked
     tensorrt: Version | None = None
     ahead: bool = False
-    lacking: Collection[str] = ()
-    refused: str = ""
 
     @property
     def version(self) -> Version:
@@ -104,11 +43,6 @@ class Subject:
     def opset(self) -> int:
         """Version of ONNX's operator set; 1 if the file names none."""
         return self.model.opset or 1
-
-    @cached_property
-    def extents(self) -> Mapping[ir.Value, Extent]:
-        """Extents of all floating-point constants."""
-        return extents(self.network)
 
     @cached_property
     def order(self) -> Mapping[ir.Node, int]:

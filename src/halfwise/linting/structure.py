@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from halfwise.graph.loading import check_again, numbers
@@ -15,7 +14,7 @@ from halfwise.graph.sizes import (
     frozen_lengths,
     frozen_states,
 )
-from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+from halfwise.linting.rule import Found, Subject, name_of, rule
 
 _FIX = (
     "Export with this axis dynamic, and read the size from the tensor (x.shape[0]), not from a "
@@ -99,22 +98,6 @@ def _content(value: ir.Value) -> str:
 _NAMES = "https://github.com/onnx/onnx/blob/main/docs/IR.md#names-within-a-graph"
 
 
-@rule("unnamed-node", "info", _NAMES, reads_graph=False)
-def unnamed(subject: Subject) -> Iterator[Found]:
-    """TensorRT invents names for unnamed nodes, and nothing maps them back to the model.
-
-    Constants do not count.
-    """
-    for place, node in subject.model.nodes:
-        if not node.name and node.op_type != "Constant":
-            called = f"node_of_{next(iter(node.output), '')}"
-            yield Found(
-                f"it has no name; TensorRT calls it {called}",
-                "Export with names, or name it: constraints and reports refer to nodes by name.",
-                place,
-            )
-
-
 @rule("duplicate-name", "warning", _NAMES, reads_graph=False)
 def duplicates(subject: Subject) -> Iterator[Found]:
     """TensorRT numbers nodes that share a name, so a constraint reaches only the first."""
@@ -127,10 +110,6 @@ def duplicates(subject: Subject) -> Iterator[Found]:
                 "Give every node a unique name.",
                 place,
             )
-
-
-_MODE_SINCE = 7
-"""Before this opset, BatchNormalization and Dropout had `is_test`, which exporters set at will."""
 
 
 @rule("mixed-types", "error", "https://github.com/microsoft/onnxconverter-common/issues/266")
@@ -183,45 +162,3 @@ def unreadable(subject: Subject) -> Iterator[Found]:
             "Copy the external data files next to the model, or export it again.",
             tensor=name,
         )
-
-
-@rule(
-    "training-mode",
-    "warning",
-    "https://onnx.ai/onnx/operators/onnx__BatchNormalization.html",
-    reads_graph=False,
-)
-def training(subject: Subject) -> Iterator[Found]:
-    """A model exported in training mode uses batch statistics, and drops values at inference.
-
-    Checked: BatchNormalization with training_mode (from opset 14) or with outputs that exist only
-    in training (before), and Dropout whose training_mode is a constant true.
-    """
-    true = _true_constants(subject.model.proto)
-    for place, node in standard_nodes(subject, "BatchNormalization", "Dropout"):
-        flags = {a.name: a.i for a in node.attribute}
-        if node.op_type == "Dropout":
-            trains = len(node.input) > 2 and node.input[2] in true
-        elif subject.opset >= 14:
-            trains = bool(flags.get("training_mode"))
-        else:
-            trains = subject.opset >= _MODE_SINCE and sum(map(bool, node.output)) > 1
-        if trains:
-            yield Found(
-                f"{node.op_type} runs in training mode",
-                "Call model.eval() before the export.",
-                place,
-            )
-
-
-def _true_constants(proto: onnx.ModelProto) -> set[str]:
-    """Return the constants of one Boolean that is true."""
-    tensors = [(t.name, t) for t in proto.graph.initializer]
-    for node in proto.graph.node:
-        if node.op_type == "Constant":
-            tensors += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
-    return {
-        name
-        for name, t in tensors
-        if t.data_type == onnx.TensorProto.BOOL and any((*t.int32_data, *t.raw_data))
-    }

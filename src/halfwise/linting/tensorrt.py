@@ -17,11 +17,9 @@ from halfwise.tensorrt.versions import (
     SINCE,
     has,
     highest_opset,
-    next_published,
-    opsets,
+    lowest_opset,
     text_of,
 )
-from halfwise.wording import listed
 
 
 @rule("opset-unparsed", "warning", OPERATORS, reads_graph=False, parses=True)
@@ -33,26 +31,15 @@ def opset(subject: Subject) -> Iterator[Found]:
     if subject.model.opset is None:
         return
     current, version = subject.opset, text_of(subject.version)
-    since, first, last = opsets(subject.version)
+    first, last = lowest_opset(subject.version), highest_opset(subject.version)
     if subject.version >= ASKED:  # how new an operator may be, its own rules say
         first, last = taken().first_opset, current
     if current < first:
         fix = f"Export with opset {first} or later."
         yield Found(f"opset {current}; TensorRT {version} reads {first} and later", fix)
-    elif last is not None and current > last:
+    elif current > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
-        yield Found(f"opset {current}; TensorRT {version} reads up to {last}", fix)
-    elif last is None and current > (sure := highest_opset(subject.version)):
-        later, _, late = next_published(subject.version)
-        before = text_of((since[0], since[1] - 1))
-        message = (
-            f"opset {current}; TensorRT {before} reads up to {sure}, {text_of(later)} up to {late}"
-        )
-        yield Found(
-            message,
-            "Parse it, and read the log.",
-            severity="info" if late is not None and current <= late else None,
-        )
+        yield Found(f"opset {current}; TensorRT {version} is known to read up to {last}", fix)
 
 
 @rule("operator-unparsed", "error", OPERATORS, reads_graph=False, parses=True)
@@ -128,24 +115,6 @@ def products(subject: Subject) -> Iterator[Found]:
                     "Keep the activation behind it in FP32 too.",
                     product.node,
                 )
-
-
-@rule("kernel-missing", "info", "https://onnxruntime.ai/docs/execution-providers/")
-def kernels(subject: Subject) -> Iterator[Found]:
-    """A node without a WebGPU kernel runs on the CPU, in FP32, and its tensors are copied.
-
-    Its FP16 values are rounded less often, and it costs time. A model that is refused is an error.
-    Checked with --target webgpu only: ONNX Runtime's WebGPU provider is asked, and loads the model.
-    """
-    if subject.refused:
-        fix = "Export it again, or in other operators."
-        yield Found(f"ONNX Runtime refuses the model: {subject.refused}", fix, severity="error")
-    for node in subject.nodes():
-        if node.name in subject.lacking:
-            kinds = listed([*dict.fromkeys(filter(None, (_kind(v) for v in node.inputs if v)))])
-            typed = kinds and f" of {kinds}"
-            message = f"WebGPU has no kernel for this {node.op_type}{typed}: it runs on the CPU"
-            yield Found(message, "Export it in other operators if that is slow.", node)
 
 
 _FIXED = "; fixed shapes of the inputs decide it: halfwise fix writes such a model."

@@ -69,12 +69,10 @@ class BuildConfig(BuildOptions):
     Attributes:
         model_sha256: Hash of the ONNX file that the builder reads, including external data.
         keep: Nodes constrained to FP32 (weak typing only).
-        outputs: Additional tensors made outputs.
     """
 
     model_sha256: str
     keep: tuple[NodeName, ...] = ()
-    outputs: tuple[TensorName, ...] = ()
 
 
 class NetworkLayer(Record):

@@ -3,7 +3,6 @@
 from typing import Literal
 
 from halfwise.records.judged import FrozenSize
-from halfwise.records.planned import Decided
 from halfwise.records.record import NodeName, Record, Severity, Step
 
 SymptomKind = Literal["outputs", "build", "run"]
@@ -16,47 +15,37 @@ class EngineDiagnosis(Record):
     Attributes:
         symptom: How it is wrong.
         limit_db: SNR below which a tensor is wrong, unless rounding explains it.
-        regions: The nodes of each region that is wrong alone on its true inputs, in graph order.
-        snr_db: SNR of the engine of each region alone: 20 log10 of RMS / RMS error, -inf if not
-            finite; empty without engines.
+        region: The nodes that are wrong on their true inputs, in graph order; empty if none are.
+        snr_db: SNR of the engine of the region alone: 20 log10 of RMS / RMS error, -inf if not
+            finite; None without an engine.
         everywhere: Whether every part that was built fails as the model does: then no node is
             blamed, as the cause may be around the engines.
-        explained: Whether the engine of the rest is right with the regions' true outputs fed in;
+        explained: Whether the engine of the rest is right with the region's true outputs fed in;
             None if unknown.
-        rest_db: Smallest SNR of its outputs; None without an engine.
-        build_seconds: Time limit of each build but the first; None for none.
-        late: Number of builds that took longer, so nothing is known about their content.
         interrupted: Whether Ctrl-C ended the search.
         builds: Number of builds used, including the engine itself.
-        most_builds: Largest number of builds allowed.
     """
 
     symptom: SymptomKind
     limit_db: float
-    regions: tuple[tuple[NodeName, ...], ...] = ()
-    snr_db: tuple[float, ...] = ()
+    region: tuple[NodeName, ...] = ()
+    snr_db: float | None = None
     everywhere: bool = False
     explained: bool | None = None
-    rest_db: float | None = None
-    build_seconds: float | None = None
-    late: int = 0
     interrupted: bool = False
     builds: int = 1
-    most_builds: int = 1
 
 
 DifferenceKind = Literal[
     "batch-axis",
     "layout",
     "dtype",
-    "flip",
     "channels",
     "scale",
     "mean",
     "deviation",
     "normalisation",
     "fit",
-    "crop",
     "resampling",
     "shape",
     "values",
@@ -66,8 +55,6 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     "dtype": ("warning", "B is {b}, A {a}."),
     "batch-axis": ("info", "B has {b} leading axes of length 1, A {a}."),
     "layout": ("error", "B is laid out as {b}, A as {a}."),
-    "flip": ("error", "B is {b}, A {a}."),
-    "crop": ("error", "B shows {b}, A {a}, in rows and columns of A."),
     "channels": ("error", "B's channels are A's channels {b}."),
     "scale": ("error", "B's values have the scale {b}, A's {a}."),
     "mean": ("error", "B's values have the mean {b} taken off, A's {a}."),
@@ -80,8 +67,8 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     ),
     "fit": (
         "error",
-        "The images differ in how they are fitted, padded or sized, or show something else; not "
-        "taken apart further: make resize, crop and padding alike and compare again.",
+        "The images differ in how they are fitted, cropped, turned, padded or sized, or show "
+        "something else; not taken apart further: make these steps alike and compare again.",
     ),
     "shape": ("error", "B is {b}, A {a}."),
     "values": (
@@ -137,8 +124,7 @@ class InputComparison(Record):
         dtype_b: Type of B.
         differences: Differences in the order in which pipelines apply them; empty if there are
             none.
-        residual_max: Largest |transformed A − B| over the pixels that both have; inf if shapes
-            differ.
+        residual_max: Largest |transformed A − B|; inf if shapes differ.
         level: One of 255 levels in B's unit, for comparison with residuals.
         exact: Whether only rounding is left (`residual_max` is at most one level).
         code: Python that transforms a sample of A into one of B, with NumPy only; empty if nothing
@@ -157,27 +143,6 @@ class InputComparison(Record):
     level: float
     exact: bool
     code: str = ""
-
-
-class PreprocessingReport(Record):
-    """Comparison of two pipelines.
-
-    Attributes:
-        a: Source of A.
-        b: Source of B.
-        inputs: Comparisons by input.
-        notes: Remarks and warnings.
-    """
-
-    a: str
-    b: str
-    inputs: tuple[InputComparison, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        """Whether the model sees the same: arrays differ at most in how they are stored."""
-        return all(d.severity == "info" for each in self.inputs for d in each.differences)
 
 
 class TriedInputs(Record):
@@ -204,10 +169,9 @@ class InputTrials(Record):
         before: The error without a change, as in `TriedInputs`.
         best: The change with which all outputs of all samples match; if there is none, the one that
             came closest on the single sample on which all were tried. None if none came close.
-        matches: Whether everything matches with `best`, on enough numbers to rule out chance.
+        matches: Whether everything matches with `best`, on enough samples to rule out chance.
         also: Number of other changes that match.
         shown_by: Samples whose outputs were beyond the limit before and match now.
-        numbers: Number of independent output values that became right.
     """
 
     planned: int
@@ -219,7 +183,6 @@ class InputTrials(Record):
     matches: bool
     also: int = 0
     shown_by: int = 0
-    numbers: int = 0
 
 
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]
@@ -255,7 +218,6 @@ class Rung(Record):
         inputs: What was tried on the inputs, if the outputs differ from the framework's.
         frozen: The size from the export that the model insists on; None if that is not the cause.
         engine: Where an engine is wrong; None if that is not the cause.
-        decided: Decisions that cause most of the error; None if that was not checked or shown.
     """
 
     rung: int
@@ -270,4 +232,3 @@ class Rung(Record):
     frozen: FrozenSize | None = None
     inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
-    decided: Decided | None = None

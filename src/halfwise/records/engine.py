@@ -369,14 +369,12 @@ class EngineBuild(Record):
         build: The build; its engine is the requested file.
         inspection: What the engine reveals about itself.
         findings: Meaning of the builder's warnings and errors.
-        unmatched: Constraints that matched no layer, one sentence per reason.
     """
 
     model: str
     build: BuildOutcome
     inspection: Inspection
     findings: tuple[LogFinding, ...]
-    unmatched: tuple[str, ...]
 
 
 class AheadBuild(Record):

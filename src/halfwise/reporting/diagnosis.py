@@ -6,8 +6,6 @@ from math import isfinite
 
 from halfwise.records import (
     Comparison,
-    Criterion,
-    Decided,
     EngineDiagnosis,
     NodeComparison,
     NodeName,
@@ -31,7 +29,7 @@ from halfwise.reporting.parts import (
     say,
     table_of,
 )
-from halfwise.reporting.remarks import flipped, stated, steps_told
+from halfwise.reporting.remarks import stated, steps_told
 from halfwise.wording import (
     MOST_ROWS,
     clean,
@@ -41,7 +39,6 @@ from halfwise.wording import (
     sentence,
     shorten,
     stopped,
-    verb,
 )
 
 
@@ -62,33 +59,25 @@ def cause(diagnosis: EngineDiagnosis, label: str, message: str, *, emulated: boo
         wrong=WORDS["symptom"][diagnosis.symptom],
         message=stopped(message) if message else "",
         emulated=emulated,
-        where="; ".join(map(listed, diagnosis.regions)),
+        where=listed(diagnosis.region),
     )
 
 
 def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
-    """Return the evidence for a diagnosis, and what was tried."""
-    outputs = diagnosis.symptom == "outputs"
-    off = map(_db, diagnosis.snr_db) if outputs else [""] * len(diagnosis.regions)
-
-    def told(kind: str, **facts: object) -> str:
-        wrong = WORDS["symptom"][diagnosis.symptom]
-        return say("fault", kind, diagnosis, facts, wrong=wrong)
-
-    limit = diagnosis.limit_db if outputs else None
-    signs = [
-        Sign(severity="error", text=told("region", region=r, off=o, limit=limit), nodes=r)
-        for r, o in zip(diagnosis.regions, off, strict=True)
-    ]
-    if diagnosis.explained is not None:
-        rest = told("rest", off=_db(diagnosis.rest_db))
-        signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=rest))
-    tried = {
-        "builds": diagnosis.builds >= diagnosis.most_builds,
-        "late": diagnosis.late and diagnosis.build_seconds is not None,
-        "interrupted": diagnosis.interrupted,
+    """Return the evidence for a diagnosis."""
+    told = {
+        "wrong": WORDS["symptom"][diagnosis.symptom],
+        "off": _db(diagnosis.snr_db),
+        "limit": diagnosis.limit_db if diagnosis.symptom == "outputs" else None,
     }
-    return [*signs, *(Sign(severity="info", text=told(w)) for w, is_so in tried.items() if is_so)]
+    signs: list[Sign] = []
+    if diagnosis.region:
+        text = say("fault", "region", diagnosis, told)
+        signs.append(Sign(severity="error", text=text, nodes=diagnosis.region))
+    if diagnosis.explained is not None:
+        text = say("fault", "rest", diagnosis, told)
+        signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=text))
+    return signs
 
 
 def _db(snr_db: float | None) -> str:
@@ -100,7 +89,7 @@ def _db(snr_db: float | None) -> str:
 def advice(diagnosis: EngineDiagnosis) -> tuple[str, ...]:
     """Return what to do, one sentence each."""
     again, told = say("fault", "again"), say("fault", "report")
-    return (again, told) if diagnosis.regions else (again,)
+    return (again, told) if diagnosis.region else (again,)
 
 
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
@@ -171,53 +160,6 @@ def _warnings(rung: Rung) -> Lines | None:
 
 def _at(sign: Sign) -> str:
     return f" ({listed(sign.nodes)})" if sign.nodes else ""
-
-
-def decided_cause(decided: Decided, what: str, criterion: Criterion) -> str:
-    """Return the cause of an error that the reference's decisions undo, in one sentence.
-
-    Args:
-        decided: The decisions.
-        what: What rounds differently, with its verb, such as `TF32 changes`.
-        criterion: What is acceptable.
-    """
-    decisions = verb(len(decided.flips), "a decision", "decisions")
-    return f"{what} {decisions}: {_decisions(decided, criterion)}."
-
-
-def decided_part(decided: Decided, criterion: Criterion) -> Sign:
-    """Return what decisions contribute to an error that remains out of tolerance without them."""
-    text = f"Part of the error comes from decisions: {_decisions(decided, criterion)}."
-    return Sign(severity="warning", text=text, nodes=decided.deciding)
-
-
-def decided_signs(decided: Decided) -> list[Sign]:
-    """Return how many of each decision's values differ, and what leads to them."""
-    told = [
-        (flip.node, say("diagnosis", "flip", flip, share=flip.elements / flip.of))
-        for flip in decided.flips
-    ]
-    signs = [Sign(severity="error", text=text, nodes=(node,)) for node, text in told]
-    before = Sign(severity="info", text="They lead to these decisions.", nodes=decided.before)
-    return [*signs, before] if decided.before else signs
-
-
-def decided_advice(decided: Decided, criterion: Criterion, *, auto: bool) -> tuple[str, ...]:
-    """Return what to do about decisions, one sentence each.
-
-    Args:
-        decided: The decisions.
-        criterion: What is acceptable.
-        auto: Whether `--metric auto` recognises the outputs, and the samples test them.
-    """
-    keep = say("diagnosis", "keep", decided) if decided.before else ""
-    tolerant = "" if criterion.metric is not None else say("diagnosis", "metric", auto=auto)
-    return tuple(filter(None, (keep, tolerant)))
-
-
-def _decisions(decided: Decided, criterion: Criterion) -> str:
-    allowed = "what is allowed" if criterion.metric is None else "the default tolerance"
-    return flipped(decided, allowed)
 
 
 def comparison(compared: Comparison) -> Report:

@@ -388,7 +388,6 @@ def built(made: EngineBuild) -> Report:
         parts=present(
             Lines("Build", (sentence(asked), took)),
             *look.parts,
-            lines_of("Constraints without a layer", made.unmatched),
             lines_of(
                 "What the builder said",
                 first_of([*_said(made.findings)], "more; --json has all", MOST_ROWS),

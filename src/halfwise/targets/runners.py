@@ -38,7 +38,6 @@ class OnnxRuntime:
 
     runtime: Runtime = CPU
     runs: bool = True
-    fuses: bool = False
 
     @property
     def name(self) -> str:
@@ -111,18 +110,6 @@ class OnWebGpu(_Asking):
             raise RunFailed(excerpt(ran.error))
         return ran.outputs
 
-    def lacking(self, model: ir.Model) -> Sequence[str]:
-        """Return the names of nodes for which there is no kernel, so that they run on the CPU.
-
-        Raises:
-            CaseError: the model is refused.
-        """
-        with _saved(model) as path:
-            try:
-                return self.worker.lacking(path, seconds=RUN_SECONDS)
-            except Crashed as crash:
-                raise CaseError(excerpt(str(crash))) from crash
-
 
 @dataclass(frozen=True)
 class InRtx(_Asking):
@@ -131,7 +118,6 @@ class InRtx(_Asking):
     worker: RtxBuilder
     sm: str
     runs: bool = False
-    fuses: bool = True
     target = "rtx"
     needs = "Install it (`pip install 'halfwise[rtx]'`), or name a Python that has it"
 

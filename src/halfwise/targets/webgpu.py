@@ -1,7 +1,6 @@
 """ONNX Runtime's WebGPU provider in Node.js: a file's own arithmetic, in FP16."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,8 +22,6 @@ _SMALLEST = """
 """
 
 Array = NDArray[Any]
-
-_LACKING = re.compile(r"webgpu kernel not found in registries for Op type: .+ node name: (.+)")
 
 
 @dataclass(frozen=True)
@@ -106,18 +103,6 @@ class WebGpu(Worker):
                     for outputs in answer["outputs"]
                 )
             )
-
-    def lacking(self, model: Path, *, seconds: float = 300) -> tuple[str, ...]:
-        """Return the names of the nodes for which the provider has no kernel; they run on the CPU.
-
-        Raises:
-            Crashed: the model is refused, or the process ends.
-        """
-        request = {"model": str(model.resolve()), "level": "disabled", "samples": [], "severity": 1}
-        answer, printed = self.overheard(request, seconds)
-        if "error" in answer:
-            raise Crashed(_said(answer["error"], model))
-        return tuple(dict.fromkeys(_LACKING.findall(printed)))
 
 
 def _said(error: str, model: Path) -> str:

@@ -3,10 +3,9 @@
 // usage: webgpu_worker.js DESCRIPTOR
 //
 // A request has `model`, `level` (of ONNX Runtime's graph optimisation), `samples` (a list of inputs
-// by name, each {type, dims, file}), `folder`, which takes the outputs, and maybe `severity` (the
-// least of messages that are printed). The answer, written to the file descriptor, has `outputs`, of
-// the same form as `samples`, or `error`. Files hold raw values, or JSON of strings. The empty request
-// gets the `version` of ONNX Runtime.
+// by name, each {type, dims, file}), and `folder`, which takes the outputs. The answer, written to
+// the file descriptor, has `outputs`, of the same form as `samples`, or `error`. Files hold raw
+// values, or JSON of strings. The empty request gets the `version` of ONNX Runtime.
 
 const fs = require('node:fs');
 const path = require('node:path');
@@ -43,11 +42,11 @@ function stored({type, dims, data}, file) {
   return {type, dims, file};
 }
 
-async function outputs({model, level, samples, folder, severity}) {
+async function outputs({model, level, samples, folder}) {
   const session = await ort.InferenceSession.create(model, {
     executionProviders: ['webgpu'],
     graphOptimizationLevel: level,
-    logSeverityLevel: severity ?? 4,
+    logSeverityLevel: 4,
   });
   try {
     const found = [];

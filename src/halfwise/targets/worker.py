@@ -78,23 +78,6 @@ class Worker:
             raise Crashed(self._ended(f"no answer within {seconds:g} s")) from None
         return answer
 
-    def overheard(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], str]:
-        """Return the answer to a request, and what the process printed meanwhile.
-
-        Raises:
-            Crashed: see `ask`.
-        """
-        if self._process is None:
-            self._start()
-        assert self._printed is not None
-        # The process writes where it left off, so nothing here may move that place.
-        file = self._printed.fileno()
-        before = os.fstat(file).st_size
-        answer = self.ask(request, seconds)
-        return answer, os.pread(file, os.fstat(file).st_size - before, before).decode(
-            errors="replace"
-        )
-
     def close(self) -> None:
         """End the process, if it runs; a later request starts another."""
         process, self._process = self._process, None

@@ -9,7 +9,7 @@ this file and has its own bounds; a test compares them.
 
 import re
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import onnx
 
@@ -84,28 +84,16 @@ _TACTIC_SOURCES: Mapping[str, tuple[Version, Version]] = {
 """The first version that has a source, and the first that no longer has it."""
 
 
-class Opsets(NamedTuple):
-    """Opsets that the parser of some versions reads.
-
-    Attributes:
-        since: The first of these versions.
-        first: The first opset; before TensorRT 10, no lower bound is documented.
-        last: The last opset; None if unpublished.
-    """
-
-    since: Version
-    first: int
-    last: int | None
-
-
-_OPSETS = (
-    Opsets((8, 5), 1, 17),
-    Opsets((9, 0), 1, 19),
-    Opsets((10, 0), 9, 20),
-    Opsets((10, 2), 9, None),
-    Opsets((10, 15), 9, 24),
-    Opsets((11, 0), 9, 25),
-)
+_LAST_OPSETS: Mapping[Version, int] = {
+    (8, 5): 17,
+    (9, 0): 19,
+    (10, 0): 20,  # unpublished from 10.2 to 10.14
+    (10, 15): 24,
+    (11, 0): 25,
+}
+"""The last opset that the parser is known to read, from some versions on."""
+FIRST_OPSETS: Mapping[Version, int] = {(8, 5): 1, (10, 0): 9}
+"""The first one; before TensorRT 10, no lower bound is documented."""
 
 OPERATORS = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
 SINCE: Mapping[str, Version] = {
@@ -216,20 +204,14 @@ def tactic_sources(version: Version) -> tuple[str, ...]:
     return tuple(n for n, (since, until) in _TACTIC_SOURCES.items() if since <= version < until)
 
 
-def opsets(version: Version) -> Opsets:
-    """Return the opsets that the parser of a version reads."""
-    return next(opsets_of for opsets_of in reversed(_OPSETS) if version >= opsets_of.since)
+def lowest_opset(version: Version) -> int:
+    """Return the lowest opset that this version's parser reads."""
+    return max(first for since, first in FIRST_OPSETS.items() if since <= version)
 
 
 def highest_opset(version: Version) -> int:
     """Return the highest opset that this version's parser certainly reads."""
-    opsets = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
-    return max(opsets)
-
-
-def next_published(version: Version) -> Opsets:
-    """Return the next published opsets for a version whose last opset is unpublished."""
-    return next(o for o in _OPSETS if o.since > version and o.last is not None)
+    return max(last for since, last in _LAST_OPSETS.items() if since <= version)
 
 
 def support(op: str) -> str:

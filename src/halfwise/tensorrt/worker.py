@@ -1180,7 +1180,6 @@ class Build:
         layers = [network.get_layer(i) for i in range(network.num_layers)]
         nodes = [layer_nodes(layer) for layer in layers]
         constrained, unconstrained = self._constrain(layers, nodes)
-        self._mark(network, layers)
         options = builder.create_builder_config()
         self._configure(options)
         if not self.strong:
@@ -1254,16 +1253,6 @@ class Build:
                 for name in pinned & why.keys():
                     why[name] = f"its layer ({layer.type.name}) takes no precision"
         return constrained, why
-
-    def _mark(self, network, layers):
-        wanted = set(self.config["outputs"])
-        for layer in layers if wanted else ():
-            for index in range(layer.num_outputs):
-                tensor = layer.get_output(index)
-                if tensor is None or tensor.name not in wanted:
-                    continue
-                if not tensor.is_network_output:
-                    network.mark_output(tensor)
 
     def _configure(self, options):
         trt, config = self.trt, self.config

@@ -8,15 +8,13 @@ from typing import Literal, Unpack
 
 import onnx_ir as ir
 
-from halfwise.case import EngineSettings, Rules, Samples
+from halfwise.case import EngineSettings, Samples
 from halfwise.declarations import BuildingOptions, Inputs, default
 from halfwise.errors import BuildFailed, CaseError, UsageError
 from halfwise.fixing.engines.workbench import Builds
-from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.graph.weights import save
 from halfwise.inputs import load_inputs
@@ -24,16 +22,14 @@ from halfwise.options.engines import engine_target
 from halfwise.options.loading import input_specs, load_model, load_settled, rank_inputs, tell
 from halfwise.options.options import Model, capability
 from halfwise.progress import Silent, Watcher
-from halfwise.records import AheadBuild, EngineBuild, NodeName, Precision, Profile, Typing
+from halfwise.records import AheadBuild, EngineBuild, NodeName, Precision, Profile
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
 from halfwise.targets.runners import in_rtx, running
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import (
-    constraints,
     quantised_types,
     readable,
-    unmatched,
 )
 from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.log import explain
@@ -57,8 +53,6 @@ def build(
     *,
     inputs: Inputs | None = None,
     to: To | None = None,
-    keep: Sequence[str] = (),
-    keep_op: Sequence[str] = (),
     preprocess: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[BuildingOptions],
@@ -72,8 +66,6 @@ def build(
             one; without samples, on zeros.
         to: The lowest format the builder may choose in weak typing; FP32 by default. INT8 comes
             with a quantised model's QuantizeLinear/DequantizeLinear pairs.
-        keep: Nodes to constrain to FP32, by the rules of `fix`; weak typing only.
-        keep_op: Operator types to constrain likewise.
         preprocess: As in `Options`.
         watcher: Receives progress.
         options: See `BuildingOptions`.
@@ -84,18 +76,16 @@ def build(
     """
     watcher, path = watcher or Silent(), Path(out)
     target = engine_target(options)
-    constraint = "--keep" if keep else "--keep-op" if keep_op else None
-    _check(to, constraint)
+    formats = ("fp32", *LOW_FORMATS)
+    if to not in (None, *formats):
+        raise UsageError(
+            f"--to is {to!r}; expected {either(formats)}.",
+            "INT8 comes with the pairs of a quantised model.",
+        )
     network, samples, profiles = _loaded(path, model, inputs, preprocess, target.shapes, watcher)
-    rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
     how = replace(target.settings, profiles=profiles)
     with usable(target.worker, watcher, exact=not how.tf32) as worker:
-        return _built(
-            *(worker, how, network, samples, path, watcher),
-            to=to,
-            rules=rules,
-            constraint=constraint,
-        )
+        return _built(worker, how, network, samples, path, watcher, to=to)
 
 
 def _built(
@@ -107,27 +97,25 @@ def _built(
     watcher: Watcher,
     *,
     to: To | None,
-    rules: Rules,
-    constraint: str | None,
 ) -> EngineBuild:
     """Build and inspect the engine, and move it to `out`."""
     network = readable(network, worker.info.tensorrt)
     fmt = LOW_FORMATS.get(to or "", FP16)
     typing = regime(worker.info, settings.typing, fmt)
-    _check_typing(typing, to, constraint)
+    if typing == "strong" and to is not None:
+        raise UsageError(
+            "--to does not apply with strong typing, where the model sets the types.",
+            "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
+        )
     roles = roles_of(network, low_type(fmt))
-    kept = frozenset(apply_rules(network, roles, rules).kept)
-    fp32 = kept | carried(network, roles, kept) if kept else kept
-    keep = dict.fromkeys(constraints(network, fp32))
     watcher.stage("build")
     low = None if to == "fp32" else to
-    requested: Mapping[NodeName, Precision] = dict.fromkeys(kept, "fp32")
-    requested = _types(network, roles) if typing == "strong" else requested
+    requested = _types(network, roles) if typing == "strong" else {}
     with scratch() as folder:
         file = folder / "model.onnx"
         save(network.model, file)
         builds = Builds(worker, settings, typing, watcher)
-        outcome = builds.build(file, out.name, low=low, tf32=settings.tf32, keep=keep)
+        outcome = builds.build(file, out.name, low=low, tf32=settings.tf32)
     if outcome.engine is None:
         raise build_failed(outcome, "no engine of this model")
     watcher.stage("inspect")
@@ -150,7 +138,6 @@ def _built(
         build=outcome.model_copy(update={"engine": here}),
         inspection=inspection.model_copy(update={"engine": here}),
         findings=explain(outcome.log),
-        unmatched=unmatched(network, outcome.unconstrained),
     )
 
 
@@ -208,29 +195,6 @@ def build_ahead(
             kernels=len(build.kernels),
             folded=folded,
             warnings=build.warnings,
-        )
-
-
-def _check_typing(typing: Typing, to: To | None, constraint: str | None) -> None:
-    option = "--to" if to is not None else constraint
-    if typing == "strong" and option:
-        raise UsageError(
-            f"{option} does not apply with strong typing, where the model sets the types.",
-            "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
-        )
-
-
-def _check(to: To | None, constraint: str | None) -> None:
-    formats = ("fp32", *LOW_FORMATS)
-    if to not in (None, *formats):
-        raise UsageError(
-            f"--to is {to!r}; expected {either(formats)}.",
-            "INT8 comes with the pairs of a quantised model.",
-        )
-    if constraint and to in (None, "fp32"):
-        raise UsageError(
-            f"{constraint} does not apply when everything is FP32.",
-            "Give --to fp16 or --to bf16 too.",
         )
 
 

@@ -8,7 +8,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf, isfinite
 from pathlib import Path
 from typing import Unpack
@@ -26,8 +27,8 @@ from halfwise.fixing.bench import Tolerance, has_new_nonfinite
 from halfwise.formats import FP16
 from halfwise.graph.aside import remove_nodes
 from halfwise.graph.casts import rewrite
-from halfwise.graph.dataflow import giving_out
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.dataflow import giving_out, varying_tensors
+from halfwise.graph.model import Network, add_constant, node_name, tensor_name
 from halfwise.graph.roles import roles_of, with_bodies
 from halfwise.graph.weights import save
 from halfwise.judging.reference import check
@@ -130,7 +131,7 @@ def reduce(
             "Give the inputs on which it fails, or another --fails.",
         )
     reads = fails in ("verdict", "run") or "{inputs}" in fails
-    search = _Search(network, found[1], failing, reads, watcher)
+    search = Search(network, found[1], failing, reads=reads, progress=watcher.step)
     nodes = search.smallest()
     path = Path(out)
     data = path.with_suffix(".npz")
@@ -153,36 +154,43 @@ def reduce(
 
 
 @dataclass
-class _Search:
-    """Looks for the smallest part that fails.
+class Search:
+    """Looks for the smallest part of a model that fails, by bisection of both ends, then by halves.
 
     Attributes:
         network: The model.
         sample: A sample on which it fails.
         failing: The check.
         reads: Whether the check reads inputs; else a part may read what cannot be computed.
-        watcher: Receives progress.
+        most: Checks allowed.
+        progress: Receives the number of checks done, and of all.
         checks: Checks so far.
     """
 
     network: Network
     sample: Sample
     failing: Fails
-    reads: bool
-    watcher: Watcher
+    reads: bool = True
+    most: int = MOST
+    progress: Callable[[int, int, str], None] = lambda _done, _total, _what: None
     checks: int = 0
-    nodes: list[ir.Node] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.nodes = list(self.network.nodes())
+    @cached_property
+    def nodes(self) -> list[ir.Node]:
+        """The nodes of the main graph."""
+        return list(self.network.nodes())
+
+    @cached_property
+    def _varying(self) -> frozenset[TensorName]:
+        return varying_tensors(self.network)
 
     def smallest(self) -> list[ir.Node]:
         """Return the nodes of the smallest part found, in order."""
         last = self._bisected(len(self.nodes), lambda length: self.nodes[:length])
-        part = self.nodes[:last]
-        part = part[last - self._bisected(last, lambda length: part[last - length :]) :]
+        length = self._bisected(last, lambda length: self.nodes[last - length : last])
+        part = self.nodes[last - length : last]
         size = max(1, len(part) // 2)
-        while size and self.checks < MOST:
+        while size and self.checks < self.most:
             for start in range(0, len(part), size)[::-1]:
                 rest = [*part[:start], *part[start + size :]]
                 if rest and self._fails(rest):
@@ -199,17 +207,25 @@ class _Search:
         return high
 
     def _fails(self, nodes: Sequence[ir.Node]) -> bool:
-        if self.checks >= MOST:
+        if self.checks >= self.most:
             return False
         self.checks += 1
-        self.watcher.step(self.checks, MOST, "checks")
+        self.progress(self.checks, self.most, "checks")
         try:
-            return self.failing(*self.part(nodes))
+            part, sample = self.part(nodes)
         except (CaseError, RunFailed):
             return False
+        return self.failing(part, sample)
 
     def part(self, nodes: Sequence[ir.Node]) -> tuple[Network, Sample]:
-        """Return a model of these nodes alone, and the numbers that it reads."""
+        """Return a model of these nodes alone, and the numbers that it reads.
+
+        Values that follow only from shapes become constants, as do integers and Booleans from
+        outside: builders refuse many of these as inputs.
+
+        Raises:
+            CaseError: it would read what is no tensor.
+        """
         names = frozenset(map(node_name, nodes))
         model = self.network.copy()
         graph = model.graph
@@ -222,17 +238,24 @@ class _Search:
             if any(use.node in inside for use in value.uses()):
                 name, value.name = value.name, None
                 kind = value.type or ir.TensorType(ir.DataType.FLOAT)
+                if not isinstance(kind, ir.TensorType):
+                    raise CaseError(f"{name} is not a tensor, so it cannot be given.")
                 start = ir.Value(name=name, type=kind, shape=value.shape)
                 value.replace_all_uses_with(start)
                 given.append(start)
         remove_nodes(graph, outside)
         graph.inputs[:] = [*(v for v in graph.inputs if v.uses()), *given]
-        wanted = [tensor_name(v) for v in given]
-        numbers = self._recorded(wanted)
+        numbers = self._recorded([tensor_name(v) for v in given])
         sample = {v.name or "": self.sample[v.name or ""] for v in graph.inputs if v not in given}
         for value in [v for v in given if tensor_name(v) in numbers]:
-            value.shape = ir.Shape(numbers[tensor_name(value)].shape)
-        return replace(self.network, model=model), {**sample, **numbers}
+            name = tensor_name(value)
+            if name in self._varying and value.dtype and value.dtype.is_floating_point():
+                value.shape, sample[name] = ir.Shape(numbers[name].shape), numbers[name]
+            else:
+                graph.inputs.remove(value)
+                constant = add_constant(graph, f"{name}::constant", numbers[name])
+                value.replace_all_uses_with(constant)
+        return replace(self.network, model=model), sample
 
     def _recorded(self, names: Sequence[TensorName]) -> Outputs:
         """Return what the whole model computes; nothing if it cannot run and nothing reads it."""
@@ -295,12 +318,12 @@ class _Verdict:
         return asked if outputs == whole else Tolerance(asked.of_samples)
 
     def error(self, network: Network, sample: Mapping[str, NDArray[np.generic]]) -> float:
-        """Return the error over what a model may use; inf for new NaN, 0 if FP16 cannot run."""
-        reference = Session(network.model).run(sample)
+        """Return the error over what a model may use; inf for new NaN, 0 if it cannot run."""
         low = rewrite(network, roles_of(network), frozenset(), FP16).model
         try:
+            reference = Session(network.model).run(sample)
             result = Session(emulate_typed(low)).run(sample)
-        except RunFailed:
+        except (CaseError, RunFailed):
             return 0.0
         if has_new_nonfinite(reference, result):
             return inf

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halfwise.emulation.ort import Session
 from halfwise.graph.excluding import excluding, with_activations
 from halfwise.graph.model import Network, constant_array, node_name
-from halfwise.graph.quantised import half_quantised, pairs_read, quantised_nodes
+from halfwise.graph.quantised import census, pairs_read, quantised_nodes
 from halfwise.records import NodeName
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
@@ -49,7 +49,7 @@ def test_what_is_excluded_is_as_if_it_had_never_been_quantised(
     assert called(made) == called(expected)
     np.testing.assert_array_equal(run(made), run(expected))
     assert quantised_nodes(made).keys() == quantised - excluded
-    assert not half_quantised(made)
+    assert not census(made).half
     np.testing.assert_array_equal(run(file), before)
     if not stored:  # The file has the floats itself.
         np.testing.assert_array_equal(run(excluding(file, excluded)), run(expected))

@@ -10,7 +10,6 @@ from halfwise.records import (
     Cause,
     Change,
     Criterion,
-    Decided,
     EngineDiagnosis,
     Failure,
     FailureBound,
@@ -48,7 +47,6 @@ from halfwise.reporting.parts import say
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
-    DECIDED,
     TASK,
     A,
     B,
@@ -405,7 +403,7 @@ def compared() -> Iterator[str]:
 
 LAYOUT = {"input": "x", "shape": (2, 3), "samples": 2, "sample": (1, 3), "ranked": True}
 COUNTS = {"products": 3, "whole": 1, "half": 1, "integers": 1, "quantised": 9}
-LINTED: dict[str, Any] = {"rules": ("1 × eps-vanishes",), "more": 0}
+LINTED: dict[str, Any] = {"rules": ("1 × constant-beyond-fp16",), "more": 0}
 NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "samples": ({"samples": 1}, {"samples": 3, "files": 2}),
     "array": ({"array": "a", "where": "f.npz", "input": "x"},),
@@ -507,11 +505,9 @@ def next_steps() -> Iterator[str]:
 
 def faults() -> Iterator[str]:
     def found(**changed: Any) -> EngineDiagnosis:
-        return EngineDiagnosis(
-            **{"symptom": "outputs", "limit_db": 60.0, "most_builds": 9, **changed}
-        )
+        return EngineDiagnosis(**{"symptom": "outputs", "limit_db": 60.0, **changed})
 
-    placed: dict[str, Any] = {"regions": ((A, B),), "snr_db": (12.0,)}
+    placed: dict[str, Any] = {"region": (A, B), "snr_db": 12.0}
     for symptom in get_args(records.SymptomKind):
         yield diagnosis.cause(found(symptom=symptom, **placed), "engine", "", emulated=False)
     yield diagnosis.cause(found(**placed), "engine", "", emulated=True)
@@ -520,29 +516,16 @@ def faults() -> Iterator[str]:
         yield diagnosis.cause(found(**changed), "engine", "", emulated=False)
     for changed in (
         placed,
-        placed | {"snr_db": (-inf,)},
+        placed | {"snr_db": -inf},
         *(
-            placed | {"symptom": symptom, "explained": explained, "rest_db": 99.0}
+            placed | {"symptom": symptom, "explained": explained}
             for symptom in get_args(records.SymptomKind)
             for explained in (True, False)
         ),
-        {"late": 1, "build_seconds": 180.0, "interrupted": True, "builds": 9},
     ):
         for sign in diagnosis.evidence(found(**changed)):
             yield f"{sign.severity}: {sign.text}"
     yield from diagnosis.advice(found(**placed))
-
-
-def decisions() -> Iterator[str]:
-    one = Decided.model_validate(DECIDED)
-    two = one.model_copy(update={"flips": one.flips * 2, "read": 1e-9})
-    for found in (one, two):
-        yield diagnosis.decided_cause(found, "TF32 changes", Criterion())
-    yield diagnosis.decided_cause(one, "TF32 changes", TASK)
-    yield diagnosis.decided_part(one, Criterion()).text
-    yield from (sign.text for sign in diagnosis.decided_signs(one))
-    for auto in (True, False):
-        yield from diagnosis.decided_advice(one, Criterion(), auto=auto)
 
 
 def of_node() -> Iterator[str]:

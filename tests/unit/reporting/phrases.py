@@ -101,6 +101,5 @@ SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "steps": judged.next_steps,
     "questions of a diagnosis": templates(WORDS["question"]),
     "faults of engines": judged.faults,
-    "decisions that change": judged.decisions,
     "what is told of a node": judged.of_node,
 }

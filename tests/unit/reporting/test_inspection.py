@@ -85,7 +85,6 @@ BUILT = EngineBuild(
     build=build(1, "e.engine"),
     inspection=inspection(proof=proof(findings=("2 nodes are FP16.",))),
     findings=(WARNED, WARNED.model_copy(update={"severity": "info"})),
-    unmatched=("No constraint reached c: it passes on.",),
 )
 GIVEN = GivenEngine(
     worker=WORKER,

@@ -4,37 +4,12 @@ import math
 
 import pytest
 
-from halfwise.records import Criterion, Decided
-from halfwise.reporting.diagnosis import decided_advice, decided_cause, decided_part, decided_signs
-from tests.unit.reporting.facts_planned import DECIDED, TASK
-
-FOUND = Decided.model_validate(DECIDED)
-ALONE = FOUND.model_copy(update={"nodes": ("choose",)})
+from halfwise.records import Decided
+from halfwise.reporting.remarks import flipped
+from tests.unit.reporting.facts_planned import DECIDED
 
 
 @pytest.mark.parametrize(("read", "told"), [(0.0, False), (math.inf, False), (1e-9, True)])
 def test_floats_that_are_exact_until_they_are_read_say_nothing(read, told):
-    found = FOUND.model_copy(update={"read": read})
-    assert ("reading" in decided_cause(found, "TF32 changes", Criterion())) is told
-
-
-def test_each_decision_and_what_leads_to_it():
-    flip, before = decided_signs(FOUND)
-    assert (flip.nodes, before.nodes) == (("choose",), ("/a",))
-    assert len(decided_signs(ALONE)) == 1
-    part = decided_part(FOUND, Criterion())
-    assert (part.severity, part.nodes) == ("warning", ("choose",))
-
-
-@pytest.mark.parametrize(
-    ("found", "criterion", "kept", "metric"),
-    [
-        (FOUND, Criterion(), True, True),
-        (ALONE, Criterion(), False, True),
-        (FOUND, TASK, True, False),
-    ],
-)
-def test_what_would_help_is_advised(found, criterion, kept, metric):
-    """FP32 where something leads to a decision and may be low, a metric where there is none."""
-    advice = " ".join(decided_advice(found, criterion, auto=False))
-    assert ("/a" in advice, "--metric" in advice) == (kept, metric)
+    found = Decided.model_validate(DECIDED).model_copy(update={"read": read})
+    assert ("reading" in flipped(found, "what is allowed")) is told

@@ -24,7 +24,6 @@ CONFIG: dict[str, Any] = {
     "optimization_level": None,
     "tactic_sources": None,
     "plugins": [],
-    "outputs": [],
 }
 
 

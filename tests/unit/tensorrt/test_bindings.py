@@ -308,7 +308,6 @@ def build(service, typing, **config):
         "optimization_level": 3,
         "tactic_sources": ["EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"],
         "plugins": [],
-        "outputs": ["h"],
     }
     request = {
         "model": {

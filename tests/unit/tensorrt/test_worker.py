@@ -304,16 +304,6 @@ def test_shape_tensors(fake_worker: Command, version: str) -> None:
     assert found["y"].shape == (8, 1)
 
 
-def test_inner_tensors_as_outputs(fake_worker: Command) -> None:
-    with Pipe(fake_worker("10.0.1")) as pipe:
-        how: dict[str, Any] = {"typing": "weak", "profiles": PROFILE, "low": "fp16"}
-        marked = pipe.build(SQUARES, outputs=["a"], **how)
-        answer = pipe.run(built(marked), x=LARGE)
-    found = arrays(answer)
-    assert [o["name"] for o in answer["outputs"]] == ["y", "a"]
-    assert (found["a"] == 450).all()
-
-
 def test_external_data(worker: Pipe, tmp_path: Path) -> None:
     weights = np.arange(4096, dtype=np.float32).reshape(64, 64)
     product = model("(float[1, 64] x) => (float[1, 64] y) { [p] y = MatMul(x, w) }")

@@ -27,7 +27,6 @@ from halfwise.records import (
     BuildOutcome,
     EngineFile,
     NodeName,
-    TensorName,
     Typing,
 )
 from halfwise.store import FP32_FILE
@@ -69,7 +68,6 @@ class Builds:
         tf32: bool = False,
         level: int | None = None,
         keep: Iterable[NodeName] = (),
-        outputs: Iterable[TensorName] = (),
         fresh: bool = False,
     ) -> BuildOutcome:
         """Build an engine and return the outcome.
@@ -81,7 +79,6 @@ class Builds:
             tf32: Whether FP32 products may be TF32.
             level: Optimization level; None for the one in the settings.
             keep: Nodes to constrain; weak typing only.
-            outputs: Further tensors to make outputs.
             fresh: Time all tactics again, so that builds vary by chance, instead of reading them
                 from the cache shared by builds on this GPU.
 
@@ -101,7 +98,6 @@ class Builds:
             optimization_level=self.settings.optimization_level if level is None else level,
             tactic_sources=self.settings.tactic_sources,
             plugins=self.settings.plugins,
-            outputs=tuple(outputs),
         )
         outcome = self._once(model, config, purpose, fresh=fresh)
         if outcome.status == "lost":

@@ -142,7 +142,7 @@ def compare(
         b: The other side.
         runner: Runner whose outputs to use, if the file holds several.
         watcher: Receives progress.
-        options: See `Options`; `max_builds` bounds the builds of each engine side.
+        options: See `Options`.
 
     Raises:
         UsageError: a source or an option does not apply.
@@ -169,7 +169,7 @@ def compare(
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
-        comparison = find_divergence(walk, 1 if maker is None else maker.rounds)
+        comparison = find_divergence(walk)
         _demand_compared(comparison, (first, second))
         names = [*comparison.outputs] if maker is None else []
         off = excess_of(case.criterion, first, second, names)
@@ -371,27 +371,14 @@ def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Cas
     if len(paths) != 1 or any(source.kind == "record" for source in sources):
         return case, ()
     (path,) = paths
-    network, repairs = as_repaired(case.network, load(path))
+    candidate = load(path)
+    # Repairs store tensors at other scales: against the original model each looks like a fault.
+    readable, _ = with_readable(case.network)
+    repairs = further(candidate.model, readable.model)
     if not repairs:
         return case, ()
     note = (
-        f"{path} has {count(repairs, 'repair')}, so both sides are compared with the "
+        f"{path} has {count(len(repairs), 'repair')}, so both sides are compared with the "
         "repairs applied; `halfwise verify` proves the repairs"
     )
-    return replace(case, network=network), (note,)
-
-
-def as_repaired(network: Network, candidate: Network) -> tuple[Network, int]:
-    """Return a model with the repairs that a file made from it has, and their number.
-
-    Repairs store tensors at other scales, so against the original model each would look like a
-    fault.
-
-    Raises:
-        CaseError: the repairs do not apply to this model.
-    """
-    readable, _ = with_readable(network)
-    repairs = further(candidate.model, readable.model)
-    return (repaired_at(readable, repairs, candidate.opset)[1] if repairs else network), len(
-        repairs
-    )
+    return replace(case, network=repaired_at(readable, repairs, candidate.opset)[1]), (note,)

@@ -13,11 +13,7 @@ from halfwise.records import (
     TensorName,
     TensorStatus,
 )
-from halfwise.tools.compare.engine_maker import EngineSide
-from halfwise.tools.compare.walk import Found, TargetSide, Walk, tolerance_of
-
-MARKED = 6
-"""Tensors marked at once: each may end a fusion, so only a few leave the engine as it is."""
+from halfwise.tools.compare.walk import Found, Walk, tolerance_of
 
 
 def compared(walk: Walk) -> Comparison:
@@ -166,91 +162,7 @@ def _reached(tensors: Mapping[TensorName, Found]) -> dict[TensorName, float]:
     return errors
 
 
-def find_divergence(walk: Walk, rounds: int = 1) -> Comparison:
-    """Measure what locates the first divergence; return the comparison.
-
-    `rounds` bounds the requests for a few tensors, each with its own build.
-
-    Engines and targets without marks show whether an output is wrong; with marks, where that
-    begins. If an output is wrong only without marks, nothing inside is to blame, and the output's
-    region is all that leads to it.
-    """
-    engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide | TargetSide)]
-    ends = {tensor_name(v) for v in walk.network.graph.outputs}
-    plain: dict[TensorName, Found] = {}
-    if engines:
-        named = [name for name in walk.line if name in ends and walk.found[name].is_float]
-        walk.measure(named, alone=True)
-        plain = {name: walk.found[name] for name in ends if name in walk.found}
-    if walk.a.few or walk.b.few:
-        _narrow(walk, rounds)
-    else:
-        walk.all()
-    for side in engines:
-        side.vanished = _take_plain(walk, plain)
+def find_divergence(walk: Walk) -> Comparison:
+    """Measure every tensor that both sides have; return the comparison."""
+    walk.all()
     return compared(walk)
-
-
-def _take_plain(walk: Walk, plain: Mapping[TensorName, Found]) -> bool:
-    """Set the outputs' errors to those without marks; return whether marks cured one."""
-    tolerance, vanished = tolerance_of(walk.a, walk.b), False
-    for name, unmarked in plain.items():
-        seen = walk.found[name]
-        if unmarked.error is None:
-            continue
-        if seen.error is None or seen.error.value <= tolerance < unmarked.error.value:
-            vanished = vanished or seen.error is not None
-            walk.found[name] = unmarked
-        else:
-            seen.error = unmarked.error
-    return vanished
-
-
-def _narrow(walk: Walk, rounds: int) -> None:
-    """Measure the tensors that locate the first divergence, in at most `rounds` rounds.
-
-    Only float tensors: shapes and indices cannot always be marked.
-
-    If the rounds suffice, every tensor is measured; otherwise those between the last right tensors
-    and the first wrong one, evenly spread, ever fewer nodes apart.
-    """
-    line = [name for name in walk.line if walk.found[name].is_float]
-    if len(line) <= MARKED * rounds:
-        for start in range(0, len(line), MARKED):
-            walk.measure(line[start : start + MARKED])
-            walk.progress(start // MARKED + 1, rounds)
-        return
-    bounds: list[TensorName] = []
-    inside = line
-    for number in range(rounds):
-        # The bounds of the search are measured again: builds differ.
-        places = spread(0, len(inside), max(1, MARKED - len(bounds)))
-        walk.measure([*bounds, *(inside[i] for i in places)])
-        walk.progress(number + 1, rounds)
-        first = compared(walk).first
-        producers = {name: node_name(walk.found[name].node) for name in line}
-        ends = [n for n in line if producers[n] in first and walk.found[n].error is not None]
-        inside = [
-            n
-            for n in line
-            if producers[n] in first and walk.found[n].error is None and walk.found[n].lack is None
-        ]
-        if not inside:
-            return
-        bounds = [*_bounds(walk, inside + ends), *ends[-1:]]
-
-
-def spread(low: int, high: int, most: int) -> list[int]:
-    """Return at most `most` indices in [low, high), evenly spread, including the last."""
-    count = min(most, high - low)
-    return sorted({low + round((i + 1) * (high - low) / count) - 1 for i in range(count)})
-
-
-def _bounds(walk: Walk, region: Sequence[TensorName]) -> list[TensorName]:
-    """Return the measured tensors that a region reads but does not compute."""
-    read = {name for tensor in region for name in read_by(walk.found[tensor].node)}
-    return [
-        name
-        for name, one in walk.found.items()
-        if name in read and name not in region and one.error is not None
-    ]

@@ -9,18 +9,14 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Literal, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from halfwise.case import Case, EngineSettings, Sample, Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.workbench import Workbench
-from halfwise.formats import LOW_FORMATS, ROUNDINGS
+from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import relative_rms
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, Verdict
@@ -29,45 +25,32 @@ from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.versions import version_of
 from halfwise.tools.compare.walk import all_low, arithmetic_on
-from halfwise.wording import count, number
 
 _LABELS = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}
 
 
 @dataclass
 class EngineSide:
-    """Builds and runs engines with extra outputs.
+    """Builds and runs an engine. It shows no tensor inside: to mark one would end a fusion.
 
     Attributes:
         label: Description.
         arithmetic: Its arithmetic.
         samples: Samples to run.
-        build: Builds the engine with some tensors as outputs too.
+        build: Builds the engine.
         run: Returns all outputs of an engine for a sample, in the engine's types.
         outputs: The model's own outputs.
-        budget: Builds allowed.
         builds: Builds used.
-        refused: Tensors that no build could mark, and why.
-        absent: Marked tensors that the engine did not return.
-        change: Largest relative RMS change of a final output by marking, so far.
-        vanished: Whether an output wrong without marks was right with them.
-        few: Whether to ask for only a few tensors, since each may end a fusion.
     """
 
     label: str
     arithmetic: Arithmetic
     samples: Samples
-    build: Callable[[Sequence[TensorName]], BuildOutcome]
+    build: Callable[[], BuildOutcome]
     run: Callable[[BuildOutcome, Sample], Outputs]
     outputs: frozenset[TensorName]
-    budget: int
     exact: bool = False
     builds: int = 0
-    refused: dict[TensorName, str] = field(default_factory=dict)
-    absent: set[TensorName] = field(default_factory=set)
-    change: float = 0.0
-    vanished: bool = False
-    few: bool = True
     _plain: tuple[BuildOutcome, list[Outputs]] | None = None
 
     @property
@@ -78,64 +61,25 @@ class EngineSide:
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
         """Yield, for each sample, the tensors among `names` that the engine returns.
 
-        With marked tensors, outputs come from the same engine, since marks may cure a fault.
-        Outputs requested alone come from the engine without marks.
-
         Raises:
-            BuildFailed: even the engine without marks cannot be built.
-            EngineFailed: even that cannot run, or the connection is lost.
+            BuildFailed: the engine cannot be built.
+            EngineFailed: it cannot run, or the connection is lost.
         """
-        _, finals = self.plain()
-        inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
-        engines = self._marked(inner) if inner else []
-        for index, sample in enumerate(self.samples):
-            outputs: dict[str, NDArray[np.generic]] = {}
-            for engine in list(engines):
-                marked, build = engine
-                try:
-                    one = self.run(build, sample)
-                except EngineFailed as failed:
-                    if failed.status == "lost":
-                        raise
-                    self.refused |= dict.fromkeys(marked, failed.message)
-                    engines.remove(engine)
-                    continue
-                outputs |= one
-                self.absent |= {name for name in marked if name not in one}
-            changes = [
-                relative_rms(finals[index][n], outputs[n]) for n in self.outputs & {*outputs}
-            ]
-            self.change = max([self.change, *changes])
-            outputs = {**finals[index], **outputs}
+        for outputs in self.plain()[1]:
             yield {name: outputs[name] for name in names if name in outputs}
 
-    def _marked(
-        self, names: Sequence[TensorName]
-    ) -> list[tuple[Sequence[TensorName], BuildOutcome]]:
-        """Return engines that together output `names`, each with its share.
-
-        Tensors that cannot be marked are refused, singled out as far as the budget allows.
-        """
-        if self.builds >= self.budget:
-            return []
-        outcome = self._build(names)
-        if outcome.engine is not None:
-            return [(names, outcome)]
-        if len(names) == 1:
-            self.refused[names[0]] = outcome.message
-            return []
-        half = len(names) // 2
-        return [*self._marked(names[:half]), *self._marked(names[half:])]
-
     def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
-        """Return the engine without marks, and its outputs for each sample; built once.
+        """Return the engine and its outputs for each sample; built once.
 
         Raises:
             BuildFailed: the build failed.
             EngineFailed: it cannot run, or the connection is lost.
         """
         if self._plain is None:
-            outcome = self._build(())
+            self.builds += 1
+            outcome = self.build()
+            if outcome.status == "lost":  # that says nothing about the engine
+                raise EngineFailed(outcome.message, status="lost")
             if outcome.engine is None:
                 raise BuildFailed(
                     f"TensorRT builds no engine ({self.label}): {outcome.message}",
@@ -145,41 +89,15 @@ class EngineSide:
         return self._plain
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "refused" for a tensor that failed builds or runs, "fused" for one not given."""
-        if name in self.refused:
-            return "refused"
-        return "fused" if name in self.absent else None
+        """Return "fused" for a tensor that is no output."""
+        return None if name in self.outputs else "fused"
 
     def notes(self) -> tuple[str, ...]:
-        """Return the effects of marking."""
-        sentences = []
-        if self.builds > 1:
-            sentences.append(
-                f"Marking tensors changed the final outputs of {self.label} by up to "
-                f"{number(self.change)} (relative RMS): the inspected engine is not quite the one "
-                "without marks."
-                if self.change > ROUNDINGS
-                else f"Marking tensors did not change the final outputs of {self.label}."
-            )
-        if self.vanished:
-            sentences.append(
-                f"Marking tensors made wrong outputs of {self.label} right: the fault is in a "
-                "fusion that marking breaks up, so it cannot be seen from inside."
-            )
-        if self.refused:
-            first, why = next(iter(self.refused.items()))
-            sentences.append(
-                f"No engine could be built that outputs {count(len(self.refused), 'tensor')}, "
-                f"such as {first}: {why}"
-            )
-        return tuple(sentences)
-
-    def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
-        self.builds += 1
-        outcome = self.build(names)
-        if outcome.status == "lost":  # that says nothing about the engine
-            raise EngineFailed(outcome.message, status="lost")
-        return outcome
+        """Return where its inside can be seen."""
+        return (
+            f"{self.label} shows no tensor inside: `halfwise diagnose --target tensorrt` finds "
+            "the nodes that are wrong, in engines of parts.",
+        )
 
 
 @contextmanager
@@ -205,11 +123,9 @@ class EngineMaker(Workbench):
     """Makes engine sides of one case on one worker.
 
     Attributes:
-        others: Makers for other cases on the same worker.
         numbers: Counts the builds of all makers.
     """
 
-    others: "list[EngineMaker]" = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=partial(counting, 1))
 
     def __post_init__(self) -> None:
@@ -218,23 +134,19 @@ class EngineMaker(Workbench):
         self.builds.numbers = self.numbers
 
     @property
-    def rounds(self) -> int:
-        """Builds allowed for examining one engine, besides the plain one."""
-        return max(1, self.engine_settings.max_builds - 1)
-
-    @property
     def tensorrt(self) -> tuple[int, int] | None:
         """Major and minor version of the worker's TensorRT."""
         text = self.worker.info.tensorrt
         return None if text is None else version_of(text)
 
     def of(self, case: Case) -> "EngineMaker":
-        """Return the maker for another case on the same worker, with the same settings."""
+        """Return the maker for another case on the same worker, with the same settings.
+
+        Its engines are for its caller to forget.
+        """
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         how = replace(self.engine_settings, profiles=())
-        other = replace(self, case=case, engine_settings=how, folder=folder, others=[])
-        self.others.append(other)
-        return other
+        return replace(self, case=case, engine_settings=how, folder=folder)
 
     @contextmanager
     def lasting(self) -> "Iterator[EngineMaker]":
@@ -249,8 +161,6 @@ class EngineMaker(Workbench):
     def forget(self) -> None:
         """Remove all engines from the worker; they take gigabytes."""
         self.builds.forget(None)
-        for other in self.others:
-            other.forget()
 
     def judge(
         self, build: BuildOutcome, references: Sequence[Outputs], criterion: Criterion
@@ -285,11 +195,9 @@ class EngineMaker(Workbench):
         builds = replace(self.builds, settings=settings) if settings else self.builds
         label = _LABELS.get(kind, f"all {kind.upper()}") if file is None else "the candidate"
 
-        def build(names: Sequence[TensorName]) -> BuildOutcome:
+        def build() -> BuildOutcome:
             step = f"{what} ({label})" if what else label
-            if names and not what:
-                step = f"{label}, {count(len(names), 'tensor')} marked"
-            return builds.build(source, step, low=low, tf32=tf32, outputs=names)
+            return builds.build(source, step, low=low, tf32=tf32)
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None
@@ -302,5 +210,4 @@ class EngineMaker(Workbench):
             build=build,
             run=execute,
             outputs=frozenset(tensor_name(v) for v in network.graph.outputs),
-            budget=self.engine_settings.max_builds,
         )

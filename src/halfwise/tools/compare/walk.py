@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Built, Case, FileRunner, Runtime, Sample, Samples, Settings
+from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import LIVE_BYTES, TENSORS_AT_ONCE
 from halfwise.emulation.runner import (
@@ -22,16 +22,15 @@ from halfwise.emulation.runner import (
     tensor_bytes,
 )
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
-from halfwise.errors import CaseError, HalfwiseError, RunFailed, TookTooLong
+from halfwise.errors import HalfwiseError, TookTooLong
 from halfwise.fixing.plan.rules import lowered_by
 from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.dataflow import GIVEN, Ancestry, giving_out, reached, read_by, region_model
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.dataflow import GIVEN, Ancestry, reached, read_by, region_model
+from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
-from halfwise.judging.judge import fed
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.metrics.difference import RelativeError
 from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus
@@ -58,10 +57,6 @@ class Side(Runner, Protocol):
     builds: int
 
     @property
-    def few(self) -> bool:
-        """Whether to ask for only a few tensors, without the inputs of nodes."""
-
-    @property
     def tolerance(self) -> float:
         """Relative RMS error that the side's arithmetic explains."""
 
@@ -77,7 +72,6 @@ class RecordedSide:
     label: str
     arithmetic: Arithmetic = "fp32"
     exact: bool = False
-    few: bool = False
     builds: int = 0
 
     @property
@@ -93,75 +87,6 @@ class RecordedSide:
     def lack(self, name: TensorName) -> TensorStatus | None:
         """Return "missing" for a tensor without a record."""
         return None if name in self.recorded[0] else "missing"
-
-    def notes(self) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
-
-@dataclass
-class TargetSide:
-    """A file as a target runs it, with inner tensors as further outputs.
-
-    Attributes:
-        runner: The target; it has to run.
-        model: The file.
-        samples: The samples.
-        label: The target's name.
-        arithmetic: The coarsest in the file.
-        refused: Tensors that the target does not give, and why.
-        vanished: Whether an output wrong without further outputs was right with them.
-    """
-
-    runner: FileRunner
-    model: ir.Model
-    samples: Samples
-    label: str
-    arithmetic: Arithmetic
-    exact: bool = False
-    builds: int = 0
-    refused: dict[TensorName, str] = field(default_factory=dict)
-    vanished: bool = False
-
-    @property
-    def few(self) -> bool:
-        """Whether to ask for only a few tensors, since each may end a fusion."""
-        return self.runner.fuses
-
-    @property
-    def tolerance(self) -> float:
-        """The tolerance of its arithmetic in unknown kernels."""
-        return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
-
-    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, the tensors among `names` that the target gives."""
-        wanted = [name for name in names if self.lack(name) is None]
-        yield from self._given(wanted) if wanted else ({} for _ in self.samples)
-
-    def _given(self, names: Sequence[TensorName]) -> Sequence[Outputs]:
-        """Return the tensors by sample; those that cannot be given are singled out."""
-        model = giving_out(self.model, names)
-        try:
-            results = self.runner.run(model, fed(model, self.samples))
-        except (CaseError, RunFailed) as error:
-            if len(names) == 1:
-                self.refused[names[0]] = error.message
-                return [{} for _ in self.samples]
-            half = len(names) // 2
-            parts = self._given(names[:half]), self._given(names[half:])
-            return [{**first, **second} for first, second in zip(*parts, strict=True)]
-        assert not isinstance(results, Built)
-        return results
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(v.name for node in self.model.graph for v in node.outputs if v.name)
-
-    def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "refused" for a tensor that the target does not give, "missing" for no tensor."""
-        if name in self.refused:
-            return "refused"
-        return None if name in self._names else "missing"
 
     def notes(self) -> tuple[str, ...]:
         """Return nothing."""
@@ -283,11 +208,11 @@ class Regions:
             return self._in_halves(sample, values, wiggle)
         random = np.random.default_rng(0)
         feed: dict[str, Any] = {
-            name: _wiggled(array, wiggle, random) for name, array in sample.items()
+            name: wiggled(array, wiggle, random) for name, array in sample.items()
         }
         for name, dtype in self._starts.items():
             wanted = np.float32 if dtype is None else dtype.numpy()
-            feed[f"{name}{GIVEN}"] = _wiggled(values[name].astype(wanted), wiggle, random)
+            feed[f"{name}{GIVEN}"] = wiggled(values[name].astype(wanted), wiggle, random)
         try:
             return self._session.run(feed, self.targets)
         except TookTooLong:
@@ -309,7 +234,8 @@ class Regions:
         return self._part(self.targets[:middle]), self._part(self.targets[middle:])
 
 
-def _wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> NDArray[Any]:
+def wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> NDArray[Any]:
+    """Return an array with floats changed at random, each by at most `size` times its size."""
     if size == 0 or array.dtype.kind != "f":
         return array
     factors = 1 + random.uniform(-size, size, array.shape)
@@ -432,17 +358,12 @@ class Walk:
             done += len(part)
             self.progress(done, len(names))
 
-    def measure(self, targets: Sequence[TensorName], *, alone: bool = False) -> None:
-        """Measure some tensors on all samples, replacing earlier results.
-
-        `alone` asks for no others, even if a side could give their nodes' inputs.
-        """
+    def measure(self, targets: Sequence[TensorName]) -> None:
+        """Measure some tensors on all samples, replacing earlier results."""
         for name in targets:
             self.found[name] = Found(name, self.found[name].node)
         inexact = [name for name in _SIDES if not self.side(name).exact]
-        few = any(self.side(name).few for name in inexact)
-        borders = [] if few or alone else self.borders(targets)
-        wanted = list(dict.fromkeys((*targets, *borders)))
+        wanted = list(dict.fromkeys((*targets, *self.borders(targets))))
         regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
         pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
         for index, (sample, first, second) in enumerate(pairs):
@@ -486,16 +407,8 @@ class Walk:
                 tensor.worst = Born(name, index, error)
 
     def region(self, tensor: Found, side: SideName) -> tuple[NodeName, ...]:
-        """Return the nodes among which an error born on `side` arises.
-
-        If few tensors are asked for, nodes that compute shapes and indices are left out: their
-        outputs are never asked for.
-        """
-        nodes = self._ancestry.between(tensor.given[side], tensor.tensor)
-        if not self.side(side).few:
-            return nodes
-        floats = {node_name(f.node) for f in self.found.values() if f.is_float}
-        return tuple(name for name in nodes if name in floats)
+        """Return the nodes among which an error born on `side` arises."""
+        return self._ancestry.between(tensor.given[side], tensor.tensor)
 
     def side(self, name: SideName) -> Side:
         """Return a side by name."""

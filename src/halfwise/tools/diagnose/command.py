@@ -17,7 +17,7 @@ from halfwise.inputs import split_sources
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case, load_model, tell
-from halfwise.options.options import Model, Request, bounded, understand
+from halfwise.options.options import Data, Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, Observations, Run, Rung, RungName, Sign, Verdict, said
@@ -42,6 +42,7 @@ def diagnose(
     out: str | Path | None = None,
     expected: str | Path | None = None,
     inputs_b: Inputs | None = None,
+    preprocess_b: str | None = None,
     runner: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[Options],
@@ -53,7 +54,8 @@ def diagnose(
         inputs: Samples, as for `fix`.
         out: Run folder to create; must not exist. None writes nothing.
         expected: The framework's outputs on the inputs: `.npz`, or Polygraphy's `.json`.
-        inputs_b: The same samples from a second pipeline.
+        inputs_b: The same samples from a second pipeline; None for `inputs`.
+        preprocess_b: The second pipeline's function, as `preprocess` in `Options`; None for that.
         runner: Runner whose outputs to use, if `expected` holds several.
         watcher: Receives progress.
         options: See `Options`. Without `target`, what needs engines is emulated or skipped.
@@ -72,7 +74,7 @@ def diagnose(
     tell(watcher, case.notes)
     with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
-            beside = (expected, inputs_b, runner)
+            beside = (expected, _second(request.data, inputs_b, preprocess_b), runner)
             rungs, outputs, seen = _climb(model, case, request, partial, beside, folder, watcher)
         else:
             rungs, outputs, seen = (_misfit(refused),), (), None
@@ -88,22 +90,23 @@ def _climb(
     case: Case,
     request: Request,
     folder: Path,
-    beside: tuple[str | Path | None, Inputs | None, str | None],
+    beside: tuple[str | Path | None, Data | None, str | None],
     out: Path | None,
     watcher: Watcher,
 ) -> tuple[tuple[Rung, ...], Sequence[Outputs], Observations | None]:
     """Return the rungs, FP32's outputs for every sample if they ran to the end, and observations.
 
-    `beside` holds expected, inputs_b and runner of `diagnose`; `out` is where `folder` ends.
+    `beside` holds expected, the second pipeline and runner of `diagnose`; `out` is where `folder`
+    ends.
     """
-    expected, inputs_b, runner = beside
+    expected, other, runner = beside
     settings = request.settings
     check(case.network, runtime=settings.runtime)
     tensors = others = None
     if expected is not None:
         tensors = recorded_tensors(case, Path(expected), runner)[0]
-    if inputs_b is not None:
-        others = _others(model, request, inputs_b, case.calibration)
+    if other is not None:
+        others = _others(model, request, other, case.calibration)
     with engine_maker(case, request, watcher) as engines:
         subject = Subject(
             case=case,
@@ -160,8 +163,15 @@ def _misfit(refused: CaseError) -> Rung:
     )
 
 
-def _others(model: Model, request: Request, inputs: Inputs, samples: Samples) -> Samples:
-    data = replace(request.data, inputs=inputs, labels=None)
+def _second(data: Data, inputs: Inputs | None, preprocess: str | None) -> Data | None:
+    """Return the data of a second pipeline, None if there is none."""
+    if inputs is None and preprocess is None:
+        return None
+    inputs = data.inputs if inputs is None else inputs
+    return replace(data, inputs=inputs, preprocess=preprocess or data.preprocess, labels=None)
+
+
+def _others(model: Model, request: Request, data: Data, samples: Samples) -> Samples:
     others = load_case(model, data, request.criterion, split=False).calibration
     if len(others) != len(samples):
         raise CaseError(

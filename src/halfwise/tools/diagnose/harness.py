@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from halfwise.case import Column, Sample, Samples
+from halfwise.case import Column, Samples
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
@@ -46,16 +45,9 @@ MAKE_ALIKE = (
 _CLEARLY = 10.0
 """Factor by which a sample's error must fall to count as evidence."""
 _FEWEST = 3
-"""Independent numbers that must become right. One of 200 changes brings one number to within 1e-3
-of its size by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 600,000."""
-_DIRECTIONS = 8
-"""Nudges by which independent numbers are counted: more than `_FEWEST`. Our choice."""
-_NUDGE = 0.05
-LONGEST_ROW = 4096
-"""Most numbers of an output that are compared between samples. Our choice."""
-_CURVED = 0.2
-"""Singular value of eight directions of length 1 that curvature and float rounding may explain:
-with nudges of a twentieth, outputs that follow one number have a second value of at most 0.06."""
+"""Samples that must become right. One of 200 changes brings one number to within 1e-3 of its size
+by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 600,000; of the numbers of a
+sample, all may follow one, such as the brightness."""
 
 
 def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step, ...]]:
@@ -94,8 +86,7 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
         (subject.folder / PIPELINES_CODE).write_text(code_of(codes), encoding="utf-8")
         what = "turns A into B, with A of --inputs and B of --inputs-b, as far as it is known."
         advice.append(f"{PIPELINES_CODE} in the run folder {what}")
-    hint = "`halfwise inputs compare A B --samples RAW` also tells resize kernels apart."
-    return signs, said(*advice, hint)
+    return signs, said(*advice)
 
 
 def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
@@ -236,19 +227,13 @@ def _ranges(subject: Subject) -> Iterator[Sign]:
         low = min(float(np.min(a)) for a in arrays)
         high = max(float(np.max(a)) for a in arrays)
         yield Sign(severity="info", text=f"{text}, from {number(low)} to {number(high)}.")
-        bad = sum(int(np.count_nonzero(~np.isfinite(a))) for a in arrays)
-        if bad:
-            yield Sign(
-                severity="error",
-                text=f"Input '{name}' has {count(bad, 'element')} that are NaN or infinite.",
-            )
 
 
 def changed_inputs(subject: Subject) -> InputTrials | None:
     """Return the effect of input changes on outputs that differ from the framework's.
 
     Each is tried on the worst sample, then, while outputs match, on all others. One is accepted if
-    all outputs of all samples match, and enough did not match before to rule out chance. Of
+    all outputs of all samples match, and enough samples did not before to rule out chance. Of
     several, the simplest with about the smallest error wins. Its Python is written into the run
     folder.
 
@@ -268,7 +253,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     least = min((each.error for each in matching or tried), default=inf)
     close = (each for each in matching or tried if each.error <= ALIKE * least + ROUNDINGS)
     best = next(close, None) if least < inf else None
-    matches = bool(matching) and best is not None and best.numbers >= _FEWEST
+    matches = bool(matching) and best is not None and best.shown >= _FEWEST
     if best is not None and matches:
         text = code_of(best.hypothesis.code)
         (subject.folder / CODE_FILE).write_text(text, encoding="utf-8")
@@ -284,7 +269,6 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
         matches=matches,
         also=max(0, len(matching) - 1),
         shown_by=best.shown if best else 0,
-        numbers=best.numbers if best else 0,
     )
 
 
@@ -331,11 +315,6 @@ class _Target:
                 return inf
         return worst
 
-    def row(self, outputs: Outputs) -> NDArray[np.float64]:
-        """Return the float outputs as one row over their RMS, subsampling long ones."""
-        parts = [np.ravel(outputs[name]) / rms for name, rms in self.rms.items() if rms]
-        return np.concatenate([p[:: -(-p.size // LONGEST_ROW)].astype(np.float64) for p in parts])
-
 
 @dataclass(frozen=True)
 class _Try:
@@ -345,13 +324,11 @@ class _Try:
         hypothesis: The change.
         error: The largest error with it, over the samples up to the first that does not match.
         shown: How many samples were wrong and became right; 0 if one does not match.
-        numbers: How many independent numbers these hold.
     """
 
     hypothesis: Hypothesis
     error: float
     shown: int = 0
-    numbers: int = 0
 
 
 def _tried(
@@ -366,7 +343,7 @@ def _tried(
                 budget.spend("trial", unit)
                 trial = _try(subject, target, before, hypothesis)
             yield trial
-            if trial.error <= ROUNDINGS_OF_MODEL and trial.numbers >= _FEWEST:
+            if trial.error <= ROUNDINGS_OF_MODEL and trial.shown >= _FEWEST:
                 return
 
 
@@ -385,40 +362,7 @@ def _try(
             return _Try(hypothesis, error)
         worst = max(worst, error)
         shown += before[index] > max(OTHER_KERNELS, _CLEARLY * error)
-    numbers = shown * _independent(subject, target, hypothesis(subject.samples[order[0]]))
-    return _Try(hypothesis, worst, shown, numbers)
-
-
-def _independent(subject: Subject, target: _Target, sample: Sample) -> int:
-    """Return in how many directions outputs move when parts of the inputs change a little.
-
-    This is the sample's count of independent numbers: a map of a thousand elements that all follow
-    the brightness is one number.
-    """
-    draw = np.random.default_rng(0)
-    base = target.row(subject.session.run(sample))
-    moved = []
-    for _ in range(_DIRECTIONS):
-        nudged = {name: _nudged(array, draw) for name, array in sample.items()}
-        with suppress(RunFailed):
-            row = target.row(subject.session.run(nudged))
-            size = float(np.linalg.norm(row - base)) if row.shape == base.shape else 0.0
-            if np.isfinite(size) and size > ROUNDINGS * sqrt(base.size):
-                moved.append((row - base) / size)
-    values = np.linalg.svd(np.stack(moved), compute_uv=False) if moved else np.zeros(0)
-    return int(np.count_nonzero(values > _CURVED))
-
-
-def _nudged(array: NDArray[Any], draw: np.random.Generator) -> NDArray[Any]:
-    """Return the array with a random box changed: floats by a twentieth, others exchanged."""
-    places = [np.sort(draw.integers(0, max(1, n), 2)) for n in array.shape]
-    box = tuple(slice(first, last + 1) for first, last in places)
-    changed = array.copy()
-    if array.dtype.kind == "f":
-        changed[box] += (_NUDGE * (float(array.std()) or 1.0)) * draw.choice((-1, 1))
-    elif array.size:
-        changed[box] = np.roll(changed[box], 1)
-    return changed
+    return _Try(hypothesis, worst, shown)
 
 
 def change_cause(trials: InputTrials, samples: int) -> str:
@@ -453,8 +397,7 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
             severity="info",
             text=f"{count(trials.tried, 'change')} "
             f"{verb(trials.tried, 'was', 'were')} tried; wrong outputs became right on "
-            f"{trials.shown_by} of {count(samples, 'sample')}, at least "
-            f"{count(trials.numbers, 'independent number')}. Errors are relative RMS.",
+            f"{trials.shown_by} of {count(samples, 'sample')}. Errors are relative RMS.",
         )
     )
     if trials.also:
@@ -479,8 +422,8 @@ def no_change(trials: InputTrials) -> str:
     what = " ".join(each.sentence for each in trials.best.differences)
     chance = ""
     if trials.best.error <= trials.limit:
-        numbers = count(trials.numbers, "independent number")
-        chance = f" Only {numbers} became right, perhaps by chance: give more samples."
+        right = count(trials.shown_by, "sample")
+        chance = f" Only {right} became right, perhaps by chance: give at least {_FEWEST}."
     return (
         f"{text}. The closest leaves an error of {number(trials.best.error)} "
         f"({number(trials.before)} without it, {number(trials.limit)} allowed): {what}{chance}"

@@ -22,7 +22,6 @@ from halfwise.wording import number
 Array = NDArray[np.float64]
 Lines = tuple[str, ...]
 Triple = tuple[float, float, float]
-Size = tuple[int, ...]
 
 MOST_CHANNELS, SMALLEST_SIDE = 4, 8
 """An image has two axes of at least 8, and before or after them at most four channels."""
@@ -169,49 +168,11 @@ def relaid(a: Layout, b: Layout) -> Change:
     return Change.of("batch-axis", a.lead, b.lead) + Change.of("layout", a, b)
 
 
-TURNS = {
-    turn: Change.of("flip", "as it is", turn, f"x = {code}")
-    for turn, code in {
-        "flipped left to right": "x[..., ::-1]",
-        "flipped upside down": "x[..., ::-1, :]",
-        "rotated by 180°": "x[..., ::-1, ::-1]",
-        "transposed (rows and columns exchanged)": "np.swapaxes(x, -1, -2)",
-        "rotated by 90° clockwise": "np.swapaxes(x, -1, -2)[..., ::-1]",
-        "rotated by 90° counterclockwise": "np.swapaxes(x, -1, -2)[..., ::-1, :]",
-        "transposed along the other diagonal": "np.swapaxes(x, -1, -2)[..., ::-1, ::-1]",
-    }.items()
-}
-"""Flips and quarter turns, by what B is beside A."""
-
-
 def reordered(channels: Sequence[int], count: int) -> Change:
     """Return the change to channels `channels` of `count`; nothing if they are all in order."""
     before, after = (", ".join(map(str, each)) for each in (range(count), channels))
     swapped = ": one is RGB, the other BGR" if tuple(channels) == (2, 1, 0) else ""
     return Change.of("channels", before, after + swapped, f"x = x[{list(channels)}]")
-
-
-def cropped(shift: Size, before: Size, after: Size) -> Change:
-    """Return the change to images of size `after` whose pixel i is `before`'s i + `shift`.
-
-    Sizes are (rows, columns). Where `before` shows nothing, its edge is repeated.
-    """
-    sizes = zip(("rows", "columns"), shift, before, after, (-2, -1), strict=True)
-    lines = [
-        f"{name} = np.arange({step}, x.shape[{axis}] {m - n + step:+d})"
-        f".clip(0, x.shape[{axis}] - 1)"
-        for name, step, n, m, axis in sizes
-    ]
-    end = tuple(step + m for step, m in zip(shift, after, strict=True))
-    last = "x = x[..., rows, :][..., columns]"
-    return Change.of("crop", f"(0, 0) to {before}", f"{shift} to {end}", *lines, last)
-
-
-def overlap(shift: Sequence[int], before: Size, after: Size) -> str:
-    """Return the line to the part of images of size `after` that `before` shows too."""
-    sizes = zip(shift, before, after, strict=True)
-    rows, columns = (f"{max(0, -step)}:{min(0, n - step - m) or ''}" for step, n, m in sizes)
-    return f"x = x[..., {rows}, {columns}]"
 
 
 @dataclass(frozen=True)
@@ -432,9 +393,9 @@ def hypotheses(samples: Samples) -> list[Hypothesis]:
     """Return input changes that people make or forget, simplest first, none twice.
 
     Images (inputs in one layout change together): reversed channels, usual normalisations that fit
-    the range of values, reshaped or permuted axes, flips and turns, each image's own mean and
-    deviation; then reversed channels with each of these. Other floats: a few factors, and the
-    sample's own mean and deviation. Integers: plus or minus one.
+    the range of values, reshaped or permuted axes, each image's own mean and deviation; then
+    reversed channels with each of these. Other floats: a few factors, and the sample's own mean and
+    deviation. Integers: plus or minus one.
 
     Args:
         samples: At least one, finite; each is loaded once.
@@ -469,7 +430,7 @@ def _hypotheses(changes: Iterable[Change], inputs: Sample) -> list[Hypothesis]:
 def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> Iterator[Change]:
     """Yield changes from sample to sample."""
     back = Change(lines=layout.write)
-    moved = [each + back for each in TURNS.values()]
+    moved: list[Change] = []
     if layout.order != "HW" and count > 1:
         other = replace(layout, reshaped=not layout.reshaped)
         turned = Layout("HWC" if layout.order == "CHW" else "CHW", layout.lead)

@@ -1,4 +1,4 @@
-"""Compare one input of two pipelines: how it is stored, where images lie, and their values.
+"""Compare one input of two pipelines: how it is stored, and its values.
 
 Each step makes A like B in what it explains; the next one sees the rest. Where something is left
 that no step explains, only how arrays are stored is named: the rest would be a guess.
@@ -16,15 +16,10 @@ from halfwise.errors import CaseError
 from halfwise.records import InputComparison
 from halfwise.tools.preprocessing.changes import (
     KNOWN,
-    TURNS,
     Array,
     Change,
     Layout,
-    Lines,
-    Size,
-    cropped,
     layout_of,
-    overlap,
     pairs,
     relaid,
     reordered,
@@ -54,10 +49,6 @@ _LEAST = 24.0
 _BETTER = 0.36
 """Ratio of squared misfits that another channel order must reach; grey images fit any order and
 stay at 1."""
-_TURNED = 0.03
-"""Gain in mean correlation required of a turn; photos gain 0.2 to 1."""
-_SHIFTED = 0.5
-"""Ratio of what correlation lacks to 1 that a shift must reach."""
 _BLUR = 2.5
 """Standard deviation of blurs in pixels."""
 _DETAIL = 0.25
@@ -91,13 +82,13 @@ def compare_arrays(
     one, two = _layout(a, "A"), _layout(b, "B")
     if one and two:
         stored += relaid(one, two)
-        change, level, shown = _compare_images(a, b, (one, two))
-        lines, shown = (*one.read, *change.lines, *two.write), (*two.read, *shown)
+        change, level = _compare_images(a, b, (one, two))
+        lines = (*one.read, *change.lines, *two.write)
     else:
         change, level = _compare_plain(a, b)
-        lines, shown = change.lines, ()
+        lines = change.lines
     code = written(lines, other.dtype) if stored.differences or change.lines else ""
-    largest = _residual(a, b, code, shown)
+    largest = _residual(a, b, code)
     if largest > _ROUNDED * level and not any(d.kind in _LOSSY for d in change.differences):
         change += Change.of("values")
     return InputComparison(
@@ -130,18 +121,15 @@ def _layout(samples: Arrays, who: str) -> Layout | None:
     return first
 
 
-def _residual(a: Arrays, b: Arrays, code: str, shown: Lines) -> float:
-    """Return the largest |A transformed − B| in what lines show of B; inf if a shape differs.
-
-    Text differs by 1.
-    """
+def _residual(a: Arrays, b: Arrays, code: str) -> float:
+    """Return the largest |A transformed − B|, 1 for text that differs; inf if a shape differs."""
     make, largest = transformation(code) if code else np.asarray, 0.0
     for x, y in zip(a, b, strict=True):
         made = make(x)
         if made.shape != y.shape:
             return np.inf
         rest = np.abs(made.astype(float) - y) if y.dtype.kind in "biuf" else made != y
-        largest = max(largest, float(run(shown, rest).max(initial=0)))
+        largest = max(largest, float(rest.max(initial=0)))
     return largest
 
 
@@ -159,27 +147,24 @@ def _compare_plain(a: Arrays, b: Arrays) -> tuple[Change, float]:
     return change, float(np.ptp(right)) / 255 or 1.0
 
 
-def _compare_images(
-    a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]
-) -> tuple[Change, float, Lines]:
-    """Compare images by turn and shift, values, fine detail.
+def _compare_images(a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> tuple[Change, float]:
+    """Compare images by values, then fine detail.
 
     Returns:
-        The change to [channels, rows, columns], one of 255 levels in B's unit, and the lines to
-        what A shows too of such an image of B.
+        The change to [channels, rows, columns], and one of 255 levels in B's unit.
     """
     chosen = sorted({*np.linspace(0, len(b) - 1, min(len(b), _MOST_FITTED)).astype(int)})
     left, right = (
         [run(layout.read, side[i]) for i in chosen]
         for side, layout in zip((a, b), layouts, strict=True)
     )
-    place, shown = aligned(left, right)
-    view = [run((*place.lines, *shown), x) for x in left], [run(shown, y) for y in right]
-    soft = [[blurred(x) for x in side] for side in view]
-    tone, level = _tone(*view, *soft)
-    rest = [(y - run(tone.lines, x)) / level for x, y in zip(*view, strict=True)]
+    if any(x.shape[1:] != y.shape[1:] for x, y in zip(left, right, strict=True)):
+        return Change.of("fit"), float(max(map(np.ptp, right))) / 255 or 1.0
+    soft = [[blurred(x) for x in side] for side in (left, right)]
+    tone, level = _tone(left, right, *soft)
+    rest = [(y - run(tone.lines, x)) / level for x, y in zip(left, right, strict=True)]
     if _misfit(rest) <= _ROUNDED:
-        return place + tone, level, shown
+        return tone, level
     # Two channels may look the same in other colours.
     same = any(
         correlation([x[i] for x in soft[0]], [y[j] for y in soft[1]]) >= _ALIKE
@@ -187,14 +172,8 @@ def _compare_images(
     )
     kept = sum(np.mean(blurred(x) ** 2) for x in rest)
     if same and kept <= _DETAIL * sum(np.mean(x**2) for x in rest):
-        return place + tone + Change.of("resampling"), level, shown
-    sizes = {x.shape[1:] for x in (*left, *right)}
-    return Change.of("values" if same and len(sizes) == 1 else "fit"), level, ()
-
-
-def grey(image: Array) -> Array:
-    """Return the mean of all channels, each scaled to mean 0 and deviation 1; f64[h, w]."""
-    return np.asarray(np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0))
+        return tone + Change.of("resampling"), level
+    return Change.of("values" if same else "fit"), level
 
 
 def blurred(image: Array) -> Array:
@@ -214,58 +193,6 @@ def correlation(a: Arrays, b: Arrays) -> float:
         size = float(np.sqrt((one**2).sum() * (other**2).sum()))
         each.append(abs(np.vdot(one, other)) / size if size else one.any() == other.any())
     return float(np.mean(each))
-
-
-def aligned(a: Arrays, b: Arrays) -> tuple[Change, Lines]:
-    """Return where images f64[c, h, w] look most alike: at a turn, then a shift.
-
-    Returns:
-        The change from A's images, and the lines to what A's show too of B's, mostly all.
-    """
-    soft, target = ([blurred(grey(x))[::2, ::2] for x in side] for side in (a, b))
-
-    def likeness(turn: Change) -> float:
-        turned = [run(turn.lines, x) for x in soft]
-        return _likeness(turned, target, _centred(turned, target)) - _TURNED * bool(turn.lines)
-
-    change = max((Change(), *TURNS.values()), key=likeness)
-    one, other = [grey(run(change.lines, x)) for x in a], [grey(y) for y in b]
-    shift, moved = _centred(one, other), displacement(one, other)
-    if 1 - _likeness(one, other, moved) < _SHIFTED * (1 - _likeness(one, other, shift)):
-        shift = moved
-    place = shift, one[0].shape, other[0].shape
-    return change + cropped(*place), (overlap(*place),)
-
-
-def _centred(a: Arrays, b: Arrays) -> Size:
-    """Return the shift at which the first images have the same middle."""
-    return tuple((n - m) // 2 for n, m in zip(a[0].shape, b[0].shape, strict=True))
-
-
-def _likeness(a: Arrays, b: Arrays, shift: Size) -> float:
-    """Return the correlation of f64[h, w] at a shift; 0 unless half of the smaller is in both."""
-    sizes = a[0].shape, b[0].shape
-    back = overlap([-step for step in shift], *sizes[::-1])
-    one, other = [run((back,), x) for x in a], [run((overlap(shift, *sizes),), y) for y in b]
-    parts = zip(one, other, a, b, strict=True)
-    alike = all(x.shape == y.shape and 2 * x.size >= min(n.size, m.size) for x, y, n, m in parts)
-    return correlation(one, other) if alike else 0.0
-
-
-def displacement(a: Arrays, b: Arrays) -> Size:
-    """Return (rows, columns) so that b[i] ≈ a[i + shift], f64[h, w] each, by phase correlation.
-
-    Kuglin and Hines 1975, "The phase correlation image alignment method", with Hann windows; the
-    surfaces of all samples are added.
-    """
-    shape = np.max([x.shape for x in (*a, *b)], axis=0)
-    surface = np.zeros(shape)
-    for pair in zip(a, b, strict=True):
-        one, other = (np.fft.fft2(x * np.outer(*map(np.hanning, x.shape)), shape) for x in pair)
-        cross = one * np.conj(other)
-        surface += np.fft.ifft2(cross / np.maximum(np.abs(cross), 1e-12)).real
-    peak = np.unravel_index(int(surface.argmax()), surface.shape)
-    return tuple(int(p - n * (2 * p > n)) for p, n in zip(peak, shape, strict=True))
 
 
 def _tone(a: Arrays, b: Arrays, soft_a: Arrays, soft_b: Arrays) -> tuple[Change, float]:

@@ -1,20 +1,22 @@
 """On which targets a file is right; where it is not, whether FP32 is, and where errors begin."""
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from halfwise.case import FEW_SAMPLES, Case, FileRunner, Settings
+from halfwise.case import Built, Case, FileRunner, Sample, Samples, Settings
 from halfwise.declarations import Inputs
 from halfwise.declarations.options import Acceptance, Data, Heldout, Labels, Running, Unjudged
-from halfwise.errors import BuildFailed, RecordMismatch, UsageError
+from halfwise.emulation.runner import ModelRunner
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import BuildFailed, CaseError, RecordMismatch, RunFailed, UsageError
 from halfwise.fixing.again import case_of, from_folder, recorded
 from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.filed import fp32_on
 from halfwise.graph.model import Network, node_name
-from halfwise.judging.judge import Judged
+from halfwise.judging.judge import Judged, fed
 from halfwise.metrics import Outputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Model, Request
@@ -22,18 +24,16 @@ from halfwise.progress import Watcher
 from halfwise.records import FileRun, Held, NodeName, Run, ShapeVerdict, Verdict
 from halfwise.store import MODEL_FILE, folder_of, read_run
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tools.compare.command import arithmetic_of, as_repaired, hiding_folded
-from halfwise.tools.compare.divergence import find_divergence
+from halfwise.tools.compare.command import arithmetic_of
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.walk import Side, TargetSide, Walk, comparable, reference
+from halfwise.tools.reduce import Search
+from halfwise.tools.transplants import OFF, Kind, Transplants, is_off, localise
 from halfwise.tools.verify.candidate import demand_version
 
 ENGINE = "TensorRT"
 """The name of engines among targets."""
 GATE = "gate"
 """The command of a run that verified what another had held out."""
-ROUNDS = 6
-"""Runs with marked tensors, where a target fuses: as many as builds of an engine by default."""
 
 
 _OF_THE_RUN = frozenset[str]().union(
@@ -168,9 +168,13 @@ class Gate:
             self._demand_version()
         if (verdict if right else fp32).passed:
             return _at(held, right, ())
-        side = maker.side("fp16", file=self.candidate) if right else plain
         wrong = self.candidate if right else self.case.network
-        return _at(held, right, self._first(self.case, wrong, side, maker.rounds))
+        at, ids = (verdict if right else fp32).worst_sample, samples.ids
+        worst = samples.select([ids.index(at) if at in ids else 0])
+        kind: Kind = "file" if right else "fp32"
+        parts = Transplants(maker, wrong, kind, OFF, build.seconds)
+        region = localise(parts, fed(wrong.model, worst)[0]).region
+        return _at(held, right, self._known(region))
 
     def _held(self, runner: FileRunner, ran: FileRun, failing: Sequence[int]) -> Held:
         outcome: Literal["same", "built"] = "same" if runner.runs else "built"
@@ -184,13 +188,12 @@ class Gate:
             wrong, of_file = self.candidate, None if ran.not_run else failing
         if not runner.runs:
             return _at(held, right, ran.folded)
-        few = self.case.calibration.select((of_file or ())[:FEW_SAMPLES] or (0,))
-        model = hiding_folded(wrong, self.case.network)
-        side = TargetSide(runner, model, few, runner.name, arithmetic_of(wrong))
-        if of_file is None:
-            return _at(held, right, self._failing(side))
-        first = self._first(replace(self.case, calibration=few), wrong, side, ROUNDS)
-        return _at(held, right, first)
+        index = [*(of_file or ()), 0][0]
+        sample = fed(wrong.model, self.case.calibration.select([index]))[0]
+        check = partial(self._fails_on, runner, not_run=of_file is None)
+        self.watcher.stage("compare")
+        region = Search(wrong, sample, check, progress=self.watcher.step).smallest()
+        return _at(held, right, self._known(map(node_name, region)))
 
     def _demand_version(self) -> None:
         """Check that a file that is wrong where FP32 is right is the model in other types.
@@ -200,26 +203,25 @@ class Gate:
         """
         demand_version(self.case, self.candidate, self.references, self.settings.runtime)
 
-    def _failing(self, side: TargetSide) -> tuple[NodeName, ...]:
-        """Return the first node whose result a target that does not run a file does not give.
+    def _known(self, region: Iterable[NodeName]) -> tuple[NodeName, ...]:
+        """Return the nodes of the FP32 model in a region."""
+        known = set(map(node_name, self.case.network.nodes()))
+        return tuple(name for name in region if name in known)
 
-        Each is asked alone, as others would end fusions; halving takes it for granted that
-        everything behind the first fails.
-        """
-        nodes = comparable(self.case.network)
-        line = [name for name in nodes if side.lack(name) is None]
-        first = bisect_left(line, True, key=lambda name: not any(side.get([name])))
-        return tuple(node_name(nodes[name]) for name in line[first : first + 1])
-
-    def _first(self, case: Case, wrong: Network, side: Side, rounds: int) -> tuple[NodeName, ...]:
-        """Return the nodes among which the first error arises."""
-        self.watcher.stage("compare")
-        network, _ = as_repaired(case.network, wrong)
-        trusted = reference(network, case.calibration, self.settings)
-        runtime, progress = self.settings.runtime, self.watcher.step
-        walk = Walk(network, case.calibration, trusted, side, runtime=runtime, progress=progress)
-        found = find_divergence(walk, rounds)
-        return found.first or found.amplified[:1]
+    def _fails_on(
+        self, runner: FileRunner, part: Network, sample: Sample, *, not_run: bool
+    ) -> bool:
+        """Return whether a target does not run a part of a file, or else has it wrong."""
+        samples, runtime = Samples(("part",), lambda _: sample), self.settings.runtime
+        try:
+            results = runner.run(part.model, samples)
+        except (CaseError, RunFailed):
+            return not_run
+        if not_run or isinstance(results, Built):
+            return False
+        model = emulate_typed(part.model)
+        right = next(ModelRunner(model, fed(model, samples), runtime=runtime).get())
+        return is_off(part, sample, results[0], right, arithmetic_of(part), runtime)[0]
 
 
 def _at(held: Held, right: bool, first: Sequence[NodeName]) -> Held:

@@ -1,5 +1,3 @@
-from dataclasses import dataclass, field
-
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -9,7 +7,7 @@ from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.tools.compare.divergence import MARKED, compared, find_divergence
+from halfwise.tools.compare.divergence import compared
 from halfwise.tools.compare.walk import Walk, emulated
 from tests import models
 from tests.unit.casing import prepare
@@ -161,52 +159,3 @@ def residual(broken=None):
         t = sketch.op("Tanh" if factors[1] == 1 else "Sin", m, name=names[1])
         x = sketch.op("Add" if factors[2] == 1 else "Sub", x, t, name=names[2])
     return sketch.network(x)
-
-
-@dataclass
-class Dear(ModelRunner):
-    """A model whose tensors cost a build for each question, as those of an engine do."""
-
-    few: bool = True
-    asked: list[int] = field(default_factory=list)
-
-    def get(self, names=None):
-        self.asked.append(len(names or ()))
-        return super().get(names)
-
-
-def searched(broken, rounds):
-    whole, side = residual(), Dear(residual(broken).model, SAMPLES, "dear")
-    right = ModelRunner(whole.model, SAMPLES, "right", exact=True)
-    walk = Walk(whole, SAMPLES, right, side)
-    find_divergence(walk, rounds)
-    return compared(walk), side.asked
-
-
-@pytest.mark.parametrize("broken", ["m0", "t7", "s12", "m19", "s19"])
-def test_few_questions_find_the_node(broken):
-    found, asked = searched(broken, 6)
-    assert found.first == (broken,)
-    assert len(asked) <= 6
-    assert max(asked) <= MARKED + 3
-
-
-def test_too_few_questions_leave_more_than_one():
-    found, asked = searched("t7", 1)
-    assert "t7" in found.first
-    assert 1 < len(found.first) < NODES
-    assert len(asked) == 1
-    assert any(node.status == "skipped" for node in found.nodes)
-
-
-def test_nothing_wrong_is_one_question():
-    found, asked = searched(None, 6)
-    assert found.first == ()
-    assert len(asked) == 1
-
-
-def test_enough_questions_measure_all():
-    found, asked = searched("t7", NODES // MARKED)
-    assert found.first == ("t7",)
-    assert all(node.error is not None for node in found.nodes)
-    assert max(asked) <= MARKED

@@ -16,8 +16,7 @@ def test_it_judges_an_engine(engines):
 
 def test_engines_do_not_stay_on_the_worker(engines):
     maker = engines()
-    builds = [made.side("fp32").plain()[0] for made in (maker, maker.of(maker.case))]
-    paths = [Path(build.engine.path) for build in builds]
+    paths = [Path(maker.side(kind).plain()[0].engine.path) for kind in ("fp32", "tf32")]
     with pytest.raises(KeyboardInterrupt), maker.lasting():
         raise KeyboardInterrupt  # the worker may be at a build, and would answer after it
     assert all(path.is_file() for path in paths)

@@ -65,12 +65,6 @@ def test_other_warnings_are_no_failure(subject, kind):
     assert rung.evidence[0].severity == "warning"
 
 
-def test_inputs_that_are_not_finite(subject):
-    rung = harness(subject(samples=samples(lambda x: np.where(x > 1, np.inf, x))))
-    assert rung.passed is False
-    assert "NaN or infinite" in rung.cause
-
-
 def test_two_pipelines_that_agree(subject):
     rung = harness(subject(others=samples()))
     assert rung.passed
@@ -212,9 +206,8 @@ def kinds(found):
         (BYTES / 255, pictures.imagenet(BYTES), ["mean", "deviation"]),
         (pictures.imagenet(BYTES), BYTES / 255, ["mean", "deviation"]),
         (BYTES / 255, pictures.imagenet(BYTES)[:, ::-1], ["channels", "mean", "deviation"]),
-        (BYTES / 255, BYTES[..., ::-1] / 255, ["flip"]),
     ],
-    ids=["BGR", "ImageNet", "ImageNet undone", "BGR and ImageNet", "mirrored"],
+    ids=["BGR", "ImageNet", "ImageNet undone", "BGR and ImageNet"],
 )
 def test_the_change_is_named_measured_and_written(tried, tmp_path, given, theirs, expected):
     found = tried(given, theirs)
@@ -222,7 +215,6 @@ def test_the_change_is_named_measured_and_written(tried, tmp_path, given, theirs
     assert kinds(found) == expected
     assert found.best.error < 1e-5 < OTHER_KERNELS < found.before
     assert found.shown_by == pictures.COUNT
-    assert found.numbers >= 3
     change = transformation((tmp_path / "run" / CODE_FILE).read_text())
     assert change(pictures.one(given[0])) == pytest.approx(pictures.one(theirs[0]), abs=1e-5)
 
@@ -256,26 +248,12 @@ def test_outputs_that_match_are_not_looked_into(tried):
 
 
 @pytest.mark.parametrize(("count", "enough"), [(1, False), (2, False), (4, True)])
-def test_one_number_of_few_samples_may_match_by_chance(tried, tmp_path, count, enough):
-    found = tried(BYTES / 255, BYTES[:, ::-1] / 255, outputs=1, count=count)
+def test_few_samples_may_match_by_chance(tried, tmp_path, count, enough):
+    found = tried(BYTES / 255, BYTES[:, ::-1] / 255, count=count)
     assert found.matches is enough
-    assert (found.shown_by, found.numbers) == (count, count)
+    assert found.shown_by == count
     assert found.best.error <= OTHER_KERNELS
     assert (tmp_path / "run" / CODE_FILE).exists() is enough
-
-
-def test_a_map_that_follows_one_number_is_one_number(subject):
-    sketch = Sketch()
-    x = sketch.input("images", ["n", 3, pictures.SIDE, pictures.SIDE])
-    mean = sketch.op("ReduceMean", x, axes=[1, 2, 3])
-    grown = sketch.op("Mul", mean, f32(np.linspace(-1, 1, 64).reshape(1, 1, 8, 8)))
-    network = sketch.network(out := sketch.op("Tanh", grown, name="map"))
-    run = Session(network.model).run
-    # All but one of the changes leave another mean; with one sample that says little.
-    wanted = [{out: run({"images": pictures.one(BYTES[0])})[out]}]
-    found = told(subject(network, pictures.samples(BYTES[:1] / 255), expected=wanted))
-    assert not found.matches
-    assert found.numbers == 1
 
 
 def test_outputs_of_whole_numbers_are_no_evidence(subject):

@@ -4,7 +4,6 @@ import pytest
 from halfwise.case import Samples
 from halfwise.tools.preprocessing.changes import (
     KNOWN,
-    TURNS,
     code_of,
     hypotheses,
     layout_of,
@@ -49,8 +48,6 @@ CHANGES = {
     "ImageNet of BGR": (
         PIXELS / 255, pictures.imagenet(PIXELS[:, ::-1]), ("channels", "mean", "deviation"),
     ),
-    "mirrored": (PIXELS, PIXELS[..., ::-1], ("flip",)),
-    "rows and columns": (PIXELS, PIXELS.transpose(0, 1, 3, 2), ("flip",)),
     "reshaped": (PIXELS, PIXELS.transpose(0, 2, 3, 1).reshape(PIXELS.shape), ("layout",)),
     "NHWC": (PIXELS, PIXELS.transpose(0, 2, 3, 1), ("layout",)),
 }  # fmt: skip
@@ -98,7 +95,7 @@ def test_all_images_of_a_sample_are_changed_alike_and_nothing_else():
 def test_bytes_keep_their_type_and_are_not_normalised():
     stored = Samples(("s",), lambda _: {"images": PIXELS[:1].astype(np.uint8)})
     found = hypotheses(stored)
-    assert {kind for each in found for kind in kinds(each)} == {"channels", "layout", "flip"}
+    assert {kind for each in found for kind in kinds(each)} == {"channels", "layout"}
     assert all(each(stored[0])["images"].dtype == np.uint8 for each in found)
 
 
@@ -166,13 +163,6 @@ def test_a_buffer_that_was_reshaped_is_read_as_what_it_is(planes, order):
     assert layout.reshaped
     assert np.array_equal(run(layout.read, wrong), image)
     assert np.array_equal(run(layout.write, image), wrong)
-
-
-def test_turns_are_the_symmetries_of_a_square():
-    made = {run(turn.lines, np.arange(9).reshape(1, 3, 3)).tobytes() for turn in TURNS.values()}
-    assert len(made) == 7
-    turned = run(TURNS["rotated by 90° clockwise"].lines, PIXELS[0])
-    assert np.array_equal(turned, np.rot90(PIXELS[0], -1, (1, 2)))
 
 
 def test_normalisations_are_their_formulas():

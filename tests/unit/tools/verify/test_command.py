@@ -4,15 +4,22 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise import api, build, verify
+from halfwise import api, verify
+from halfwise.case import EngineSettings
 from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.engines.workbench import Builds
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.weights import save
+from halfwise.inputs import load_inputs
 from halfwise.judging.reference import demand_same_inputs
-from halfwise.options.loading import load_case
+from halfwise.options.loading import input_specs, load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import TensorName
+from halfwise.records import NodeName, TensorName
 from halfwise.reporting.remarks import note_text, reasons
 from halfwise.store import read_observations
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tools.verify.candidate import shared_outputs
 from halfwise.tools.verify.command import understand_verify
 from tests import models
@@ -133,9 +140,17 @@ def command(fake_worker):
 
 
 @pytest.fixture
-def engine(tmp_path, command):
-    out, keep = tmp_path / "e.engine", ["square", "root"]
-    build(SQUARES, out, inputs=X, trt_command=command, to="fp16", keep=keep)
+def engine(tmp_path, fake_worker):
+    """An engine in FP16 with two nodes constrained to FP32."""
+    network = network_from_proto(SQUARES)
+    samples = load_inputs(X, input_specs(network)).samples
+    settings = EngineSettings(profiles=profiles_from_data(network, samples))
+    save(network.model, tmp_path / "squares.onnx")
+    with Worker("fake", fake_worker()) as worker:
+        builds, keep = Builds(worker, settings, "weak", Silent()), ("square", "root")
+        made = builds.build(tmp_path / "squares.onnx", "", low="fp16", keep=map(NodeName, keep))
+        assert made.engine is not None
+        worker.fetch(made.engine, tmp_path / "e.engine")
     return tmp_path / "e.engine"
 
 
