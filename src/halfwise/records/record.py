@@ -34,7 +34,6 @@ GuardKind = Literal[
     "integer",
     "grid",
     "angle",
-    "residual",
     "mask",
     "margin",
     "infinite",
