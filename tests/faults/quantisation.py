@@ -92,32 +92,14 @@ def infinite_scale_of_a_channel(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("DequantizeLinear", low, scale, zero, name="quantise_back", axis=0))
 
 
-def product(s: Sketch, x: str, *, low: bool = True, scales: int = 4, name: str = "product") -> str:
+def product(s: Sketch, x: str, *, low: bool = True, name: str = "product") -> str:
     """MatMul of `x` by [4, 4] weights, both quantised; the weights with one scale per column."""
     weight = f32(np.eye(4)) * f32([1.0, 1.0, 1.0, 1e-3])
-    zero = np.zeros(scales, np.int8) if scales > 1 else INT8
-    scale = s.constant(f32(np.full(scales, 0.01)) if scales > 1 else 0.01)
-    parameters = (scale, s.constant(zero))
+    parameters = (s.constant(f32(np.full(4, 0.01))), s.constant(np.zeros(4, np.int8)))
     codes = s.op("QuantizeLinear", weight, *parameters, name=f"{name}_codes", axis=1)
     weights = s.op("DequantizeLinear", codes, *parameters, name=f"{name}_weight", axis=1)
     data = pair(s, x, f"{name}_data") if low else x
     return s.op("MatMul", data, weights, name=name)
-
-
-@fault("quantisation-per-tensor", "warning", "product")
-def one_scale(ill: bool) -> onnx.ModelProto:
-    s = Sketch(13)
-    return s.proto(product(s, s.input("x", [1, 4]), scales=1 if ill else 4))
-
-
-@fault("quantisation-per-tensor", "warning", "product")
-def one_scale_of_stored_weights(ill: bool) -> onnx.ModelProto:
-    """The same with integers in the file, transposed before they are read."""
-    s = Sketch(13)
-    codes = s.constant(np.diag(np.array([127, 127, 1 if ill else 3, 0], np.int8)))
-    weight = s.op("DequantizeLinear", codes, 0.01, s.constant(INT8), name="weight")
-    weight = s.op("Transpose", weight, name="turn", perm=[1, 0])
-    return s.proto(s.op("MatMul", pair(s, s.input("x", [1, 4]), "low"), weight, name="product"))
 
 
 @fault("quantisation-joined", "warning", "whole")

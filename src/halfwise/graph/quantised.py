@@ -398,75 +398,15 @@ def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
             yield node, slot
 
 
-FAR = 100.0
-"""How many times smaller a channel's weights are than another's if a scale shared by both leaves
-them one level: 127 / 100."""
 LEVELS = 127
 """Levels of INT8 on either side of zero."""
-_WEIGHTS = 1
-"""The slot of the weights."""
+_FAR = 100.0
+"""How many times smaller than the range of a scale values are that keep one of 127 levels."""
 
 
 def keeps_nothing(largest: float, scale: float) -> bool:
     """Return whether a scale leaves less than 1.27 of 127 levels to values up to `largest`."""
-    return 0 < largest * FAR < LEVELS * scale
-
-
-def output_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of a product's weights along which scales vary; None if it takes one scale.
-
-    These are the axes that TensorRT supports: the output channels of a convolution, and the columns
-    of a product's second matrix.
-
-    Args:
-        node: One of `QUANTISABLE`.
-        rank: Rank of its input at slot 1.
-    """
-    if node.op_type == "ConvTranspose":
-        return 1 if node.attributes.get_int("group", 1) == 1 else None
-    if node.op_type == "Conv" or node.attributes.get_int("transB", 0) != 0:
-        return 0
-    return 1 if node.op_type == "Gemm" or rank == 2 else None
-
-
-def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return how many times smaller each channel is than the largest, if any is by more than `FAR`.
-
-    Args:
-        pair: The pair that the node reads at the slot.
-        node: Any node.
-        slot: One of its input slots.
-
-    Returns:
-        f32[channels], for every output channel: at most `FAR` if it is large enough, and 0 for
-        channels of zeros, which lose nothing or are lost already. None if this is not a product's
-        weight with one scale, if it cannot have more scales (`output_axis`), or if no channel is
-        that small.
-    """
-    weights = _weights(pair, node, slot) if pair.axis is None else None
-    axis = None if weights is None else output_axis(node, weights.ndim)
-    if weights is None or axis is None or not weights.size:
-        return None
-    largest = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis))
-    times = np.divide(largest.max(), largest, out=np.zeros_like(largest), where=largest > 0)
-    return times if (times > FAR).any() else None
-
-
-def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return weights as a product reads them (in steps if stored quantised), else None."""
-    moves = moves_before(node, slot)
-    value = pair.dequantise.inputs[0] if pair.source is None else pair.source
-    if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:
-        return None
-    if value.const_value is None or any(move.op_type != "Transpose" for move in moves):
-        return None
-    array = constant_array(value).astype(np.float32)
-    if pair.source is None:
-        array -= pair.zero_point
-    for move in reversed(moves):
-        order = move.attributes.get("perm")
-        array = array.transpose(None if order is None else order.as_ints())
-    return array
+    return 0 < largest * _FAR < LEVELS * scale
 
 
 def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:

@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import is_standard, node_name
 from halfwise.graph.quantised import (
-    FAR,
     LEVELS,
     NARROW,
     Pair,
     half_quantised,
     keeps_nothing,
     pairs_of,
-    small_channels,
 )
 from halfwise.linting.rule import Found, Subject, name_of, rule
 from halfwise.records import Severity
@@ -112,28 +110,6 @@ def scales(subject: Subject) -> Iterator[Found]:
                 node,
                 name_of(node.inputs[1]),
             )
-
-
-@rule("quantisation-per-tensor", "warning", "https://arxiv.org/abs/2004.09602")
-def per_tensor(subject: Subject) -> Iterator[Found]:
-    """One scale for channels of very different size leaves the small ones few levels.
-
-    Reported if a channel's largest weight is below a hundredth of the tensor's. Channels of zeros
-    are excluded: they lose nothing, or are lost already.
-    """
-    for pair in pairs_of(subject.network):
-        for node, slot in pair.readers:
-            times = small_channels(pair, node, slot)
-            if times is not None:
-                yield Found(
-                    f"{(times > FAR).sum()} of the {times.size} channels of its weights are over "
-                    f"{FAR:.0f} times smaller than the largest, up to {number(times.max())} times, "
-                    "but all share one scale",
-                    "Quantise its weights per channel (per_channel=True in "
-                    "onnxruntime.quantization), or keep it in FP16.",
-                    node,
-                    name_of(pair.dequantise.outputs[0]),
-                )
 
 
 _UNIT = ("HardSigmoid", "Sigmoid", "Softmax")

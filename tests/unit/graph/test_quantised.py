@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from halfwise.emulation.ort import Session
 from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.quantised import (
@@ -20,11 +19,10 @@ from halfwise.graph.quantised import (
     pairs_read,
     quantised_nodes,
     residuals,
-    small_channels,
     without_kernel_shape,
 )
 from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -127,52 +125,6 @@ def test_around_pairs_both_emulations_agree_and_all_in_fp32_is_the_file(
         np.testing.assert_array_equal(own, other)
     (plain,) = Session(network.model).run(sample).values()
     np.testing.assert_array_equal(own, plain)
-
-
-SIZES = f32([1, 1e-3, 0])
-"""The largest weights of three output channels."""
-SHAPES = {"Conv": (3, 2, 1, 1), "ConvTranspose": (2, 3, 1, 1), "Gemm": (3, 2), "MatMul": (2, 3)}
-AXES = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}
-
-
-@pytest.mark.parametrize("op", SHAPES)
-@pytest.mark.parametrize("stored", [True, False])
-def test_channels_of_every_product(op, stored):
-    axis, shape = AXES[op], SHAPES[op]
-    places = [-1 if i == axis else 1 for i in range(len(shape))]
-    weights = np.broadcast_to(SIZES.reshape(places), shape) * f32(0.5)
-    s = Sketch(17)
-    parameters = s.constant(0.5 / 2000), s.constant(np.zeros((), np.int16))
-    scaled = np.rint(weights / (0.5 / 2000)).astype(np.int16)
-    codes = s.constant(scaled) if stored else s.op("QuantizeLinear", weights, *parameters)
-    s.opset = 21
-    given = s.op("DequantizeLinear", codes, *parameters)
-    rank = {"Conv": [1, 2, 4, 4], "ConvTranspose": [1, 2, 4, 4]}.get(op, [1, 2])
-    attributes = {"transB": 1} if op == "Gemm" else {}
-    network = s.network(s.op(op, s.input("x", rank), given, name="product", **attributes))
-    (pair,) = pairs_of(network)
-    ((node, slot),) = pair.readers
-    times = small_channels(pair, node, slot)
-    assert times is not None
-    np.testing.assert_allclose(times, [1, 1000, 0], rtol=1e-3)
-    assert small_channels(pair, node, 0) is None
-
-
-@pytest.mark.parametrize(
-    ("op", "shape", "attributes"),
-    [("MatMul", (1, 2, 3), {}), ("ConvTranspose", (2, 3, 1, 1), {"group": 2})],
-)
-def test_what_gets_one_scale_is_not_told_to_have_one_per_channel(op, shape, attributes):
-    s = Sketch(17)
-    sizes = f32([1, 1 / 120, 0])  # One level is left of the second.
-    weights = np.broadcast_to(sizes.reshape((3, 1, 1) if op != "MatMul" else 3), shape)
-    x = s.input("x", [1, 2, 4, 4] if op != "MatMul" else [1, 4, 2])
-    plain = s.network(s.op(op, x, np.ascontiguousarray(weights), **attributes))
-    made = quantised(plain, quantisable(plain), {TensorName("x"): (-1.0, 1.0)})
-    pair = next(pair for pair in pairs_of(made) if pair.source is None)
-    ((node, slot),) = pair.readers
-    assert pair.axis is None
-    assert small_channels(pair, node, slot) is None
 
 
 @pytest.mark.parametrize("kernel", [(2,), (3, 1), (1, 2, 3)])

@@ -20,12 +20,6 @@ from tests.unit.linting.said import said
         ("eight_bit_floats", "TensorRT 8.6 has no FP8"),
         ("no_scale", "its scale is not a positive number: 0"),
         (
-            "one_scale",
-            "1 of the 4 channels of its weights are over 100 times smaller than the largest, up to "
-            "1000 times, but all share one scale",
-        ),
-        ("one_scale_of_stored_weights", "1 of the 4 channels of its weights are over 100 times"),
-        (
             "data_of_16_bits",
             "its weights are quantised, but low_back_out is 16 bits wide, which no INT8 kernel "
             "takes",

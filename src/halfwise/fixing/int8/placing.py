@@ -41,7 +41,6 @@ from halfwise.graph.quantised import (
     Pair,
     give_kernel_shapes,
     moves_before,
-    output_axis,
     pairs_of,
     pairs_read,
     quantised_nodes,
@@ -333,9 +332,19 @@ def _weight(node: ir.Node, slot: int) -> _Weight | None:
 
 
 def _channels(node: ir.Node, slot: int, value: ir.Value) -> int | None:
-    """Return the axis of a weight's output channels; None if one scale has to suffice."""
+    """Return the axis of a weight's output channels; None if one scale has to suffice.
+
+    TensorRT has scales along the output channels of a convolution, and along the columns of a
+    product's second matrix.
+    """
     rank = value.shape.rank() if value.shape is not None else 0
-    return output_axis(node, rank) if slot else None
+    if slot == 0:
+        return None
+    if node.op_type == "ConvTranspose":
+        return 1 if node.attributes.get_int("group", 1) == 1 else None
+    if node.op_type == "Conv" or node.attributes.get_int("transB", 0) != 0:
+        return 0
+    return 1 if node.op_type == "Gemm" or rank == 2 else None
 
 
 def _stored(
