@@ -307,18 +307,8 @@ def solve(
         return Solution({}, 0.0, complete=True)
     if not allowance.take(len(free)):
         return Solution({}, math.inf, complete=False)
-    muls = (constraints.edges.keys() if muls is None else muls) - _absorbed(constraints)
+    muls = constraints.edges.keys() if muls is None else muls
     return _Program(constraints, free, losses, muls, mul).solved()
-
-
-def _absorbed(constraints: Relations) -> Set[TensorName]:
-    """Return the readings beside which weights take any factor, so that no Mul is needed there."""
-    taken, other = set[TensorName](), set[TensorName]()
-    for relation in constraints.equations:
-        constant = constraints.constants.get(relation.absorber or TensorName(""))
-        least, most = (0, 0) if constant is None else constant.exponents()
-        (taken if max(least, -most) <= -2 * FARTHEST else other).update(relation.terms)
-    return taken - other
 
 
 def _carried(constraints: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
