@@ -237,7 +237,6 @@ RemarkKind = Literal[
     "unrepaired",
     "unranged",
     "int8-untried",
-    "scale-limited",
     "repair-outdone",
     "start",
     "start-int8",
