@@ -13,7 +13,6 @@ come first or have three axes. Where none of that happens, both give the same nu
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
@@ -41,8 +40,6 @@ from halfwise.graph.quantised import (
     QUANTISABLE,
     Pair,
     give_kernel_shapes,
-    moves_before,
-    pairs_of,
     pairs_read,
     quantised_nodes,
     quantising,
@@ -72,21 +69,13 @@ class QuantisedModel:
 
     @property
     def pairs(self) -> Mapping[NodeName, tuple[Pair, ...]]:
-        """The nodes that can be INT8."""
-        nodes = quantised_nodes(self.quantised)
-        return {name: nodes[name] for name in nodes if name not in self.moved}
+        """The nodes that can be INT8.
 
-    @cached_property
-    def moved(self) -> tuple[NodeName, ...]:
-        """The products that read data with scales along an axis, through nodes that move that axis.
-
-        The search puts pairs behind such nodes, where the axis is another one; and TensorRT has one
-        scale for data.
+        Not those that read data with scales along an axis: TensorRT has one scale for data, and
+        behind a node that moves that axis, the pairs that the search places would need another one.
         """
-        along = [pair for pair in pairs_of(self.quantised) if _is_along(pair)]
-        reads = [read for pair in along for read in pair.readers]
-        names = {node_name(node) for node, slot in reads if moves_before(node, slot)}
-        return tuple(name for name in quantised_nodes(self.quantised) if name in names)
+        nodes = quantised_nodes(self.quantised)
+        return {name: read for name, read in nodes.items() if not any(map(_is_along, read))}
 
     def place(self, nodes: Assignment) -> Network:
         """Return the model with these nodes in INT8."""

@@ -30,7 +30,6 @@ from halfwise.graph.roles import Role
 from halfwise.progress import Watcher
 from halfwise.records import KeptNode, Remark
 from halfwise.records import Plan as PlanRecord
-from halfwise.wording import listed
 
 
 def int8_plan_of(
@@ -183,9 +182,6 @@ def quantisation_of(
     network, roles = variant.case.network, variant.roles
     names = quantisable(network) if source is None else source.pairs
     candidates = frozenset(n for n in names if roles[n].role is Role.COMPUTE) - kept
-    if source is not None and source.moved:
-        why = "they read data with scales along an axis that is moved"
-        watcher.note(f"left out of INT8: {listed(source.moved)}, because {why}")
     is_old = source is None and network.opset < FIRST_OPSET
     if not candidates or is_old:
         old = f", at opset {network.opset}" if is_old else ""

@@ -120,7 +120,7 @@ def test_beside_int8_what_the_plan_below_has_in_bf16_is_fp32_as_it_is_tried():
     assert ir.DataType.BFLOAT16 not in {v.dtype for n in graph for v in n.outputs}
 
 
-def test_scales_along_an_axis_that_is_moved_are_left_out():
+def test_data_with_scales_along_an_axis_are_left_out():
     rng = np.random.default_rng(0)
     first, second = (rng.normal(size=(8, 8)).astype(np.float32) for _ in range(2))
     x = rng.normal(size=(4, 8, 8)).astype(np.float32)
@@ -142,9 +142,8 @@ def test_scales_along_an_axis_that_is_moved_are_left_out():
         return s
 
     ill = models.Ill(drawn(paired=False).proto("y"), {"x": x}, set())
-    listener, start = Listener(), drawn(paired=True).network("y")
-    fixed = found(ill, listener, start=start, snr_db=15, allow_random=True)
-    assert any("left out of INT8: second, because " in note for note in listener.notes)
+    start = drawn(paired=True).network("y")
+    fixed = found(ill, start=start, snr_db=15, allow_random=True)
     space = int8_of(fixed)
     assert space.choices == names("first")
     for left_out in (NONE, space.choices):
