@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.graph.dataflow import LONGEST_WAY, nodes_between
-from halfwise.graph.model import Network, constant_array, is_standard, node_name
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS, normalisations
 from halfwise.graph.reading import (
     ACTIVATIONS,
@@ -110,10 +110,8 @@ def summed_axis(node: ir.Node) -> int | None:
     x, axes = node.inputs[0], axes_of(node)
     if x is None or not x.shape or axes is None or len(axes) != 1:
         return None
-    source = node.inputs[1] if len(node.inputs) > 1 else None
-    single = source is None or (source.const_value is not None and constant_array(source).size == 1)
     kept = bool(node.attributes.get_int("keepdims", 1))
-    return axes[0] % x.shape.rank() if kept and single else None
+    return axes[0] % x.shape.rank() if kept else None
 
 
 def attentions(network: Network) -> Iterator[Nodes]:
