@@ -1,6 +1,6 @@
 """Find operators that an exporter decomposed into several nodes.
 
-Norms are read as polynomials (`graph.norms`), activations by their values (`graph.functions`). A
+Norms are read as polynomials (`graph.norms`), activations by their values (`graph.reading`). A
 Softmax is found from the sum of its exponentials, and an attention from the Softmax between its
 two products: squares, division or multiplication by a reciprocal, operands in either order, axes as
 attribute or input, and data movement anywhere in between.
