@@ -29,14 +29,14 @@ def detector() -> onnx.ModelProto:
     return s.proto(s.op("Reshape", s.op("Concat", boxes, scores, axis=1, name="join"), [1, 7, -1]))
 
 
-@pytest.fixture
-def files(tmp_path):
+@pytest.fixture(params=["QDQ", "QOperator"])
+def files(request, tmp_path):
     onnx.save(detector(), tmp_path / "float.onnx")
     quantize_static(
         tmp_path / "float.onnx",
         tmp_path / "low.onnx",
         Reader({"x": image} for image in IMAGES),
-        quant_format=QuantFormat.QDQ,
+        quant_format=QuantFormat[request.param],
         per_channel=True,
         weight_type=QuantType.QInt8,
     )

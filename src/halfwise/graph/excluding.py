@@ -51,8 +51,9 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
 
     Args:
         pair: A pair with a source.
-        original: The model before quantisation: what makes its tensor with the source's name
-            decides. Without such a tensor, a range that begins at zero means a Relu.
+        original: The model before quantisation; its tensor with the source's name decides: what
+            makes it, or what alone reads it (a QOperator file names the result before its Relu).
+            Without such a tensor, a range that begins at zero means a Relu.
 
     Returns:
         The lower and upper bound, each None if absent.
@@ -60,9 +61,12 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
     maker = None if pair.source is None else pair.source.producer()
     if maker is None or is_standard(maker, *_CUTS):
         return None
-    before = None if original is None else _maker_of(original, pair.source)
+    before = None if original is None else _original_tensor(original, pair.source)
     if before is not None:
-        return _ends(before)
+        kept = any(is_standard(node, *_CUTS) for node, _ in pair.readers)
+        readers = () if kept or before.is_graph_output() else {node for node, _ in before.uses()}
+        nodes = (before.producer(), *(readers if len(readers) == 1 else ()))
+        return next(filter(None, (_ends(n) for n in nodes if n is not None)), None)
     least = ml_dtypes.iinfo(pair.dtype.numpy()).min if pair.dtype.is_integer() else None
     if least is None or (pair.zero_point != least).any() or is_standard(maker, *_NOT_NEGATIVE):
         return None
@@ -93,10 +97,10 @@ def remade(
     return source
 
 
-def _maker_of(original: Network, source: ir.Value | None) -> ir.Node | None:
-    """Return the node that computes the tensor of that name; None if there is none."""
+def _original_tensor(original: Network, source: ir.Value | None) -> ir.Value | None:
+    """Return the computed tensor of that name; None if there is none."""
     name = None if source is None else source.name
-    return next((n for n in original.nodes() if any(v.name == name for v in n.outputs)), None)
+    return next((v for node in original.nodes() for v in node.outputs if v.name == name), None)
 
 
 def _ends(node: ir.Node) -> tuple[float | None, float | None] | None:

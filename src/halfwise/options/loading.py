@@ -23,6 +23,7 @@ from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
 from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import census
 from halfwise.graph.sizes import declared_axes
 from halfwise.inputs import (
@@ -382,6 +383,8 @@ def load_model(model: Model, watcher: Watcher = _SILENT) -> Network:
 def load_start(path: Path) -> Network | Run:
     """Return what a search can start from: a mixed model in its own types, or a run.
 
+    A QOperator file as Q/DQ pairs (`as_pairs`).
+
     Raises:
         CaseError: nothing is there, or it is not an ONNX model.
         RecordMismatch: a folder or JSON file without a run.
@@ -393,7 +396,7 @@ def load_start(path: Path) -> Network | Run:
         )
     if path.is_dir() or path.suffix == ".json":
         return read_run(path)
-    return load_network(path)
+    return as_pairs(load_network(path))
 
 
 def _file_notes(network: Network, stored: Stored) -> list[Note]:

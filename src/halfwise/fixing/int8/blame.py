@@ -26,6 +26,7 @@ from halfwise.fixing.plan.search import rankings
 from halfwise.graph.conversion import upcast
 from halfwise.graph.excluding import without_pairs
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import Pair, keeps_nothing, pairs_of
 from halfwise.graph.reading import moves
 from halfwise.judging.deciding import worst_first
@@ -118,14 +119,14 @@ def blame(
     """Return which parts of a quantised model its error comes from; None if it has no pairs.
 
     Args:
-        candidate: The quantised model, with the case's outputs.
+        candidate: The quantised model, with the case's outputs; a QOperator file, too.
         case: The model before quantisation, the samples and what is allowed.
         references: Its outputs on each sample.
         settings: Where to run.
         watcher: Receives progress.
         worst: Indices of samples, those with the largest error first; found if not given.
     """
-    whole = upcast(candidate)[0]
+    whole = as_pairs(upcast(candidate)[0])
     judge = _LeftOut(whole, case.network, parts_of(whole), settings)
     bench = Bench(judge, case.calibration, references, Tolerance(case.criterion, case.metric))
     try:

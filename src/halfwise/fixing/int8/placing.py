@@ -111,7 +111,7 @@ def quantised_start(original: Network, start: Network | Run | None) -> Quantised
             f"{start.path} is quantised, but none of its products reads both data and weights "
             "through Q and DQ of at most 8 bits.",
             "Quantise statically, in QDQ format and data to 8 bits too: quantize_static of "
-            "onnxruntime.quantization. Dynamic quantisation, QOperator files, "
+            "onnxruntime.quantization. Dynamic quantisation, QOperator files below opset 13, "
             "INT4 weights alone and INT16 data cannot be used.",
         )
     if not nodes:

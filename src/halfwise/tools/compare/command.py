@@ -20,6 +20,7 @@ from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.formats import BF16
 from halfwise.graph.excluding import dropped
 from halfwise.graph.model import Names, Network, graphs_of
+from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import pairs_of, quantised_nodes, quantising
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.judge import fed
@@ -199,7 +200,7 @@ def _next(
     if other.kind == "model" and side.arithmetic == "fp32":
         return ()
     if other.kind == "model" and side.arithmetic == "int8":
-        if quantised_nodes(load(other.path)):
+        if quantised_nodes(as_pairs(load(other.path))):
             return (fix_step(case, request, None, other.path),)
         return (int8_step(case, request, None),)
     if other.kind == "model" or (other.kind == "emulation" and other.form != "tf32"):

@@ -22,6 +22,7 @@ from halfwise.fixing.result import Result
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
+from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
@@ -230,7 +231,7 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
             found = blame(mixed, case, references, settings, watcher, worst)
         run = run.model_copy(update={"blame": found})
     if mixed is not None and question.path is not None and not run.next_step:
-        paired = quantised_nodes(mixed)
+        paired = quantised_nodes(as_pairs(mixed))
         kinds = {"quantised": bool(paired), "integers": bool(quantising(mixed))}
         kinds["loads"] = not mistyped(mixed)
         passed = verdict.passed
