@@ -203,7 +203,7 @@ class Found:
         self.network = space.variant.case.network
         # Without those that joined later: the rung found its ranges earlier.
         samples = space.variant.case.calibration
-        self.ranges = ranges(self.network, samples, space.quantisation.method or "minmax")
+        self.ranges = ranges(self.network, samples)
         own, judge = space.bench, LeftOut(space)
         self.searched = Bench(judge, own.samples, own.references, own.tolerance)
         references = [Session(case.network.model).run(sample) for sample in case.heldout]
@@ -307,7 +307,7 @@ class Found:
 
     def plain(self) -> float:
         """Return the loss of all candidates in INT8 with MinMax, the rest FP32, held out."""
-        seen = ranges(self.network, self.searched.samples, "minmax")
+        seen = ranges(self.network, self.searched.samples)
         session = Session(quantised(self.network, quantisable(self.network), seen).model)
         return self._worth([session.run(sample) for sample in self.heldout.samples])
 

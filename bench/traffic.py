@@ -281,9 +281,9 @@ def _int8(variant: Variant) -> Iterator[tuple[str, Plan]]:
     convs = any(n.op_type == "Conv" for n in network.nodes())
     if not candidates or not convs:
         return
-    found = ranges(network, variant.case.calibration.select((0,)), "minmax")
+    found = ranges(network, variant.case.calibration.select((0,)))
     place: Callable[[Nodes], Network] = lambda nodes: quantised(network, nodes, found)  # noqa: E731
-    quantisation = Quantisation(place, frozenset(candidates), "minmax")
+    quantisation = Quantisation(place, frozenset(candidates))
     for what, nodes in (("INT8", quantisation.nodes), ("half INT8", frozenset(candidates[::2]))):
         int8 = nodes & quantisation.nodes
         if int8:

@@ -47,7 +47,7 @@ from halfwise.inputs import load_inputs
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
-from halfwise.records import Criterion, NodeName, RangeMethod, Verdict
+from halfwise.records import Criterion, NodeName, Verdict
 from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.constrain import constraints, quantised_types, readable
 from halfwise.tensorrt.layers import engine_layers
@@ -193,7 +193,7 @@ class Sized(Field):
         seen = samples_of(network, {given: images(SEEN, SEEN_SEED)[None]})
         entrants = [Entrant(_racer("fp16"), network)]
         for kind, nodes in choices(network).items():
-            entrants.append(Entrant(_racer(kind), _quantised(network, seen, nodes, "minmax")))
+            entrants.append(Entrant(_racer(kind), _quantised(network, seen, nodes)))
         super().__init__(name, entrants, [sample])
 
     def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:
@@ -245,11 +245,9 @@ def samples_of(network: Network, arrays: Arrays) -> Samples:
     return load_inputs(dict(arrays), input_specs(network)).samples
 
 
-def _quantised(
-    network: Network, samples: Samples, nodes: frozenset[NodeName], method: RangeMethod
-) -> Network:
+def _quantised(network: Network, samples: Samples, nodes: frozenset[NodeName]) -> Network:
     """Return the model with pairs, as TensorRT 8.6 reads it."""
-    made = quantised(network, nodes, ranges(network, samples, method))
+    made = quantised(network, nodes, ranges(network, samples))
     return readable(made, "8.6")
 
 
@@ -268,7 +266,7 @@ class Small(Field):
         entrants = []
         for kind, nodes in {"all": (*plan.int8, *plan.left_out), "plan": plan.int8}.items():
             int8 = frozenset(map(NodeName, nodes))
-            entrants.append(self._entrant(kind, _quantised(network, seen, int8, plan.method), kept))
+            entrants.append(self._entrant(kind, _quantised(network, seen, int8), kept))
             if not plan.left_out:
                 break
         super().__init__(name, entrants, list(self.heldout))

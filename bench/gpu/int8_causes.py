@@ -66,7 +66,7 @@ class Model:
         session = Session(self.network.model)
         self.references = [session.run(sample) for sample in self.heldout]
         self.kept = frozenset(map(NodeName, (*plan.keep, *plan.movement)))
-        self.ranges = ranges(self.network, seen, plan.method)
+        self.ranges = ranges(self.network, seen)
 
     def build(
         self,

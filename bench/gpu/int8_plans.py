@@ -22,7 +22,6 @@ from bench.gpu.models import Made
 from bench.gpu.networks import NETWORKS
 from bench.runs import ROOT
 from halfwise.errors import HalfwiseError
-from halfwise.records import RangeMethod
 
 FILE = ROOT / "bench" / "results" / "gpu_int8_plans.json"
 REL_MAX = 0.02
@@ -47,14 +46,12 @@ class Planned:
         movement: Nodes that move data between them.
         int8: Nodes in INT8.
         left_out: Nodes for which INT8 is not enough.
-        method: Of the ranges.
     """
 
     keep: tuple[str, ...]
     movement: tuple[str, ...]
     int8: tuple[str, ...]
     left_out: tuple[str, ...]
-    method: RangeMethod
 
 
 def planned(made: Made) -> Planned:
@@ -75,14 +72,13 @@ def planned(made: Made) -> Planned:
             no_repair=True,
         ).run
     plan = run.plan
-    if plan is None or plan.ranges is None:
+    if plan is None or not plan.int8:
         raise ValueError("there is no plan with INT8")
     return Planned(
         tuple(kept.node for kept in plan.keep),
         tuple(plan.data_movement),
         tuple(plan.int8),
         tuple(kept.node for kept in plan.left_out),
-        plan.ranges,
     )
 
 
@@ -93,8 +89,7 @@ def read(path: Path = FILE) -> dict[str, Planned]:
 
 
 def _planned(plan: Mapping[str, Any]) -> Planned:
-    keep, movement, int8, left_out = (tuple(plan[key]) for key in _NODES)
-    return Planned(keep, movement, int8, left_out, plan["method"])
+    return Planned(*(tuple(plan[key]) for key in _NODES))
 
 
 def write(name: str, plan: Planned, path: Path = FILE) -> None:
@@ -119,7 +114,7 @@ def main() -> None:
             continue
         write(name, plan)
         kept, left, whole = len(plan.keep), len(plan.left_out), len(plan.int8)
-        print(f"{name}: {whole} INT8, {left} left out, {kept} kept, {plan.method}", flush=True)
+        print(f"{name}: {whole} INT8, {left} left out, {kept} kept", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from halfwise.records import (
     NodeName,
     Note,
     Profile,
-    RangeMethod,
     Repair,
     RepairRule,
     TensorName,
@@ -375,7 +374,6 @@ class Settings:
         chosen: The plan to use instead of searching.
         fmt: The low format.
         int8: Whether nodes get INT8 where it is enough, once a plan with the low format passes.
-        ranges: How INT8 ranges are found: `RangeMethod`, or "auto": the outputs decide.
         io: Type of float graph inputs and outputs: FP32 or the low format. With "fp32", those that
             the user's file stores in the low format keep it.
         accumulate: Format of running sums inside FP16 ops.
@@ -398,7 +396,6 @@ class Settings:
     chosen: Chosen | None = None
     fmt: Format = FP16
     int8: bool = False
-    ranges: RangeMethod | Literal["auto"] = "auto"
     io: Literal["fp32", "fp16", "bf16"] = default("io")
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
     no_repair: tuple[RepairRule, ...] = ()

@@ -98,7 +98,6 @@ def test_a_residual_stream_is_kept_where_it_loses_its_branches(fix, call):
     assert not ended.record["baseline"]["passed"]
     assert ended.kept
     assert ended.kept <= {f"add_{i}" for i in range(12)}
-    assert {entry["guard"] for entry in ended.record["plan"]["keep"]} == {"residual"}
     assert_sound(ended, ill, call)
 
 

@@ -65,7 +65,6 @@ def test_another_plan_of_a_ladder_with_int8_is_chosen(call, saved):
     plan = chosen.record["plan"]
     assert plan["keep"] == []
     assert 0 < len(plan["left_out"]) <= 2
-    assert plan["ranges"] == ended.record["plan"]["ranges"]
     assert f"chosen: {len(plan['left_out'])} of 4 compute nodes left out of INT8" in " ".join(
         chosen.err.split()
     )

@@ -49,9 +49,9 @@ MUTATIONS = (
         _GUARDS,
     ),
     Mutation(
-        "a lost branch of a residual stream is never small enough",
-        "lost = sizes[branch] < evidence.fmt.ulp(total) and",
-        "lost = sizes[branch] < evidence.fmt.ulp(total) / 2 and",
+        "one block of a long sum too many is counted",
+        "additions = ceil((_terms(node) or 1) / BLOCK) - 1",
+        "additions = ceil((_terms(node) or 1) / BLOCK)",
         _GUARDS,
     ),
     Mutation(

@@ -184,15 +184,14 @@ def choose(
 
 
 def _settings(request: Request, run: Run, curve: Curve, point: Point, wish: Wish) -> Settings:
-    """Return the settings of a choice; with INT8, those of the plan below and its ranges."""
+    """Return the settings of a choice; with INT8, those of the plan below."""
     kept, plan = curve.named(point.kept), run.plan
     if curve.rung != "int8" or plan is None:
         chosen = Chosen(kept, wish.command, curve.named(point.bf16), point.tf32)
         return replace(request.settings, int8=False, chosen=chosen)
     below = frozenset(node.node for node in plan.keep)
     chosen = Chosen(below, wish.command, left_out=kept)
-    ranges = plan.ranges or request.settings.ranges
-    return replace(request.settings, int8=True, ranges=ranges, chosen=chosen)
+    return replace(request.settings, int8=True, chosen=chosen)
 
 
 def _quantised(run: Run) -> Network | None:
@@ -207,7 +206,7 @@ def _quantised(run: Run) -> Network | None:
     start = load_start(path) if path.is_file() and path.suffix != ".json" else None
     if isinstance(start, Network) and quantised_nodes(upcast(start)[0]):
         return start
-    if run.plan is not None and run.plan.int8 and run.plan.ranges is None:
+    if run.plan is not None and run.plan.int8 and path.suffix == ".onnx" and start is None:
         raise RecordMismatch(
             f"The quantised model that the run began with, {named}, is missing.",
             "Restore the file, or repeat the run.",

@@ -135,17 +135,12 @@ def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
 
 def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
     """Yield node and input slot wherever a node computes with elements of `value`."""
-    seen = {value}
-    waiting = [value]
-    while waiting:
-        for use in waiting.pop().uses():
-            if not moves(use.node, roles):
-                yield use.node, use.idx
-                continue
-            for output in use.node.outputs:
-                if output not in seen:
-                    seen.add(output)
-                    waiting.append(output)
+
+    def moved(one: ir.Value) -> Iterator[ir.Value]:
+        return (v for use in one.uses() if moves(use.node, roles) for v in use.node.outputs)
+
+    for one in reached([value], moved):
+        yield from ((use.node, use.idx) for use in one.uses() if not moves(use.node, roles))
 
 
 def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:

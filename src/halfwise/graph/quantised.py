@@ -391,33 +391,15 @@ def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
             yield node, slot
 
 
-FAR = 100.0
-"""How many times smaller a channel's weights are than another's if a scale shared by both leaves
-them one level: 127 / 100."""
 LEVELS = 127
 """Levels of INT8 on either side of zero."""
+_FAR = 100.0
+"""How many times smaller than the range of a scale values are that keep one of 127 levels."""
 
 
 def keeps_nothing(largest: float, scale: float) -> bool:
     """Return whether a scale leaves less than 1.27 of 127 levels to values up to `largest`."""
-    return 0 < largest * FAR < LEVELS * scale
-
-
-def output_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of a product's weights along which scales vary; None if it takes one scale.
-
-    These are the axes that TensorRT supports: the output channels of a convolution, and the columns
-    of a product's second matrix.
-
-    Args:
-        node: One of `QUANTISABLE`.
-        rank: Rank of its input at slot 1.
-    """
-    if node.op_type == "ConvTranspose":
-        return 1 if node.attributes.get_int("group", 1) == 1 else None
-    if node.op_type == "Conv" or node.attributes.get_int("transB", 0) != 0:
-        return 0
-    return 1 if node.op_type == "Gemm" or rank == 2 else None
+    return 0 < largest * _FAR < LEVELS * scale
 
 
 def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:

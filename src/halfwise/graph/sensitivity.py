@@ -6,7 +6,6 @@ This considers only structure. Data must show that the reference saturates at th
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.bodies import carried
@@ -22,6 +21,7 @@ from halfwise.graph.dataflow import (
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.reading import activations, is_constant, scalar, square_of
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, bodies, is_float
+from halfwise.graph.weights import span
 from halfwise.records import NodeName, Observation, TensorName
 
 SUMS = frozenset(
@@ -108,7 +108,7 @@ def _is_positive(value: ir.Value, roles: Roles) -> bool:
             continue
         seen.add(current)
         if current.const_value is not None and current.is_initializer():
-            if np.any(np.signbit(np.asarray(constant_array(current), np.float32))):
+            if span(constant_array(current))[0] < 0:
                 return False
         elif node is None or len(seen) > FARTHEST:
             return False
@@ -120,10 +120,9 @@ def _is_positive(value: ir.Value, roles: Roles) -> bool:
 
 
 def _is_negative(exponent: ir.Value | None) -> bool:
-    if exponent is None or exponent.const_value is None or not exponent.is_initializer():
+    if exponent is None or exponent.const_value is None:
         return False
-    array = np.asarray(constant_array(exponent), np.float32)
-    return bool(array.size and (array < 0).all())
+    return span(constant_array(exponent))[1] < 0
 
 
 def decisions(network: Network) -> Iterator[ir.Node]:

@@ -1,18 +1,18 @@
 """Find operators that an exporter decomposed into several nodes.
 
-Norms are read as polynomials (`graph.norms`), activations by their values (`graph.functions`). A
+Norms are read as polynomials (`graph.norms`), activations by their values (`graph.reading`). A
 Softmax is found from the sum of its exponentials, and an attention from the Softmax between its
 two products: squares, division or multiplication by a reciprocal, operands in either order, axes as
 attribute or input, and data movement anywhere in between.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from halfwise.graph.dataflow import LONGEST_WAY, nodes_between
-from halfwise.graph.model import Network, constant_array, is_standard, node_name
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS, normalisations
 from halfwise.graph.reading import (
     ACTIVATIONS,
@@ -21,7 +21,6 @@ from halfwise.graph.reading import (
     Nodes,
     activations,
     axes_of,
-    behind,
     is_constant,
     maker,
     other_operand,
@@ -38,64 +37,40 @@ _ARITHMETIC = ("Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where")
 _PRODUCTS = ("Einsum", "Gemm", "MatMul")
 BY_AXIS = 13
 """From this opset on, Softmax reduces one axis; before, it reduced all axes from its axis on."""
-_OF_SOFTMAX = frozenset(("Div", "Exp", "Log", "Mul", "Reciprocal", "ReduceSum", "Sub"))
+_OF_SOFTMAX = frozenset(("Div", "Exp", "Mul", "Reciprocal", "ReduceSum", "Sub"))
 """Operators of the forms that compute exactly what one node does."""
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenSoftmax(Function):
-    """A Softmax or LogSoftmax that was read.
+    """A Softmax that was read.
 
     Attributes:
         x: Its argument; where the largest element is subtracted first, the difference.
         nodes: All its nodes, that subtraction included.
-        op: "Softmax" or "LogSoftmax".
         axis: The axis, not negative, of the one node that computes the same from x; None if none
             does: with something added to the sum, say, or data movement in between.
     """
 
-    op: str
     axis: int | None
 
 
 def read_softmaxes(network: Network) -> Iterator[WrittenSoftmax]:
-    """Yield every Softmax and LogSoftmax of more than one node, in graph order.
+    """Yield every Softmax of more than one node, in graph order.
 
-    These are exp(x) / Σ exp(x), perhaps with an eps added to Σ, x - log Σ exp(x), z - (max(z) +
-    log Σ exp(x)), x - ReduceLogSumExp(x) and log(Softmax(x)); x may be z - max(z).
+    These are exp(x) / Σ exp(x), perhaps with an eps added to Σ; x may be z - max(z).
     """
-    quotients: dict[ir.Value, ir.Value] = {}
     for node in network.all_nodes():
-        for op, x, output in _ends(node, quotients):
-            nodes = nodes_between(x, output)
-            if op == "Softmax":
-                quotients[output] = x
-            exact = all(is_standard(n, *_OF_SOFTMAX) for n in nodes)
-            axis = summed_axis(node) if exact and is_standard(node, "ReduceSum") else None
+        exp = maker(node.inputs[0], "Exp") if is_standard(node, "ReduceSum") else None
+        x = None if exp is None else exp.inputs[0]
+        if x is None:
+            continue
+        for output in _quotients(node.outputs[0], x):
+            exact = all(is_standard(n, *_OF_SOFTMAX) for n in nodes_between(x, output))
+            axis = summed_axis(node) if exact else None
             by_axis = network.opset >= BY_AXIS or (x.shape and axis == x.shape.rank() - 1)
             whole = nodes_between(_unshifted(x), output)
-            yield WrittenSoftmax(x, output, whole, op, axis if by_axis else None)
-
-
-def _ends(
-    node: ir.Node, quotients: Mapping[ir.Value, ir.Value]
-) -> Iterator[tuple[str, ir.Value, ir.Value]]:
-    """Yield operator, x and output of what a sum, logarithm or ReduceLogSumExp is part of."""
-    x, result = node.inputs[0] if node.inputs else None, node.outputs[0]
-    if x is None:
-        return
-    if is_standard(node, "ReduceSum") and (exp := maker(x, "Exp")) and exp.inputs[0]:
-        x = exp.inputs[0]
-        yield from (("Softmax", x, output) for output in _quotients(result, x))
-        logs = [log.outputs[0] for log, _, _ in readers(result) if is_standard(log, "Log")]
-        yield from (("LogSoftmax", x, output) for log in logs for output in _differences(x, log))
-    elif is_standard(node, "ReduceLogSumExp"):
-        yield from (("LogSoftmax", x, output) for output in _differences(x, result))
-    elif is_standard(node, "Log"):
-        softmax, quotient = maker(x, "Softmax"), quotients.get(behind(x).value)
-        source = softmax.inputs[0] if softmax else quotient
-        if source is not None:
-            yield "LogSoftmax", source, result
+            yield WrittenSoftmax(x, output, whole, axis if by_axis else None)
 
 
 def _quotients(total: ir.Value, x: ir.Value, *, eps: bool = True) -> Iterator[ir.Value]:
@@ -120,20 +95,6 @@ def _quotients(total: ir.Value, x: ir.Value, *, eps: bool = True) -> Iterator[ir
                     yield product.outputs[0]
 
 
-def _differences(x: ir.Value, log: ir.Value) -> Iterator[ir.Value]:
-    """Yield x - log; with x = z - max(z), also z - (max(z) + log)."""
-    z = _unshifted(x)
-    for node, slot, _ in readers(log):
-        other = other_operand(node, slot)
-        if is_standard(node, "Sub") and slot == 1 and same(other, x):
-            yield node.outputs[0]
-        largest = maker(other, "ReduceMax")
-        if is_standard(node, "Add") and largest is not None and same(largest.inputs[0], z):
-            for end, place, _ in readers(node.outputs[0]):
-                if is_standard(end, "Sub") and place == 1 and same(end.inputs[0], z):
-                    yield end.outputs[0]
-
-
 def _unshifted(x: ir.Value) -> ir.Value:
     """Return z of x = z - max(z), else x."""
     node = maker(x, "Sub")
@@ -149,10 +110,8 @@ def summed_axis(node: ir.Node) -> int | None:
     x, axes = node.inputs[0], axes_of(node)
     if x is None or not x.shape or axes is None or len(axes) != 1:
         return None
-    source = node.inputs[1] if len(node.inputs) > 1 else None
-    single = source is None or (source.const_value is not None and constant_array(source).size == 1)
     kept = bool(node.attributes.get_int("keepdims", 1))
-    return axes[0] % x.shape.rank() if kept and single else None
+    return axes[0] % x.shape.rank() if kept else None
 
 
 def attentions(network: Network) -> Iterator[Nodes]:
@@ -164,8 +123,8 @@ def attentions(network: Network) -> Iterator[Nodes]:
     """
     native = [n for n in network.all_nodes() if is_standard(n, "Softmax")]
     softmaxes = [(n.inputs[0], n.outputs[0], frozenset((n,))) for n in native]
-    written = (s for s in read_softmaxes(network) if s.op == "Softmax")
-    for x, output, nodes in (*softmaxes, *((s.x, s.output, s.nodes) for s in written)):
+    softmaxes += [(s.x, s.output, s.nodes) for s in read_softmaxes(network)]
+    for x, output, nodes in softmaxes:
         scores, weighted = _scores(x, LONGEST_WAY), _weighted(output, LONGEST_WAY)
         if scores and weighted:
             yield nodes | scores | weighted
@@ -199,8 +158,7 @@ def _is_computed(product: ir.Node) -> bool:
     return not any(map(is_constant, product.inputs[:2]))
 
 
-_SOFTMAXES = ("LogSoftmax", "Softmax")
-PATTERNS: tuple[str, ...] = tuple(sorted((*NORMALISATIONS, *_SOFTMAXES, *ACTIVATIONS, "Silu")))
+PATTERNS: tuple[str, ...] = tuple(sorted((*NORMALISATIONS, "Softmax", *ACTIVATIONS, "Silu")))
 """Operators whose decomposed forms are known; `Silu` is another name for ONNX's `Swish`."""
 
 
@@ -223,8 +181,8 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
     groups: Iterator[Nodes]
     if op in NORMALISATIONS:
         groups = (nodes for kind, nodes in normalisations(network) if kind == op)
-    elif op in _SOFTMAXES:
-        groups = (softmax.nodes for softmax in read_softmaxes(network) if softmax.op == op)
+    elif op == "Softmax":
+        groups = (softmax.nodes for softmax in read_softmaxes(network))
     else:
         written = activations(network, "Swish" if op == "Silu" else op)
         groups = (function.nodes for function in written)

@@ -92,7 +92,6 @@ from halfwise.records.planned import (
     LEAST_DEARER,
     LEAST_SAVED,
     MOST,
-    RANGE_METHODS,
     AdjustedConstant,
     Allowed,
     Because,
@@ -110,7 +109,6 @@ from halfwise.records.planned import (
     Place,
     Plan,
     Proof,
-    RangeMethod,
     Remade,
     Repair,
     RepairRule,
@@ -178,7 +176,7 @@ from halfwise.records.tensors import (
 
 __all__ = [
     "ALIKE", "CHANCE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED",
-    "MOST", "OF_METRIC", "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "UNSHOWN",
+    "MOST", "OF_METRIC", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "UNSHOWN",
     "AdjustedConstant", "AheadBuild",
     "Allowed", "Baseline", "Because", "Blame", "Blamed", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Cells", "Change",
@@ -196,7 +194,7 @@ __all__ = [
     "NoteKind", "Observation", "Observations", "Origin", "OutputError",
     "Place", "Plan", "Point", "Precision", "PrecisionProof",
     "Profile", "Proof", "ProvenEngine", "Provenance",
-    "RangeMethod", "Recipe", "Recognised", "Record", "Refusal",
+    "Recipe", "Recognised", "Record", "Refusal",
     "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule",
     "RightBy", "Run", "RunEvidence",
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",

@@ -5,7 +5,7 @@ are FP32 there too, as are nodes that move data from an FP32 input to an FP32 ou
 """
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import Field
 
@@ -116,11 +116,6 @@ class Remade(Record):
         """Whether nothing contradicts it."""
         return not self.failures
 
-
-RangeMethod = Literal["minmax", "percentile"]
-"""How a tensor's INT8 range follows from the samples. "minmax": the whole range; "percentile": all
-but the rarest magnitudes."""
-RANGE_METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 
 LowFormat = Literal["fp16", "bf16"]
 """Names of `formats.LOW_FORMATS`."""
@@ -265,7 +260,6 @@ class Plan(Record):
         lowered: Nodes lowered by user rules → the rule.
         int8: Nodes that read their inputs through Q/DQ pairs.
         left_out: Nodes that could be INT8 but use the low format, as INT8 is not enough.
-        ranges: How INT8 ranges were found; None without INT8, and if a file brought them.
         repairs: Repairs of the network with these nodes, in order.
         remarks: Facts about the plan as a whole.
     """
@@ -281,7 +275,6 @@ class Plan(Record):
     lowered: dict[NodeName, str] = Field(default_factory=dict)
     int8: tuple[NodeName, ...] = ()
     left_out: tuple[KeptNode, ...] = ()
-    ranges: RangeMethod | None = None
     repairs: tuple[Repair, ...] = ()
     remarks: tuple[Remark, ...] = ()
 

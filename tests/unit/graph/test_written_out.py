@@ -148,7 +148,6 @@ def test_softmax(shift, end) -> None:
         y = s.op("Div", exp, s.op("Add", total, 1e-9) if end == "eps" else total)
     y = s.op("Relu", y, name="outside")
     assert groups(s, y, "Softmax") == [s.names()]
-    assert groups(s, y, "LogSoftmax") == []
 
 
 def test_softmax_as_jax_writes_it() -> None:
@@ -158,43 +157,6 @@ def test_softmax_as_jax_writes_it() -> None:
     exp = s.op("Exp", s.op("Sub", x, s.op("Reshape", largest, [-1, 1])))
     total = s.op("Reshape", s.op("ReduceSum", exp, [1], keepdims=0), [-1, 1])
     assert groups(s, s.op("Div", exp, total), "Softmax") == [s.names()]
-
-
-def test_log_softmax_from_the_shifted_scores() -> None:
-    s = Sketch()
-    z = shifted(s, s.input("x", [2, 5]))
-    y = s.op("Sub", z, s.op("Log", s.op("ReduceSum", s.op("Exp", z), [-1])))
-    assert groups(s, y, "LogSoftmax") == [s.names()]
-    assert groups(s, y, "Softmax") == []
-
-
-def test_log_softmax_from_the_scores() -> None:
-    s = Sketch()
-    x = s.input("x", [2, 5])
-    largest = s.op("ReduceMax", x, axes=[-1])
-    log = s.op("Log", s.op("ReduceSum", s.op("Exp", s.op("Sub", x, largest)), [-1]))
-    y = s.op("Sub", x, s.op("Add", log, largest))
-    assert groups(s, y, "LogSoftmax") == [s.names()]
-
-
-def test_log_softmax_by_log_sum_exp() -> None:
-    s = Sketch()
-    x = s.input("x", [2, 5])
-    y = s.op("Sub", x, s.op("ReduceLogSumExp", x, axes=[-1]))
-    assert groups(s, y, "LogSoftmax") == [s.names()]
-
-
-def test_log_softmax_as_log_of_a_native_softmax() -> None:
-    s = Sketch()
-    y = s.op("Log", s.op("Softmax", s.input("x", [2, 5])))
-    assert groups(s, y, "LogSoftmax") == [s.names()]
-
-
-def test_log_softmax_as_log_of_a_written_softmax() -> None:
-    s = Sketch()
-    exp = s.op("Exp", shifted(s, s.input("x", [2, 5])))
-    y = s.op("Log", s.op("Div", exp, s.op("ReduceSum", exp, [-1])))
-    assert groups(s, y, "LogSoftmax") == [s.names()]
 
 
 def test_a_mean_of_exponentials_is_no_softmax() -> None:

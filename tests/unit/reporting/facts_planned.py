@@ -185,7 +185,7 @@ def without_int8() -> Iterator[str]:
     yield table.title
     mask = Repair(rule="mask", nodes=(A,))
     for made in (
-        int8_plan(every[0], repairs=(mask,), ranges="percentile"),
+        int8_plan(every[0], repairs=(mask,)),
         int8_plan(every[0], every[3]),
         int8_plan(every[0], minimal=False),
         int8_plan(),

@@ -14,7 +14,6 @@ from halfwise.fixing.attribute.ranges import (
     constant_guards,
     mask_guards,
     range_guards,
-    residual_guards,
     sum_guards,
 )
 from halfwise.fixing.attribute.small import (
@@ -79,7 +78,6 @@ def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
         *small_guards(evidence),
         *cancellation_guards(evidence),
         *floor_guards(evidence),
-        *residual_guards(evidence),
         *integer_guards(evidence),
         *selection_guards(evidence),
     ]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
@@ -21,7 +21,6 @@ from halfwise.records import (
     NodeName,
     Observation,
     Observations,
-    Remark,
     TensorName,
 )
 
@@ -83,7 +82,6 @@ class Evidence:
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
         keeps: Whether nodes may stay in FP32; else a repair may cost more than such a node.
         raised: The guards that all this raises, if already computed.
-        remarks: Remarks of rules that read this, in addition to their results.
     """
 
     network: Network
@@ -94,7 +92,6 @@ class Evidence:
     accumulate: str
     keeps: bool = True
     raised: tuple[Guard, ...] | None = None
-    remarks: list[Remark] = field(default_factory=list)
 
     @cached_property
     def nodes(self) -> Mapping[NodeName, ir.Node]:

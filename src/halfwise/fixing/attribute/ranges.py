@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from math import ceil, prod
 
 import numpy as np
@@ -23,8 +22,6 @@ from halfwise.graph.dataflow import (
     consumers,
     low_consumers,
     moves,
-    producers,
-    reached,
     reads_low,
     upstream,
 )
@@ -33,7 +30,7 @@ from halfwise.graph.reading import axes_of, split_constant, square_of
 from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY, selects_constants
 from halfwise.graph.weights import each_piece
 from halfwise.observing.inner import CENTRING, is_exponent
-from halfwise.records import AdjustedConstant, Guard, NodeName, Observation
+from halfwise.records import AdjustedConstant, Guard, Observation
 
 _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
@@ -163,106 +160,6 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
     direct = {n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)}
     first, second = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
     return direct | (first ^ second)
-
-
-@dataclass(eq=False)
-class _Stream:
-    """Sums on one stream so far.
-
-    Attributes:
-        nodes: The sums from the first that loses its branch on.
-        losses: Size of each lost branch relative to the stream.
-    """
-
-    nodes: list[ir.Node] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-
-
-def residual_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield a residual guard for each stream whose sums lose more than `SIGNIFICANT` of it.
-
-    A sum s = x + f(x) is stored with an error of up to half the spacing at s. If |f(x)| is below
-    that, s rounds back to x, and the branch is lost ("stagnation": Higham 2002, "Accuracy and
-    Stability of Numerical Algorithms", 4.2; Connolly, Higham & Mary 2021, doi 10.1137/20M1334796).
-    Below a whole spacing most of it is lost. Magnitudes are the medians over the non-zero elements,
-    read from the histograms to within a factor of √2, so a branch counts as lost p binades below
-    the stream: about 2048 times smaller in FP16, 256 times in BF16.
-
-    One lost branch changes the stream by 0.4 % at most, but the sums of a chain lose theirs one by
-    one: up to Σ |f(x)| / |s|, if the branches point the same way. Below `SIGNIFICANT` no guard is
-    raised. Only possible: for branches in arbitrary directions the loss is the root of the sum of
-    squares.
-
-    A residual sum is an Add of two computed values, the smaller of which is computed from the
-    larger: so scores outweighed by a mask do not count. The nodes are the sums from the first that
-    loses its branch to the last on the stream, including those between: one low sum rounds away
-    what accumulated before it.
-    """
-    streams: dict[NodeName, _Stream] = {}
-    for node in evidence.nodes.values():
-        if node.op_type != "Add" or node.inputs[0] is node.inputs[1]:
-            continue
-        sizes = {v: _typical(evidence, v) for v in node.inputs if v is not None}
-        total = _typical(evidence, node.outputs[0])
-        if len(sizes) < 2 or not all(sizes.values()) or not total:
-            continue
-        branch, stream = sorted(sizes, key=sizes.__getitem__)
-        earlier = [streams.get(node_name(n)) for n in producers(stream, evidence.roles)]
-        on = next((s for s in earlier if s is not None), None)
-        lost = sizes[branch] < evidence.fmt.ulp(total) and _made_from(evidence, branch, stream)
-        if not lost and on is None:
-            continue
-        on = streams[node_name(node)] = on or _Stream()
-        on.nodes.append(node)
-        if lost:
-            on.losses.append(sizes[branch] / total)
-    for whole in dict.fromkeys(streams.values()):
-        yield from _swallowed(evidence, whole)
-
-
-def _swallowed(evidence: Evidence, stream: _Stream) -> list[Guard]:
-    loss = math.fsum(stream.losses)
-    if loss <= SIGNIFICANT:
-        return []
-    first = stream.nodes[0]
-    return evidence.guard(
-        "residual",
-        first,
-        first.outputs[0],
-        facts={
-            "elements": len(stream.losses),
-            "value": 1 / min(stream.losses),
-            "share": min(loss, 1.0),
-        },
-        fix="Keep the stream in FP32 and cast what the branches read.",
-        nodes=stream.nodes,
-        severity=graded(Band.POSSIBLE, loss / SIGNIFICANT),
-    )
-
-
-def _typical(evidence: Evidence, value: ir.Value) -> float:
-    """Return the median magnitude of the non-zero elements, to within √2; 0 if unknown."""
-    detail = evidence.detail(value)
-    if detail is None or not detail.histogram.counts:
-        return 0.0
-    histogram = detail.histogram
-    below = np.cumsum(histogram.counts)
-    binade = histogram.first + int(np.searchsorted(below, below[-1] / 2))
-    return float(2.0 ** (binade + 0.5))
-
-
-def _made_from(evidence: Evidence, branch: ir.Value, stream: ir.Value) -> bool:
-    """Return whether `branch` is computed from what `stream` holds."""
-    origins = set(producers(stream, evidence.roles))
-    # Nothing before the stream in the graph can be computed from it.
-    start = min((evidence.order[node_name(n)] for n in origins), default=0)
-
-    def before(value: ir.Value) -> list[ir.Value]:
-        node = value.producer()
-        ends = node is None or node in origins or evidence.order[node_name(node)] < start
-        return [] if node is None or ends else [v for v in node.inputs if v is not None]
-
-    return any(v is stream or v.producer() in origins for v in reached([branch], before))
 
 
 _SQUARED = {

@@ -11,9 +11,9 @@ come first or have three axes. Where none of that happens, both give the same nu
 (test_placing.py).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -40,18 +40,14 @@ from halfwise.graph.quantised import (
     QUANTISABLE,
     Pair,
     give_kernel_shapes,
-    moves_before,
-    output_axis,
-    pairs_of,
     pairs_read,
     quantised_nodes,
     quantising,
     residuals,
 )
 from halfwise.graph.roles import is_float
-from halfwise.graph.weights import pieces
 from halfwise.progress import Silent, Watcher
-from halfwise.records import RANGE_METHODS, NodeName, RangeMethod, Remark, Run, TensorName
+from halfwise.records import NodeName, Remark, Run, TensorName
 from halfwise.wording import listed
 
 Assignment = frozenset[NodeName]
@@ -73,21 +69,13 @@ class QuantisedModel:
 
     @property
     def pairs(self) -> Mapping[NodeName, tuple[Pair, ...]]:
-        """The nodes that can be INT8."""
-        nodes = quantised_nodes(self.quantised)
-        return {name: nodes[name] for name in nodes if name not in self.moved}
+        """The nodes that can be INT8.
 
-    @cached_property
-    def moved(self) -> tuple[NodeName, ...]:
-        """The products that read data with scales along an axis, through nodes that move that axis.
-
-        The search puts pairs behind such nodes, where the axis is another one; and TensorRT has one
-        scale for data.
+        Not those that read data with scales along an axis: TensorRT has one scale for data, and
+        behind a node that moves that axis, the pairs that the search places would need another one.
         """
-        along = [pair for pair in pairs_of(self.quantised) if _is_along(pair)]
-        reads = [read for pair in along for read in pair.readers]
-        names = {node_name(node) for node, slot in reads if moves_before(node, slot)}
-        return tuple(name for name in quantised_nodes(self.quantised) if name in names)
+        nodes = quantised_nodes(self.quantised)
+        return {name: read for name, read in nodes.items() if not any(map(_is_along, read))}
 
     def place(self, nodes: Assignment) -> Network:
         """Return the model with these nodes in INT8."""
@@ -333,9 +321,19 @@ def _weight(node: ir.Node, slot: int) -> _Weight | None:
 
 
 def _channels(node: ir.Node, slot: int, value: ir.Value) -> int | None:
-    """Return the axis of a weight's output channels; None if one scale has to suffice."""
+    """Return the axis of a weight's output channels; None if one scale has to suffice.
+
+    TensorRT has scales along the output channels of a convolution, and along the columns of a
+    product's second matrix.
+    """
     rank = value.shape.rank() if value.shape is not None else 0
-    return output_axis(node, rank) if slot else None
+    if slot == 0:
+        return None
+    if node.op_type == "ConvTranspose":
+        return 1 if node.attributes.get_int("group", 1) == 1 else None
+    if node.op_type == "Conv" or node.attributes.get_int("transB", 0) != 0:
+        return 0
+    return 1 if node.op_type == "Gemm" or rank == 2 else None
 
 
 def _stored(
@@ -356,116 +354,43 @@ def _stored(
 Ranges = Mapping[TensorName, tuple[float, float]]
 """Smallest and largest value per tensor, both finite."""
 
-BINS = 2048
-"""Bins of magnitudes: S. Migacz, "8-bit inference with TensorRT", GTC 2017, slide 38."""
-PERCENTILE = 0.99999
-"""Share of the elements inside the range; the default of onnxruntime.quantization."""
-
 
 def ranges(
-    network: Network,
-    samples: Samples,
-    method: RangeMethod,
-    runtime: Runtime = CPU,
-    watcher: Watcher | None = None,
+    network: Network, samples: Samples, runtime: Runtime = CPU, watcher: Watcher | None = None
 ) -> Ranges:
-    """Return the result of `calibrate` for one method."""
-    return calibrate(network, samples, (method,), runtime, watcher)[method]
+    """Return the range of every tensor that can be INT8: all finite values seen.
 
-
-def calibrate(
-    network: Network,
-    samples: Samples,
-    methods: Sequence[RangeMethod] = RANGE_METHODS,
-    runtime: Runtime = CPU,
-    watcher: Watcher | None = None,
-) -> dict[RangeMethod, Ranges]:
-    """Return the range of every tensor that can be INT8, by each of `methods`.
-
-    Samples are run one at a time, twice if other methods than `minmax` are requested; memory holds
-    two numbers and a histogram per tensor. NaN and infinities are ignored. A tensor that never had
-    a finite element has no range.
+    Samples are run one at a time; memory holds two numbers per tensor. NaN and infinities are
+    ignored. A tensor that never had a finite element has no range.
 
     Args:
         network: The model in FP32.
         samples: Samples to run on.
-        methods: Requested methods.
         runtime: Where to run.
         watcher: Receives progress.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
-    number = 2 if "percentile" in methods else 1
-    passes = _Passes(network, samples, runtime, watcher or Silent(), passes=number)
+    probe, tensors = ElementProbe(network.model, runtime=runtime), activations(network)
+    told = watcher or Silent()
+    told.stage("calibrate", len(tensors) * len(samples))
     ends: dict[TensorName, tuple[float, float]] = {}
+    done = count(1)
 
-    def widen(name: TensorName, finite: NDArray[np.float32]) -> None:
-        low, high = ends.get(name, (np.inf, -np.inf))
-        ends[name] = min(low, float(finite.min())), max(high, float(finite.max()))
+    def viewer(name: TensorName) -> View:
+        def widen(_: int, array: NDArray[np.float32]) -> None:
+            finite = array[np.isfinite(array)]
+            if finite.size:
+                low, high = ends.get(name, (np.inf, -np.inf))
+                ends[name] = min(low, float(finite.min())), max(high, float(finite.max()))
+            told.step(next(done))
 
-    passes.run(widen)
-    ranges: dict[RangeMethod, Ranges] = {"minmax": ends}
-    if "percentile" in methods:
-        counts = {name: np.zeros(BINS, np.int64) for name in ends}
+        return View((name,), widen)
 
-        def count(name: TensorName, finite: NDArray[np.float32]) -> None:
-            counts[name] += histogram(finite, max(map(abs, ends[name])))
-
-        passes.run(count)
-        ranges["percentile"] = {n: _within(ends[n], percentile_bins(counts[n])) for n in ends}
-    return {method: ranges[method] for method in methods}
-
-
-def histogram(finite: NDArray[np.float32], absmax: float) -> NDArray[np.int64]:
-    """Return how many of `finite` f32[*shape] have a magnitude in each of `BINS` parts of `absmax`.
-
-    `absmax` itself is in the last bin; if it is 0, everything is in the first.
-    """
-    counts = np.zeros(BINS, np.int64)
-    for piece in pieces(finite):
-        part = np.abs(piece, dtype=np.float64) / (absmax or 1.0)
-        counts += np.bincount(np.minimum((part * BINS).astype(np.int64), BINS - 1), minlength=BINS)
-    return counts
-
-
-def percentile_bins(counts: NDArray[np.int64]) -> int:
-    """Return the fewest bins that hold at least `PERCENTILE` of the counts i64[bins]."""
-    return int(np.searchsorted(np.cumsum(counts), PERCENTILE * counts.sum())) + 1
-
-
-def _within(ends: tuple[float, float], bins: int) -> tuple[float, float]:
-    threshold = max(map(abs, ends)) * min(bins, BINS) / BINS
-    return max(ends[0], -threshold), min(ends[1], threshold)
-
-
-class _Passes:
-    """Passes on the finite elements of tensors, a bounded number of bytes at a time."""
-
-    def __init__(
-        self, network: Network, samples: Samples, runtime: Runtime, watcher: Watcher, passes: int
-    ) -> None:
-        self._probe = ElementProbe(network.model, runtime=runtime)
-        self._samples, self._watcher = samples, watcher
-        self._tensors = activations(network)
-        self._sizes = self._probe.sizes(samples[0], self._tensors) if len(samples) else {}
-        self._done = 0
-        watcher.stage("calibrate", passes * len(self._tensors) * len(samples))
-
-    def run(self, look: Callable[[TensorName, NDArray[np.float32]], None]) -> None:
-        """Call `look` with each tensor's finite elements, on each sample with any."""
-
-        def viewer(name: TensorName) -> View:
-            def visit(_: int, array: NDArray[np.float32]) -> None:
-                finite = array[np.isfinite(array)]
-                if finite.size:
-                    look(name, finite)
-                self._done += 1
-                self._watcher.step(self._done)
-
-            return View((name,), visit)
-
-        self._probe.run(self._samples, [viewer(name) for name in self._tensors], self._sizes)
+    sizes = probe.sizes(samples[0], tensors) if len(samples) else {}
+    probe.run(samples, [viewer(name) for name in tensors], sizes)
+    return ends
 
 
 def unvarying(

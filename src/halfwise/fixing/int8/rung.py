@@ -5,11 +5,9 @@ out of INT8 and has the low format; nodes kept by the plan below stay kept, all 
 with INT8 has BF16.
 """
 
-from collections.abc import Mapping
 from functools import partial
 
 from halfwise.emulation.budget import Budget
-from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.fixed import Fixed, kept_nodes, plan_record
@@ -17,10 +15,9 @@ from halfwise.fixing.following import Stage
 from halfwise.fixing.int8.placing import (
     FIRST_OPSET,
     QuantisedModel,
-    Ranges,
-    calibrate,
     quantisable,
     quantised,
+    ranges,
     remark,
     unvarying,
 )
@@ -30,12 +27,9 @@ from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, LowSpace
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
-from halfwise.judging.judge import computed
-from halfwise.metrics import Excess, totals
 from halfwise.progress import Watcher
-from halfwise.records import RANGE_METHODS, Criterion, KeptNode, RangeMethod, Remark
+from halfwise.records import KeptNode, Remark
 from halfwise.records import Plan as PlanRecord
-from halfwise.wording import listed, number
 
 
 def int8_plan_of(
@@ -82,7 +76,6 @@ def int8_plan_of(
     return record.model_copy(
         update={
             "repairs": below.repairs,
-            "ranges": quantisation.method,
             "int8": tuple(name for name in map(node_name, network.nodes()) if name in int8),
             "left_out": tuple(_left_out(kept, below, quantisation, int8) for kept in left_out),
         }
@@ -128,7 +121,7 @@ def int8_rung(
     start = start if start is not None and start.has_int8 else None
     try:
         with stage("calibrate"):
-            quantisation = quantisation_of(low, below.result.kept, watcher, source, start)
+            quantisation = quantisation_of(low, below.result.kept, watcher, source)
         if quantisation is None or not quantisation.nodes:
             return below
         with stage("emulate"):
@@ -173,7 +166,6 @@ def quantisation_of(
     kept: Nodes,
     watcher: Watcher,
     source: QuantisedModel | None = None,
-    start: PlanRecord | None = None,
 ) -> Quantisation | None:
     """Return what puts nodes in INT8; None if no node can be INT8.
 
@@ -182,18 +174,14 @@ def quantisation_of(
         kept: What the passing plan keeps in FP32, which stays so.
         watcher: Receives progress.
         source: The quantised model to leave nodes out of; without it, ranges are computed.
-        start: A plan with INT8, whose method of finding ranges is used if none is requested.
 
     Raises:
-        CaseError: see `unvarying`; and with RunFailed, as for `calibrate`.
+        CaseError: see `unvarying`; and with RunFailed, as for `ranges`.
     """
     variant, samples = low.variant, low.bench.samples
     network, roles = variant.case.network, variant.roles
     names = quantisable(network) if source is None else source.pairs
     candidates = frozenset(n for n in names if roles[n].role is Role.COMPUTE) - kept
-    if source is not None and source.moved:
-        why = "they read data with scales along an axis that is moved"
-        watcher.note(f"left out of INT8: {listed(source.moved)}, because {why}")
     is_old = source is None and network.opset < FIRST_OPSET
     if not candidates or is_old:
         old = f", at opset {network.opset}" if is_old else ""
@@ -201,39 +189,7 @@ def quantisation_of(
         return None
     if source is not None:
         return Quantisation(source.place, candidates)
-    ranges = variant.settings.ranges
-    if ranges == "auto" and start is not None and start.ranges is not None:
-        ranges = start.ranges
-    methods = RANGE_METHODS if ranges == "auto" else (ranges,)
-    by_method = calibrate(network, samples, methods, variant.settings.runtime, watcher)
-    still = unvarying(network, candidates, by_method[methods[0]])
-    candidates -= still.keys()
-    method = methods[0] if len(methods) == 1 else _best_method(low, candidates, by_method, watcher)
-    place = partial(quantised, network, ranges=by_method[method])
-    return Quantisation(place, candidates, method, (remark(still),) if still else ())
-
-
-def _best_method(
-    low: LowSpace, candidates: Nodes, by_method: Mapping[RangeMethod, Ranges], watcher: Watcher
-) -> RangeMethod:
-    """Return the method with the smallest error with all candidates in INT8 and the rest in FP32.
-
-    If a metric decides, the outputs' own errors break ties.
-    """
-    bench, runtime = low.bench, low.variant.settings.runtime
-    whole = totals(bench.references)
-    errors: dict[RangeMethod, tuple[float, float]] = {}
-    for method, ranges in by_method.items():
-        network = quantised(low.variant.case.network, candidates, ranges)
-        session = Session(network.model, runtime=runtime)
-        low.budget.spend("proof", len(bench.samples))
-        results = [computed(session, sample) for sample in bench.samples]
-        each = Excess(Criterion(), whole)
-        off = sum(map(each.update, bench.references, results))
-        errors[method] = bench.excess_of(results), off
-    each_error = [f"{method} {number(error)}" for method, (error, _) in errors.items()]
-    watcher.note(
-        "error relative to the limit with everything in INT8, by method of ranges: "
-        f"{listed(each_error)}"
-    )
-    return min(errors, key=errors.__getitem__)
+    seen = ranges(network, samples, variant.settings.runtime, watcher)
+    still = unvarying(network, candidates, seen)
+    place = partial(quantised, network, ranges=seen)
+    return Quantisation(place, candidates - still.keys(), (remark(still),) if still else ())

@@ -25,7 +25,6 @@ from halfwise.records import (
     Guard,
     NodeName,
     Precision,
-    RangeMethod,
     Remark,
     Repair,
     TensorName,
@@ -77,13 +76,11 @@ class Quantisation:
     Attributes:
         place: Returns the network in FP32 with pairs of Q and DQ in front of some nodes.
         candidates: The nodes that can be INT8.
-        method: How ranges were found; None if they came from a file.
         remarks: Remarks on the candidates.
     """
 
     place: Callable[[Nodes], Network]
     candidates: Nodes
-    method: RangeMethod | None = None
     remarks: tuple[Remark, ...] = ()
 
     @cached_property

@@ -240,8 +240,6 @@ _GAP = 1e-5
 """Maximum relative distance of a solution from the best one."""
 _NODES = 1000
 """Nodes of the search tree for whole numbers, per program; most need one."""
-_LIMITED = 1
-"""Status of `milp` if a limit ended it."""
 _LARGEST = 10_000
 """Names of one program: above this, one may take minutes."""
 WORK = 50_000
@@ -269,12 +267,10 @@ class Solution:
     Attributes:
         exponents: By name, edges and constants included.
         worth: Their cost: Muls and losses, excluding the size of exponents.
-        complete: Whether no limit ended the search.
     """
 
     exponents: Mapping[TensorName, int]
     worth: float
-    complete: bool
 
 
 def multiplied(
@@ -304,21 +300,11 @@ def solve(
         mul: The cost of a Mul.
     """
     if not free:
-        return Solution({}, 0.0, complete=True)
+        return Solution({}, 0.0)
     if not allowance.take(len(free)):
-        return Solution({}, math.inf, complete=False)
-    muls = (constraints.edges.keys() if muls is None else muls) - _absorbed(constraints)
+        return Solution({}, math.inf)
+    muls = constraints.edges.keys() if muls is None else muls
     return _Program(constraints, free, losses, muls, mul).solved()
-
-
-def _absorbed(constraints: Relations) -> Set[TensorName]:
-    """Return the readings beside which weights take any factor, so that no Mul is needed there."""
-    taken, other = set[TensorName](), set[TensorName]()
-    for relation in constraints.equations:
-        constant = constraints.constants.get(relation.absorber or TensorName(""))
-        least, most = (0, 0) if constant is None else constant.exponents()
-        (taken if max(least, -most) <= -2 * FARTHEST else other).update(relation.terms)
-    return taken - other
 
 
 def _carried(constraints: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
@@ -393,12 +379,11 @@ class _Program:
                 constraints=LinearConstraint(matrix, *limits),
                 options={"node_limit": _NODES, "mip_rel_gap": _GAP},
             )
-        complete = solution.status != _LIMITED
         if solution.x is None:
-            return Solution({}, math.inf, complete)
+            return Solution({}, math.inf)
         exponents = {n: e for n, column in self.columns.items() if (e := round(solution.x[column]))}
         worth = float(np.where(costs == _OCTAVE, 0, costs) @ solution.x)
-        return Solution(exponents, worth, complete)
+        return Solution(exponents, worth)
 
     def _read(self, edges: Mapping[TensorName, Edge], muls: Set[TensorName]) -> None:
         """Give reads the exponent of their tensor, or another one behind a Mul.

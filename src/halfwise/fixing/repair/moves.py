@@ -66,13 +66,11 @@ def with_repairs(space: LowSpace, heldout: HeldOut) -> tuple[LowSpace, tuple[Rem
 class _Move:
     space: LowSpace
     heldout: HeldOut
-    _notes: list[Remark] = field(default_factory=list)
     _objections: dict[Where, Remark] = field(default_factory=dict)
 
     def remarks(self, made: Iterable[Repair]) -> Iterator[Remark]:
         """Yield why each other repair that was proposed is not made."""
         there = {(repair.rule, repair.nodes) for repair in made}
-        yield from self._notes
         yield from (why for where, why in self._objections.items() if where not in there)
 
     def taken(self) -> LowSpace | None:
@@ -141,7 +139,6 @@ class _Move:
             space.budget.check()
             formula = {"identity": rule.identity}
             proposed.append(tuple(r.model_copy(update=formula) for r in rule.propose(evidence)))
-        self._notes += evidence.remarks
         proposed = [repairs for repairs in proposed if repairs]
         for size in range(len(proposed)):
             groups = combinations(proposed, size + 1)

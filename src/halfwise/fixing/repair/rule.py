@@ -1,19 +1,19 @@
-"""The contract of a repair, and which guards one answers."""
+"""The contract of a repair, and what rules share that replace a part of a graph."""
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
+from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.graph.model import is_standard, node_name
-from halfwise.records import (
-    Guard,
-    Place,
-    Repair,
-    RepairRule,
-)
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.dataflow import Part
+from halfwise.graph.model import Names, Network, Writer, graphs_of, is_standard, node_name, opset_of
+from halfwise.records import Guard, GuardKind, NodeName, Place, Repair, RepairRule
 
 
 class Rule(Protocol):
@@ -44,6 +44,110 @@ class Rule(Protocol):
             CaseError: the repair was proposed for another model.
         """
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A part of a graph that a rule can replace.
+
+    Attributes:
+        nodes: Names of the nodes that the repair names; the last one stands for it.
+        inner: The nodes whose values are no longer what they were.
+        make: Replaces it, in place.
+        stem: Prefix of the names of new nodes; the last node's name if empty.
+        opset: The first that has the new operator; 0 for any.
+        advice: How to do without the repair.
+    """
+
+    nodes: tuple[NodeName, ...]
+    inner: Collection[ir.Node]
+    make: Callable[[Writer], None]
+    stem: str = ""
+    opset: int = 0
+    advice: str = ""
+
+
+class Rewriting(ABC):
+    """A rule that replaces parts of a graph where guards point inside.
+
+    Attributes:
+        name: As in `Rule`.
+        identity: Likewise.
+        alone: Whether it is only for models of which no node may stay in FP32, which costs less.
+        kind: The only kind of guards that it answers; "" for all.
+    """
+
+    name: RepairRule
+    identity: str
+    alone: bool = False
+    kind: GuardKind | str = ""
+
+    @abstractmethod
+    def changes(self, network: Network) -> Iterable[Change]:
+        """Yield the parts of a network, or of a `Part` of one, that can be replaced."""
+
+    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+        """Yield a repair for each part inside which something raises a guard."""
+        raised = () if self.alone and evidence.keeps else guards_of(evidence)
+        guards = [guard for guard in raised if self.kind in ("", guard.kind)]
+        for change in self.changes(evidence.network) if guards else ():
+            if needs := answered(guards, change.inner):
+                end = evidence.nodes[change.nodes[-1]]
+                yield Repair(
+                    rule=self.name,
+                    nodes=change.nodes,
+                    numbers={"opset": change.opset}
+                    if change.opset > evidence.network.opset
+                    else {},
+                    guards=needs,
+                    advice=change.advice and evidence.norm_fix(end, change.advice),
+                )
+
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
+        """Replace the parts that repairs name, in place.
+
+        Raises:
+            CaseError: there is no such part here, or ONNX cannot raise the opset.
+        """
+        opset = int(max(repair.numbers.get("opset", 0) for repair in repairs))
+        if opset > opset_of(model):
+            raised = raise_opset(Network(model, None, "", {}), opset).model
+            model.graph, model.ir_version = raised.graph, raised.ir_version
+        names = Names(graphs_of(model))
+        for repair in repairs:
+            there = self.changes(Part.of(model, repair.nodes))
+            change = next((c for c in there if c.nodes[-1] == repair.nodes[-1]), None)
+            if change is None:
+                raise misfit(repair)
+            change.make(Writer(model, change.stem or repair.nodes[-1], names))
+
+
+def put_in_place(writer: Writer, output: ir.Value, result: ir.Value) -> None:
+    """Replace the nodes that compute `output` by those of a writer, whose `result` takes its name.
+
+    Nodes whose outputs nothing reads any more are removed.
+    """
+    root = output.producer()
+    assert root is not None
+    root.prepend(writer.made)
+    result.type, result.shape = output.type, output.shape
+    name = output.name
+    ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
+    output.name, result.name = writer.names.take(f"{name}_before"), name
+    _remove_unused(root)
+
+
+def _remove_unused(root: ir.Node) -> None:
+    """Remove `root` and all nodes before it that become unused."""
+    graph, waiting = root.graph, [root]
+    assert graph is not None
+    while waiting:
+        node = waiting.pop(0)
+        if node.graph is not graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
+            continue
+        before = [v.producer() for v in node.inputs if v is not None]
+        graph.remove(node, safe=True)
+        waiting += [n for n in before if n is not None]
 
 
 def named(model: ir.Model, repair: Repair, *ops: str) -> list[ir.Node]:

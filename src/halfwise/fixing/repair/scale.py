@@ -39,7 +39,6 @@ from halfwise.records import (
     NodeName,
     Observation,
     Observations,
-    Remark,
     Repair,
     RepairRule,
     TensorName,
@@ -58,7 +57,7 @@ def assigned(
     losses: Mapping[TensorName, Loss],
     work: int = WORK,
     mul: float = MUL,
-) -> tuple[dict[TensorName, int], int]:
+) -> dict[TensorName, int]:
     """Return the non-zero exponents with the least cost for problems.
 
     Settled exponents stay: relations are linear, so solutions add up if each is 0 wherever others
@@ -70,13 +69,10 @@ def assigned(
         losses: Costs of exponents.
         work: For all programs together; problems beyond it are not solved.
         mul: The cost of a Mul.
-
-    Returns:
-        The exponents, and the number of problems for which a limit may have prevented the optimum.
     """
-    near, problems, allowance = _near(constraints), list(dict.fromkeys(problems)), Allowance(work)
+    near, allowance = _near(constraints), Allowance(work)
     settled: dict[TensorName, int] = {}
-    waiting, examined, limited = problems, set[Names](), set[TensorName]()
+    waiting, examined = list(dict.fromkeys(problems)), set[Names]()
     for size, multiplying in SIZES:
         free = around(constraints, near, waiting, size) - settled.keys()
         solved: set[TensorName] = set()
@@ -86,12 +82,11 @@ def assigned(
             examined.add(piece)
             muls = None if multiplying else frozenset[TensorName]()
             solution = solve(constraints, piece, losses, allowance, muls, mul)
-            limited = limited - piece if solution.complete else limited | piece
             if multiplying or solution.worth < mul:
                 settled |= _centred(constraints, solution, losses, allowance)
                 solved |= piece
         waiting = [name for name in waiting if name not in solved]
-    return settled, sum(name in limited for name in problems)
+    return settled
 
 
 def _centred(
@@ -194,9 +189,7 @@ class Scale:
         places = _places(constraints)
         start = [place for name in problems for place, _ in places.get(name, ())]
         mul = MUL if evidence.keeps else ALONE
-        exponents, unsolved = assigned(constraints, start, costs, mul=mul)
-        if unsolved:
-            evidence.remarks.append(Remark(kind="scale-limited", numbers={"elements": unsolved}))
+        exponents = assigned(constraints, start, costs, mul=mul)
         better = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}
         better |= constraints.shifted & multiplied(constraints, exponents).keys()
         mended = [

@@ -1,19 +1,15 @@
 """What no reader sees is taken off before it is rounded: what all share, or whole periods."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.one_node import put_in_place
-from halfwise.fixing.repair.rule import answered, misfit, named
-from halfwise.graph.model import Names, Writer, constant_array, graphs_of, is_standard, node_name
+from halfwise.fixing.repair.rule import Change, Rewriting, put_in_place
+from halfwise.graph.model import Network, Writer, constant_array, is_standard, node_name
 from halfwise.graph.reading import (
     Nodes,
     axes_of,
@@ -26,7 +22,7 @@ from halfwise.graph.reading import (
 )
 from halfwise.graph.roles import is_float
 from halfwise.graph.scaling import add_behind
-from halfwise.records import Repair, RepairRule
+from halfwise.records import RepairRule
 
 _CHOICES: Mapping[str, tuple[int, int]] = {
     "ArgMax": (0, 0),
@@ -47,20 +43,7 @@ _PERIOD, _COARSE, _FINE = 1 << 40, 1 << 25, 1 << 10
 FP32 no more than both."""
 
 
-@dataclass(frozen=True)
-class _Change:
-    """A part of a graph that can be shifted.
-
-    Attributes:
-        nodes: Whose values are no longer what they were, and who reads them.
-        make: Shifts them, in place.
-    """
-
-    nodes: Nodes
-    make: Callable[[Writer], None]
-
-
-class Shift:
+class Shift(Rewriting):
     """Take off what readers do not see: f(x - c) = f(x).
 
     - Scores of which the largest are chosen lose what all columns of their weights share. A TopK's
@@ -79,31 +62,14 @@ class Shift:
         "f(x - c) = f(x): choices and variances for any c that all elements share, sines and "
         "remainders for whole periods"
     )
+    alone = True
 
-    def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each part inside which something raises a guard."""
-        guards = () if evidence.keeps else guards_of(evidence)
-        for name, node in evidence.nodes.items() if guards else ():
-            change = _change(node)
-            if change is not None and (needs := answered(guards, change.nodes)):
-                yield Repair(rule=self.name, nodes=(name,), guards=needs)
-
-    def apply(self, model: ir.Model, *repairs: Repair) -> None:
-        """Shift what the nodes of repairs read or make, in place.
-
-        Raises:
-            CaseError: a node reads or makes nothing of the kind here.
-        """
-        names = Names(graphs_of(model))
-        for repair in repairs:
-            for node in named(model, repair):
-                if (change := _change(node)) is None:
-                    raise misfit(repair)
-                change.make(Writer(model, node_name(node), names))
-
-
-def _change(node: ir.Node) -> _Change | None:
-    return (_choice(node) or _variance(node) or _multiple(node)) if is_standard(node) else None
+    def changes(self, network: Network) -> Iterator[Change]:
+        """Yield every part that can be shifted."""
+        for node in filter(is_standard, network.all_nodes()):
+            change = _choice(node) or _variance(node) or _multiple(node)
+            if change is not None:
+                yield change
 
 
 def _alone(nodes: Nodes, end: ir.Node) -> bool:
@@ -115,7 +81,7 @@ def _alone(nodes: Nodes, end: ir.Node) -> bool:
 # --- scores -------------------------------------------------------------------------------------
 
 
-def _choice(node: ir.Node) -> _Change | None:
+def _choice(node: ir.Node) -> Change | None:
     if node.op_type not in _CHOICES:
         return None
     slot, axis = _CHOICES[node.op_type]
@@ -147,7 +113,7 @@ def _choice(node: ir.Node) -> _Change | None:
             node.replace_input_with(_THRESHOLD, writer.op("Sub", least, flat))
             node.prepend(writer.made)
 
-    return _Change(nodes, make)
+    return Change((node_name(node),), nodes, make)
 
 
 def _columns(value: ir.Value | None, axis: int) -> list[tuple[ir.Node, int, int]]:
@@ -184,7 +150,7 @@ def _shared(writer: Writer, medians: Mapping[ir.Node, list[ir.Value]]) -> ir.Val
 # --- variances ----------------------------------------------------------------------------------
 
 
-def _variance(node: ir.Node) -> _Change | None:
+def _variance(node: ir.Node) -> Change | None:
     if node.op_type != "Sub" or (total := maker(node.inputs[0], "ReduceMean")) is None:
         return None
     squares = [square_of(v) for v in (total.inputs[0], node.inputs[1]) if v is not None]
@@ -206,13 +172,13 @@ def _variance(node: ir.Node) -> _Change | None:
             reader.replace_input_with(slot, less)
         next(n for n in node.graph or () if n in nodes).prepend(writer.made)
 
-    return _Change(nodes, make)
+    return Change((node_name(node),), nodes, make)
 
 
 # --- periods ------------------------------------------------------------------------------------
 
 
-def _multiple(node: ir.Node) -> _Change | None:
+def _multiple(node: ir.Node) -> Change | None:
     """Return how multiples of integers that a node makes lose whole periods of their readers."""
     found, seen = _factors(node), _period(node.outputs[0])
     if found is None or seen is None:
@@ -254,9 +220,9 @@ def _multiple(node: ir.Node) -> _Change | None:
             number = writer.op("Mod", number, whole([s.denominator for s in steps]), fmod=1)
             size = np.array([period / step.denominator for step in steps])
             result = times(number, size.reshape(factors.shape))
-        put_in_place(node.outputs[0], writer.made, result, writer.names)
+        put_in_place(writer, node.outputs[0], result)
 
-    return _Change(frozenset((node, cast, *readers)), make)
+    return Change((node_name(node),), (node, cast, *readers), make)
 
 
 def _factors(node: ir.Node) -> tuple[ir.Node, NDArray[np.float64]] | None:

@@ -1,25 +1,23 @@
 """Sums in parts, whose sums are added: for running sums in the low format."""
 
 from collections.abc import Iterator
+from functools import partial
 from math import isqrt
 
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.one_node import put_in_place
-from halfwise.fixing.repair.rule import misfit, named, place
-from halfwise.graph.model import Names, Writer, graphs_of, node_name
+from halfwise.fixing.repair.rule import Change, Rewriting, put_in_place
+from halfwise.graph.model import Network, Writer, is_standard, node_name
 from halfwise.graph.reading import axes_of
-from halfwise.records import Repair, RepairRule
+from halfwise.records import RepairRule
 
 _SUMS = ("MatMul", "ReduceMean", "ReduceSum", "Softmax")
 _FIRST_OPSET = 13
 """From here on a Softmax is along one axis, and the axes of a ReduceSum are an input."""
 
 
-class Split:
+class Split(Rewriting):
     """Add up p·n terms as p sums of n, p near n: an error grows with p + n, not with p·n.
 
     Rounding m additions loses up to m·u (Higham 2002, "Accuracy and Stability of Numerical
@@ -32,35 +30,24 @@ class Split:
 
     name: RepairRule = "split"
     identity = "Σ x over p·n terms = Σ over p of Σ x over n; softmax(x) = exp(x - max x) / Σ …"
+    alone = True
+    kind = "sum"
 
-    def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each node with a guard on its sum, if its terms divide."""
-        if evidence.keeps or evidence.network.opset < _FIRST_OPSET:
-            return
-        for guard in guards_of(evidence):
-            axis = _axis(evidence.nodes[guard.node]) if guard.kind == "sum" else None
+    def changes(self, network: Network) -> Iterator[Change]:
+        """Yield every sum whose terms divide."""
+        for node in network.all_nodes() if network.opset >= _FIRST_OPSET else ():
+            axis = _axis(node) if is_standard(node, *_SUMS) else None
             if axis is not None and _parts(axis[1][0]) > 1:
-                yield Repair(rule=self.name, nodes=(guard.node,), guards=(place(guard),))
+                yield Change((node_name(node),), (node,), partial(_make, node, *axis))
 
-    def apply(self, model: ir.Model, *repairs: Repair) -> None:
-        """Split the sums of a repair's nodes, in place.
 
-        Raises:
-            CaseError: a node has no such sum here.
-        """
-        names = Names(graphs_of(model))
-        for repair in repairs:
-            for node in named(model, repair, *_SUMS):
-                writer = Writer(model, node_name(node), names)
-                if (axis := _axis(node)) is None:
-                    raise misfit(repair)
-                result = _split(writer, node, *axis)
-                put_in_place(node.outputs[0], writer.made, result, names)
+def _make(node: ir.Node, axis: int, sizes: list[int], writer: Writer) -> None:
+    put_in_place(writer, node.outputs[0], _split(writer, node, axis, sizes))
 
 
 def _axis(node: ir.Node) -> tuple[int, list[int]] | None:
     """Return the axis of a node's sum, from 0 on, and the sizes from there on; None if unknown."""
-    value = node.inputs[0] if node.op_type in _SUMS else None
+    value = node.inputs[0]
     if value is None or value.shape is None:
         return None
     along = {"MatMul": (-1,), "Softmax": (node.attributes.get_int("axis", -1),)}

@@ -19,12 +19,8 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.fixing.int8.placing import (
-    BINS,
     Ranges,
     activations,
-    calibrate,
-    histogram,
-    percentile_bins,
     quantisable,
     quantised,
     quantised_start,
@@ -175,7 +171,7 @@ def test_other_readers_outputs_biases_and_attributes_are_as_before():
     nodes = quantisable(network)
     assert nodes == ("h", "p", "q", "g", "k", "m", "v")
     sample = {"x": rng.normal(size=(4, 4)).astype(np.float32)}
-    made = quantised(network, nodes, ranges(network, Samples(("0",), lambda _: sample), "minmax"))
+    made = quantised(network, nodes, ranges(network, Samples(("0",), lambda _: sample)))
     by_name = {n.name: n for n in made.nodes()}
     for name in ("s", "e"):
         before = next(n for n in network.nodes() if n.name == name)
@@ -324,66 +320,36 @@ def samples(*arrays: np.ndarray) -> Samples:
     return Samples(names, lambda i: {"x": arrays[i].astype(np.float32)})
 
 
-def their_ranges(
-    folder: Path, network: Network, given: Samples, method: str
-) -> dict[str, tuple[float, float]]:
+def their_ranges(folder: Path, network: Network, given: Samples) -> dict[str, tuple[float, float]]:
     path, made = folder / "m.onnx", folder / "augmented.onnx"
     onnx.save(ir.serde.serialize_model(network.model), path)
-    kind = calibrators.CalibrationMethod[method]
-    options = {"symmetric": method != "MinMax", "num_bins": BINS}
-    calibrator = calibrators.create_calibrator(path, ["MatMul"], made, kind, extra_options=options)
+    kind = calibrators.CalibrationMethod.MinMax
+    calibrator = calibrators.create_calibrator(path, ["MatMul"], made, kind)
     calibrator.collect_data(Reader(given))
     data = calibrator.compute_data()
     ends = {name: data[name].range_value for name in data}
     return {name: (float(low.item()), float(high.item())) for name, (low, high) in ends.items()}
 
 
-def test_minmax_and_percentile_are_theirs(tmp_path, capsys):
+def test_ranges_are_theirs(tmp_path):
     rng = np.random.default_rng(1)
     given = samples(*(rng.standard_t(2, (500, 8)) for _ in range(5)))
-    found = calibrate(net(), given, ("minmax", "percentile"))
-    plain = their_ranges(tmp_path, net(), given, "MinMax")
-    assert set(found["minmax"]) == {"x", "r"}
-    for name, (low, high) in found["minmax"].items():
-        assert (low, high) == plain[name]
-    cut = their_ranges(tmp_path, net(), given, "Percentile")
-    for name, (low, high) in found["percentile"].items():
-        width = max(map(abs, plain[name])) / BINS
-        assert max(-low, high) == pytest.approx(max(map(abs, cut[name])), abs=1.01 * width)
-    assert capsys.readouterr().out
+    found, theirs = ranges(net(), given), their_ranges(tmp_path, net(), given)
+    assert set(found) == {"x", "r"}
+    assert all(found[name] == theirs[name] for name in found)
 
 
-def test_order_does_not_matter_and_a_small_first_sample_takes_no_memory():
+def test_order_does_not_matter():
     rng = np.random.default_rng(2)
     arrays = [rng.normal(size=(50, 8)) * scale for scale in (1e-12, 0.0, 1.0, 1e6)]
-    one, other = calibrate(net(), samples(*arrays)), calibrate(net(), samples(*arrays[::-1]))
-    assert one == other
-    assert one["percentile"][X] == ranges(net(), samples(*arrays), "percentile")[X]
+    assert ranges(net(), samples(*arrays)) == ranges(net(), samples(*arrays[::-1]))
 
 
 def test_what_is_not_finite_counts_nothing():
     bad = np.full((2, 8), np.nan)
     bad[0, 0], bad[0, 1], bad[1, 0] = np.inf, -3.0, 2.0
-    found = calibrate(net(), samples(bad, np.zeros((0, 8))))
-    assert found["minmax"] == {"x": (-3.0, 2.0)}
-    assert found["percentile"][X] == (-3.0, 2.0)
-    zeros = calibrate(net(), samples(np.zeros((2, 8))))
-    assert all(found[X] == (0.0, 0.0) for found in zeros.values())
-
-
-def test_a_histogram_counts_magnitudes():
-    array = np.array([[-1.0, 0.0], [0.5, 1e-9]], np.float32)
-    counts = histogram(array, 1.0)
-    assert (counts.sum(), counts[0], counts[BINS // 2], counts[-1]) == (4, 2, 1, 1)
-    assert histogram(array * 0, 0.0)[0] == 4
-
-
-def test_an_outlier_is_cut_and_what_is_even_is_kept():
-    even = np.full(BINS, 1000)
-    assert percentile_bins(even) == BINS
-    outlier = (1e5 * np.exp(-((np.arange(BINS) / 100) ** 2))).astype(np.int64)
-    outlier[-1] = 1
-    assert 200 < percentile_bins(outlier) < 500
+    assert ranges(net(), samples(bad, np.zeros((0, 8)))) == {"x": (-3.0, 2.0)}
+    assert ranges(net(), samples(np.zeros((2, 8))))[X] == (0.0, 0.0)
 
 
 SIZE = 8

@@ -1,6 +1,5 @@
 """What the search tries is what is written, and it leaves out what INT8 is not enough for."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,10 +16,9 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import command
-from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.int8.placing import Ranges, calibrate, quantisable, quantised
-from halfwise.fixing.int8.rung import _best_method, int8_plan_of
+from halfwise.fixing.int8.placing import quantisable, quantised, ranges
+from halfwise.fixing.int8.rung import int8_plan_of
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.space import Int8Space
@@ -29,12 +27,12 @@ from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Criterion, Failure, Guard, RangeMethod
+from halfwise.records import Failure, Guard
 from halfwise.reporting.remarks import explain_left_out, remark, with_failures
 from tests import models
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier, residual
-from tests.unit.fixing.running import Listener, found, space_of
+from tests.unit.fixing.running import Listener, found
 from tests.unit.graph import qdq
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -122,7 +120,7 @@ def test_beside_int8_what_the_plan_below_has_in_bf16_is_fp32_as_it_is_tried():
     assert ir.DataType.BFLOAT16 not in {v.dtype for n in graph for v in n.outputs}
 
 
-def test_scales_along_an_axis_that_is_moved_are_left_out():
+def test_data_with_scales_along_an_axis_are_left_out():
     rng = np.random.default_rng(0)
     first, second = (rng.normal(size=(8, 8)).astype(np.float32) for _ in range(2))
     x = rng.normal(size=(4, 8, 8)).astype(np.float32)
@@ -144,9 +142,8 @@ def test_scales_along_an_axis_that_is_moved_are_left_out():
         return s
 
     ill = models.Ill(drawn(paired=False).proto("y"), {"x": x}, set())
-    listener, start = Listener(), drawn(paired=True).network("y")
-    fixed = found(ill, listener, start=start, snr_db=15, allow_random=True)
-    assert any("left out of INT8: second, because " in note for note in listener.notes)
+    start = drawn(paired=True).network("y")
+    fixed = found(ill, start=start, snr_db=15, allow_random=True)
     space = int8_of(fixed)
     assert space.choices == names("first")
     for left_out in (NONE, space.choices):
@@ -158,7 +155,7 @@ def residual_run(at: str) -> Fixed:
     ill = residual(at)
     request = understand(dict(ill.inputs), TO_INT8)
     case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, replace(request.settings, ranges="minmax"), Silent())
+    return fix(case, request.settings, Silent())
 
 
 @pytest.mark.parametrize(
@@ -207,12 +204,11 @@ def test_a_sum_beside_a_convolution_that_is_held_in_fp32_says_so():
 
 
 def test_a_run_goes_on_to_int8_and_tells_both_rungs():
-    listener = Listener()
-    fixed = found(outlier(), listener, **TO_INT8)
+    fixed = found(outlier(), **TO_INT8)
     plan, below = fixed.plan, fixed.rungs[0].plan
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
-    assert (plan.low, plan.keep, plan.ranges, below.int8) == ("fp16", (), "minmax", ())
+    assert (plan.low, plan.keep, below.int8) == ("fp16", (), ())
     assert plan.int8 == ("product0", "product1", "product3")
     assert [(k.node, k.op, k.precision) for k in plan.left_out] == [("product2", "MatMul", "fp16")]
     assert (plan.left_out[0].error_without or 0) > 1
@@ -221,7 +217,6 @@ def test_a_run_goes_on_to_int8_and_tells_both_rungs():
     assert (INT8.cost(names("product2")) or 9) < (LOW.cost(NONE) or 0)
     assert fixed.curve.nodes == ("product0", "product1", "product2", "product3")
     assert fixed.rungs[1].plan == plan
-    assert any("minmax" in note and "percentile" in note for note in listener.notes)
 
 
 def test_where_int8_is_enough_for_nothing_the_plan_below_is_delivered():
@@ -261,14 +256,14 @@ def test_what_does_not_count_is_not_gone_on_from():
 def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
     ill = outlier()
     network = network_from_proto(ill.proto)
-    ends = calibrate(network, Samples(("x",), lambda _: {"x": ill.inputs["x"]}), ("minmax",))
-    given = quantised(network, quantisable(network), ends["minmax"])
+    ends = ranges(network, Samples(("x",), lambda _: {"x": ill.inputs["x"]}))
+    given = quantised(network, quantisable(network), ends)
     ir.save(given.model, tmp_path / "given.onnx")
     start = load_network(tmp_path / "given.onnx")
     fixed = found(ill, start=start, snr_db=25, allow_random=True)
     assert fixed.verdict.passed
     assert [k.node for k in fixed.plan.left_out] == ["product2"]
-    assert (len(fixed.plan.int8), fixed.plan.ranges) == (3, None)
+    assert len(fixed.plan.int8) == 3
     assert fixed.all_int8 is not None
     assert not fixed.all_int8.passed
     written = [n.op_type for n in fixed.rewritten.model.graph]
@@ -284,20 +279,6 @@ def test_a_quantised_model_may_be_of_an_opset_before_scales_per_channel():
     ill = models.Ill(none.proto(qdq.last(none)), {"x": x}, set())
     fixed = found(ill, start=start, snr_db=1, allow_random=True)
     assert fixed.plan.int8
-
-
-def test_where_a_metric_takes_all_ranges_for_equal_the_outputs_decide():
-    low = space_of(outlier(layer=-1))
-    bench, network = low.bench, low.variant.case.network
-    tolerance = Tolerance(Criterion(metric="any"), lambda *_: 1.0)
-    low = replace(low, bench=Bench(bench.judge, bench.samples, bench.references, tolerance))
-    ends = calibrate(network, bench.samples, ("minmax",))["minmax"]
-    cut = {name: (least / 9, most / 9) for name, (least, most) in ends.items()}
-    nodes = frozenset(quantisable(network))
-    both: dict[RangeMethod, Ranges] = {"minmax": ends, "percentile": cut}
-    assert _best_method(low, nodes, both, Silent()) == "minmax"
-    both = {"minmax": cut, "percentile": ends}
-    assert _best_method(low, nodes, both, Silent()) == "percentile"
 
 
 def test_without_a_product_there_is_nothing_to_quantise():
@@ -329,5 +310,4 @@ def test_a_run_with_int8_tells_what_the_next_starts_from(tmp_path):
     (start,) = (r for r in again.search.remarks if r.kind == "start-int8")
     assert remark(start) == "The starting plan leaves 1 node out of INT8, and passes."
     assert again.plan.left_out[0].node == "product2"
-    assert again.plan.ranges == run.plan.ranges
     assert again.evaluations < run.cost.evaluations

@@ -34,7 +34,6 @@ def solved(constraints: Relations, **limits: int) -> dict[str, int]:
     """Return the exponents of tensors that limits lead to."""
     losses = {TensorName(name): Loss(limit) for name, limit in limits.items()}
     solution = solve(constraints, everything(constraints), losses, Allowance())
-    assert solution.complete
     return {str(n): e for n, e in solution.exponents.items() if n in constraints.tensors}
 
 
@@ -109,7 +108,6 @@ def test_without_work_nothing_changes(work):
         constraints, everything(constraints), {TensorName("mm0_out"): Loss(-3)}, Allowance(work)
     )
     assert solution.exponents == {}
-    assert not solution.complete
 
 
 @given(st.lists(st.floats(2.0**-8, 2.0**8), min_size=2, max_size=4))

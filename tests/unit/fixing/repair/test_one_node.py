@@ -75,24 +75,19 @@ def test_rms_norms_need_an_opset_that_not_all_targets_read() -> None:
     assert not list(OneNode().propose(evidence(rms_norm())))
 
 
-@given(st.integers(0, 2**20), st.sampled_from([0, 80, -80]), st.booleans())
-def test_softmax_is_the_same_function(seed: int, shift: float, logarithm: bool) -> None:
+@given(st.integers(0, 2**20), st.sampled_from([0, 80, -80]))
+def test_softmax_is_the_same_function(seed: int, shift: float) -> None:
     s = Sketch()
     x = s.input("x", [3, 40])
     exp = s.op("Exp", x)
-    total = s.op("ReduceSum", exp, [-1])
-    y = s.op("Sub", x, s.op("Log", total)) if logarithm else s.op("Div", exp, total)
+    y = s.op("Div", exp, s.op("ReduceSum", exp, [-1]))
     rows = np.random.default_rng(seed).normal(size=(1, 3, 40))
     guards = evidence(Ill(s.proto(y), {"x": f32(rows + 12)}))
     (repair,) = OneNode().propose(guards)
     after = repaired(guards.network, OneNode(), repair)
     # One element that all others vanish beside, one that is masked, all alike.
     rows[0, 0, 0], rows[0, 0, 1], rows[0, 1] = 5, -np.inf, 1
-    before, now = errors(
-        guards.network,
-        after,
-        {"x": f32(rows[0] + shift) if not logarithm else f32(np.maximum(rows[0], -50))},
-    )
+    before, now = errors(guards.network, after, {"x": f32(rows[0] + shift)})
     # ONNX Runtime's node adds in another order.
     assert now <= max(2 * before, 1e-5)
 

@@ -10,7 +10,6 @@ from halfwise import api
 from halfwise.case import Samples
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair import exponents as exponent_program
 from halfwise.fixing.repair.exponents import ROOM
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.scale import Scale, scaled
@@ -162,18 +161,6 @@ def test_proposals_satisfy_relations_and_keep_constants_in_range(peaks, first, s
         for name in constraints.tensors:
             peak = evidence.tensors[name].absmax
             assert peak >= limit or math.ldexp(peak, full[name]) < limit
-
-
-def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
-    large = {"project_out": 1e3, "square_out": 1e6, "mean_out": 1e6, "eps_out": 1e6}
-    evidence = observed(norm(), large)
-    assert list(Scale().propose(evidence))
-    assert evidence.remarks == []
-    monkeypatch.setattr(exponent_program, "_LARGEST", 1)
-    assert not list(Scale().propose(evidence))
-    (remark,) = evidence.remarks
-    assert remark.kind == "scale-limited"
-    assert remark.numbers["elements"] > 0
 
 
 BY_NAME = {make.__name__: make for make in models.CLASSES}
