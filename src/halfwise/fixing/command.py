@@ -182,7 +182,7 @@ def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
     """Return the result judged at further sizes; the plan below if INT8 fails only there."""
     sized = _sized(fixed, case, settings)
     has_int8 = bool(fixed.rungs) and fixed.plan == fixed.rungs[-1].plan
-    if sized.verdict.passed or not has_int8 or fixed.space.chosen is not None:
+    if sized.verdict.passed or not has_int8:
         return sized
     below, low = _sized(fixed.rungs[0], case, settings), fixed.rungs[-1]
     if not below.verdict.passed:

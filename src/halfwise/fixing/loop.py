@@ -186,11 +186,8 @@ def fix(
         baseline = verdicts.baseline(Depths(low, heldout))
     run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, verdicts, baseline)
     fixed = run.low(low, is_free=quantised is None)
-    is_chosen = settings.chosen is not None
-    with_int8 = settings.int8 or (quantised is not None and not is_chosen)
-    goes_on = with_int8 and "interrupt" not in budget.ended_by
-    goes_on = goes_on and (is_chosen or stands(fixed))
-    return run.int8(fixed, quantised) if goes_on else fixed
+    goes_on = (settings.int8 or quantised is not None) and "interrupt" not in budget.ended_by
+    return run.int8(fixed, quantised) if goes_on and stands(fixed) else fixed
 
 
 @dataclass(frozen=True)
@@ -254,9 +251,7 @@ class _Fix:
     def int8(self, below: Fixed, quantised: QuantisedModel | None) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         start = self.start_from.plan if isinstance(self.start_from, Run) else None
-        chosen = below.space.chosen
-        is_new = chosen is None
-        rung = int8_rung(below, self.stage, self.watcher, quantised, start, is_new=is_new)
+        rung = int8_rung(below, self.stage, self.watcher, quantised, start)
         if isinstance(rung, Fixed):
             return rung
         space, steps = rung
@@ -264,12 +259,8 @@ class _Fix:
         with self.stage("baseline"):
             baseline = self.verdicts.baseline(Depths(space, self.heldout))
         run = replace(self, baseline=baseline, below=below)
-        if chosen is not None:
-            assert chosen.left_out is not None
-            space = replace(space, chosen=replace(chosen, kept=chosen.left_out))
         low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
-        is_better = chosen is not None or low.improves(below)
-        best = low if is_better else below.telling(*space.quantisation.remarks)
+        best = low if low.improves(below) else below.telling(*space.quantisation.remarks)
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 

@@ -52,7 +52,7 @@ def test_a_starting_plan_is_tried_and_told():
 
 def test_a_chosen_plan_takes_the_place_of_a_search():
     kept, bf16 = names("square", "variance"), names("square")
-    space = replace(space_of(models.layer_norm()), chosen=Chosen(kept, "--kept 2", bf16))
+    space = replace(space_of(models.layer_norm()), chosen=Chosen(kept, "choose --worth 2", bf16))
     found = space.find(NONE)
     assert (found.kept, found.passed, found.minimal) == (kept, False, False)
     assert space.settled(kept) == Plan(space.variant, kept, bf16)

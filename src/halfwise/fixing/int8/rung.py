@@ -107,8 +107,6 @@ def int8_rung(
     watcher: Watcher,
     source: QuantisedModel | None = None,
     start: PlanRecord | None = None,
-    *,
-    is_new: bool = True,
 ) -> tuple[Int8Space, tuple[Remark, ...]] | Fixed:
     """Return the plans with INT8, and remarks on the search; `below` if there are none.
 
@@ -118,10 +116,6 @@ def int8_rung(
         watcher: Receives progress.
         source: See `quantisation_of`.
         start: A plan to start from, with or without INT8.
-        is_new: Whether it is still unknown that the nodes can be INT8.
-
-    Raises:
-        CaseError, RunFailed: INT8 cannot be tried, although it was possible before.
     """
     assert isinstance(below.space, LowSpace)
     low, steps = below.space, tuple[Remark, ...]()
@@ -139,8 +133,6 @@ def int8_rung(
                 note = Remark(kind="start-int8", numbers={"elements": len(out)})
                 space, steps = space.starting(Start(out, note))
     except (CaseError, RunFailed) as error:
-        if not is_new:
-            raise
         why = Remark(kind="int8-untried", severity="warning", names={"why": error.message})
         watcher.note(f"INT8 was not tried: {error.message}")
         return below.telling(why)
