@@ -20,7 +20,6 @@ from halfwise.fixing.following import born
 from halfwise.fixing.plan.guide import Sites, stretches
 from halfwise.fixing.plan.search import gains, is_spread
 from halfwise.fixing.repair.moves import _Move
-from halfwise.fixing.space import Int8Space
 from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
 from halfwise.records import EngineRound, Growth, NodeName
@@ -113,12 +112,6 @@ def test_three_samples_run_alone_and_together():
 def test_contributions_of_eight_groups_are_measured_first():
     nodes = [NodeName(f"n{i}") for i in range(32)]
     assert len(stretches(nodes, {n: i for i, n in enumerate(nodes)})) == 8
-
-
-@pytest.mark.parametrize(("candidates", "evaluations"), [(4, 10), (30, 15)])
-def test_a_search_with_int8_has_at_least_ten_evaluations(candidates, evaluations):
-    space: Any = SimpleNamespace(quantisation=SimpleNamespace(nodes=range(candidates)))
-    assert Int8Space.ration.__get__(space) == evaluations
 
 
 @pytest.mark.parametrize(("count", "alone"), [(1, 0), (2, 2), (4, 4), (5, 0)])

@@ -29,7 +29,6 @@ from halfwise.records import Criterion
 Depth = Literal[
     "samples",
     "all",
-    "plain",
     "inside",
     "heldout",
     "casts",
@@ -39,12 +38,11 @@ Depth = Literal[
 ]
 """How closely a plan is looked at.
 
-"samples": on the samples of the search, until one fails; "all": its error on all of them; "plain":
-the same by thresholds, even where a metric decides; "inside": whether its model is infinite inside
-there; "heldout": its error and scores on
-held-out samples; "casts": how many Casts its model has; "types": which other types may take the
-place of FP32 in it; "file": the error of its file where files have to pass; "wrong":
-which samples of the search its file gets wrong.
+"samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
+whether its model is infinite inside there; "heldout": its error and scores on held-out samples;
+"casts": how many Casts its model has; "types": which other types may take the place of FP32 in it;
+"file": the error of its file where files have to pass; "wrong": which samples of the search its
+file gets wrong.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -302,7 +300,6 @@ class Bench(Generic[P]):
             each.append(excess.update(reference, outputs))
             results += [outputs] * (self.tolerance.metric is not None)
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
-        self.once(plan, "plain", excess.final)
         if self.tolerance.metric is None:
             error = excess.final() / self.tolerance.factor
         else:

@@ -119,7 +119,7 @@ def fix_request(
             from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
 
             return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
-        fixed = run_fix(case, request.settings, watcher, start_from=start, quick=True)
+        fixed = run_fix(case, request.settings, watcher, start_from=start)
     return concluded(case, request, fixed, folder, started, watcher)
 
 

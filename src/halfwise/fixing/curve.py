@@ -8,7 +8,7 @@ from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import BESIDE, Int8Space
+from halfwise.fixing.space import BESIDE
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point
 from halfwise.records.run import mask
@@ -107,23 +107,16 @@ class TradeOff:
         """Measure the shown points on all samples, cheapest ends first, and score them."""
         space = self._space
         self._measure(plan)
-        if self._may_evaluate:
-            for kept in (space.islands, space.seeds[0]):
-                space.excess(kept)
-                self._measure(kept)
+        for kept in (space.islands, space.seeds[0]):
+            space.excess(kept)
+            self._measure(kept)
         points = self._points()
         for place in spread([*points.values()], bounds=True):
-            if self._may_evaluate:
-                self._budget.check()
-                space.excess([*points][place])
+            self._budget.check()
+            space.excess([*points][place])
         for kept in self._shown(self._points(), plan):
             self._budget.check()
             self._measure(kept)
-
-    @property
-    def _may_evaluate(self) -> bool:
-        """Whether a plan may be evaluated for the curve alone: in INT8, if the search left some."""
-        return not isinstance(self._space, Int8Space) or self._space.spare > 0
 
     def _points(self) -> Points:
         return {kept: self._point(kept) for kept in self._tried()}

@@ -6,19 +6,17 @@ Of the models of plans, only the last one is.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 import onnx_ir as ir
 
 from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.filed import judged_plan_as_file
 from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Written
-from halfwise.fixing.space import WELL_WITHIN, Space
+from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import Fate, original
@@ -311,25 +309,6 @@ class Verdicts:
         few = emulated.first(FEW_SAMPLES)
         judged = self._judged(space, written[0], few, samples, references, unseen=heldout.unseen)
         return depths.marked(judged, written[0])
-
-    def suffices(self, baseline: Verdict) -> bool:
-        """Return whether everything low passes on all samples and is finite inside."""
-        emulated = None if self._latest is None else self._latest.emulated
-        return baseline.passed and emulated is not None and not emulated.nonfinite
-
-    def passes_widely(self, depths: Depths, baseline: Verdict) -> bool:
-        """Return whether everything low passes by a wide margin on all samples, and is finite.
-
-        Where a metric decides, the margin is that to the default tolerance.
-        """
-        latest, bench = self._latest, depths.space.bench
-        if latest is None or latest.emulated is None or not self.suffices(baseline):
-            return False
-        searched: float | None = bench.recall(latest.plan, "plain")
-        judged = depths.heldout.samples, depths.heldout.references
-        plain = Tolerance(bench.tolerance.of_samples)
-        unseen = plain.excess(latest.emulated.results, *judged)
-        return max(inf if searched is None else searched, unseen) <= WELL_WITHIN
 
     def write(self, plan: Plan) -> Written:
         """Return the model of a plan."""

@@ -45,7 +45,6 @@ def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> It
     """
     variant, settings, fmt = space.variant, space.variant.settings, space.variant.settings.fmt
     yield from end_remarks(space)
-    yield from _looked_at(space)
     if note := space.start.note:
         numbers = {**note.numbers, "plan": len(result.kept)}
         yield note.model_copy(update={"numbers": numbers})
@@ -57,18 +56,6 @@ def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> It
         headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
         numbers = {"own": len(variant.islands), "pinned": pinned, "margin": settings.margin}
         yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
-
-
-def _looked_at(space: LowSpace) -> Iterator[Remark]:
-    """Yield on how many samples elements were visited, if fewer than all were enough."""
-    if space.evidence.closer is not None:
-        observations = space.evidence.observations
-        looked = min(
-            (o.detail.samples for o in observations.tensors if o.detail is not None), default=0
-        )
-        yield Remark(
-            kind="first-look", numbers={"samples": looked, "size": len(observations.samples)}
-        )
 
 
 def end_remarks(space: LowSpace) -> Iterator[Remark]:
@@ -128,7 +115,6 @@ def fix(
     *,
     start_from: Network | Run | None = None,
     repairs: Sequence[Repair] = (),
-    quick: bool = False,
 ) -> Fixed:
     """Return the smallest plan found for `case`, its model, and its verdict on held-out samples.
 
@@ -138,11 +124,7 @@ def fix(
         watcher: Receives progress.
         start_from: Plan to start from: a mixed model with the types in its file, or a run.
         repairs: Made without being proposed again; no others are looked for.
-        quick: Whether nobody else uses the guards. Then tensor elements are visited on fewer
-            samples if these show nothing, and everything low passes by a wide margin with nothing
-            infinite inside; a remark says so.
     """
-    quick = quick and settings.chosen is None
     stage = Stages(watcher)
     quantised = quantised_start(case.network, start_from)
     start_from = None if quantised else start_from
@@ -167,7 +149,7 @@ def fix(
     )
     observed = Observed(budget, watcher)
     with stage("observe"):
-        evidence = observed.look(variant, case.calibration, first=quick)
+        evidence = observed.look(variant, case.calibration)
     with stage("emulate"):
         searched = prepared.searched or evidence.references
         bench: Bench[Plan] = Bench(
@@ -233,11 +215,8 @@ class _Fix:
 
     def low(self, low: LowSpace, *, is_free: bool) -> Fixed:
         """Return the plan in the low format; repairs are looked for if the network `is_free`."""
-        if not self.verdicts.passes_widely(Depths(low, self.heldout), self.baseline):
-            self._look_closer(low)
         found = _Found(low, UNSEARCHED)
-        may_repair = is_free and allowed_rules(low) and not self.verdicts.suffices(self.baseline)
-        if self.repairs or may_repair:
+        if self.repairs or (is_free and allowed_rules(low)):
             found = self._repaired(found)
         space = found.space
         if self.start_from is not None:
@@ -263,11 +242,6 @@ class _Fix:
         best = low if low.improves(below) else below.telling(*space.quantisation.remarks)
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
-
-    def _look_closer(self, space: Space) -> None:
-        if space.evidence.closer is not None:
-            with self.stage("observe"):
-                space.observed.look_closer(space.variant)
 
     # --- repairs -------------------------------------------------------------------------------
 
@@ -352,7 +326,6 @@ class _Fix:
             f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
             f"inside; {held} held in FP32 in total"
         )
-        self._look_closer(space)
         return self._searched(replace(found, space=space))
 
     def _demanding(self, space: Space, plan: Plan) -> Space | None:

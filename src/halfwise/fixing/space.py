@@ -26,9 +26,6 @@ from halfwise.reporting.remarks import remark
 from halfwise.wording import ratio
 
 LEFT_OUT = "left out of INT8"
-FEWEST_EVALUATIONS = 10
-"""Fewest evaluations of a search with INT8: fewer would settle nothing, and such models are small.
-Our choice."""
 BESIDE = 0.1
 """Share of the budget for what is not needed: a curve's further points, a plan that passes made
 simpler. Our choice."""
@@ -521,16 +518,6 @@ class Int8Space(Space):
             return Guide(sites, lambda: Terms(dict.fromkeys(choices, 1.0)))
         return Guide(sites, lambda: prices.model.int8_terms(choices))
 
-    @property
-    def ration(self) -> int:
-        """Evaluations: half as many as candidates, at least `FEWEST_EVALUATIONS`."""
-        return max(FEWEST_EVALUATIONS, len(self.quantisation.nodes) // 2)
-
-    @property
-    def spare(self) -> int:
-        """How many evaluations are left."""
-        return max(0, self.ration - self.bench.evaluations)
-
     def holding(self, guards: Sequence[Guard]) -> "Int8Space":
         """Return the plans that keep the nodes of `guards` in FP32 too, which are other files."""
         best = Best(self.watcher, LEFT_OUT)
@@ -544,12 +531,6 @@ class Int8Space(Space):
         return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
-        # A sum that is left out with its convolution takes one more.
-        used = lambda: self.bench.evaluations + bool(self.quantisation.sums)  # noqa: E731
-        return replace(
-            super()._search(steps, passing, start),
-            form=LEFT_OUT,
-            safe=self.passes_below,
-            ration=self.ration,
-            used=used,
-        )
+        search = super()._search(steps, passing, start)
+        # All nodes add alike, and their costs differ more (decision 43).
+        return replace(search, form=LEFT_OUT, safe=self.passes_below, contribution=None)

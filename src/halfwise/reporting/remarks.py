@@ -205,7 +205,7 @@ def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
     return "work" if by_work else "time"
 
 
-EARLY = ("dearer", "rationed", "futile")
+EARLY = ("dearer", "futile")
 """Remarks on why a search ended before its plan was minimal."""
 
 

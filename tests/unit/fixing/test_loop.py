@@ -99,55 +99,10 @@ def looked_at(fixed: Fixed) -> set[int]:
     return {o.detail.samples for o in fixed.observations.tensors if o.detail is not None}
 
 
-def first_looks(fixed: Fixed) -> list[dict[str, int | float]]:
-    return [dict(r.numbers) for r in fixed.plan.remarks if r.kind == "first-look"]
-
-
-def test_what_needs_nothing_is_looked_at_on_few_samples_and_that_is_told():
-    fixed = found(many(models.small()), quick=True, rel_max=1e-3)
-    assert kept(fixed) == set()
-    assert fixed.verdict.passed
+def test_elements_are_looked_at_on_few_samples_and_ranges_are_of_all():
+    fixed = found(many(models.layer_norm()))
     assert looked_at(fixed) == {4}
-    assert first_looks(fixed) == [{"samples": 4, "size": 12}]
     assert len(fixed.observations.samples) == 12
-    whole = found(many(models.small()))
-    assert looked_at(whole) == {12}
-    assert first_looks(whole) == []
-    for one, other in zip(fixed.observations.tensors, whole.observations.tensors, strict=True):
-        assert (one.absmax, one.worst_sample) == (other.absmax, other.worst_sample)
-
-
-@pytest.mark.parametrize(
-    ("ill", "options"),
-    [
-        (models.small(), {"rel_max": 8.2e-4}),  # passes, by no wide margin
-        (models.small(), {"accumulate": "fp16"}),
-        (models.layer_norm(), {}),
-    ],
-)
-def test_all_else_is_looked_at_as_before(ill, options):
-    quick, whole = (found(many(ill), quick=is_quick, **options) for is_quick in (True, False))
-    assert looked_at(quick) == looked_at(whole) == {12}
-    assert first_looks(quick) == []
-    assert quick.observations.tensors == whole.observations.tensors
-    assert quick.guards == whole.guards
-    assert kept(quick) == kept(whole)
-
-
-def test_a_suspicion_that_few_samples_show_is_told_where_everything_passes_widely():
-    """A tiny divisor of what counts for nothing."""
-    s = Sketch()
-    x = s.input("x", [1, 16])
-    square = s.op("Mul", x, x, name="square")
-    small = s.op("Mul", square, f32(1e-7), name="shrink")
-    ratio = s.op("Div", small, s.op("Add", small, f32(1e-9), name="eps"), name="divide")
-    y = s.op("Add", x, s.op("Mul", ratio, f32(1e-6), name="hardly"), name="add")
-    ill = models.Ill(s.proto(y), {"x": models.signals(1, 16, seed=5, count=16)}, set())
-    quick, whole = (found(ill, quick=is_quick) for is_quick in (True, False))
-    assert whole.guards
-    assert kept(whole) == set()
-    assert [(g.kind, g.nodes) for g in quick.guards] == [(g.kind, g.nodes) for g in whole.guards]
-    assert looked_at(quick) == {4}
 
 
 def test_a_heldout_sample_that_fails_joins_and_others_judge():
