@@ -18,7 +18,7 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
 from halfwise.fixing.plan.guide import Sites, stretches
-from halfwise.fixing.plan.search import gains, is_spread
+from halfwise.fixing.plan.search import gains
 from halfwise.fixing.repair.moves import _Move
 from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
@@ -61,8 +61,6 @@ def shown(before: float, after: float) -> int:
         (gains(1.5, 1.0, 2.0), gains(1.51, 1.0, 2.0)),
         # or a quarter of what FP32 costs.
         (gains(3.0, 1.0, 4.0), gains(3.01, 1.0, 4.0)),
-        # Error is spread where there are 64 groups.
-        (is_spread([(A, 1.0)] * 64), is_spread([(A, 1.0)] * 63)),
         # An engine's error is explained up to twice what is predicted.
         (told(2.0).explained, told(2.01).explained),
         # An engine is near another if it takes less than 5 % more.

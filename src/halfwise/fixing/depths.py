@@ -175,10 +175,6 @@ class Depths:
             return {}
         of, settings = self.space.variant, self.space.variant.settings
 
-        def keeping(nodes: Nodes) -> ir.Model | None:
-            made = of.write(self.space.fresh(written.fp32 | nodes))[0]
-            return made.model if nodes <= made.fp32 else None
-
         return judge_infinities(
             written.model,
             of.case.network,
@@ -187,7 +183,6 @@ class Depths:
             settings.fmt,
             inside,
             samples,
-            keeping=keeping,
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
@@ -266,7 +261,6 @@ def _fate(fates: Sequence[Fate]) -> dict[str, object]:
         return {"harmless": False}
     ending = [f for f in fates if f.ends]
     ends = "limit" if all(f.seen for f in ending) else "unseen"
-    ends = "wrong" if any(f.wrong for f in ending) else ends
     return {"harmless": True, "ends": ends if ending else "unread"}
 
 

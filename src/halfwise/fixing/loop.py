@@ -22,7 +22,7 @@ from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
 from halfwise.fixing.plan.plan import NONE, Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan
-from halfwise.fixing.plan.search import MOST_FAILURES, SearchResult
+from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
@@ -180,13 +180,11 @@ class _Found:
         space: Those plans.
         result: What was searched, and what it keeps.
         undone: Remarks on repairs that were not made, or were undone.
-        late: Searches that began after the budget was spent.
     """
 
     space: Space
     result: SearchResult
     undone: tuple[Remark, ...] = ()
-    late: int = 0
 
     @property
     def original(self) -> LowSpace | None:
@@ -282,11 +280,9 @@ class _Fix:
     def _searched(self, found: _Found) -> _Found:
         """Return the cheapest plan, from what `found` keeps."""
         space, result = found.space, found.result
-        late = found.late + space.budget.is_spent
         with self.stage("search"):
-            gives_up = late >= MOST_FAILURES
-            result = space.find(result.kept, steps=result.steps, gives_up=gives_up)
-        return replace(found, result=result, late=late)
+            result = space.find(result.kept, steps=result.steps)
+        return replace(found, result=result)
 
     def _settled(self, found: _Found) -> Plan:
         space, result = found.space, found.result
@@ -303,7 +299,7 @@ class _Fix:
         If something is infinite inside, more nodes are held; if its file fails, those of others
         have to pass; and the search goes on. One chosen by the user stays as it is.
         """
-        while found.result.passed and found.late < MOST_FAILURES:
+        while found.result.passed:
             space, plan = found.space, self._settled(found)
             with self.stage("judge"), space.budget.counted():
                 written, _ = self.verdicts.write(plan)
@@ -355,28 +351,25 @@ class _Fix:
         return self._searched(found)
 
     def _may_go_on(self, found: _Found, judged: Judged) -> bool:
-        """Return whether a failed verdict can improve: samples and plans are left.
-
-        Without budget, the larger plans that passed during the search remain.
-        """
-        goes_on = found.result.passed and found.space.searches and found.late < MOST_FAILURES
+        """Return whether a search may improve a failed verdict: samples and budget are left."""
+        goes_on = found.result.passed and found.space.searches and not found.space.budget.is_spent
         return goes_on and self.heldout.may_join(judged)
 
     def _passing(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged]:
-        """Return the cheapest plan that passes on unseen samples too; else this one.
+        """Return the cheapest of a few plans that passes on unseen samples too; else this one.
 
-        For a plan that fails on samples that are too few to join the search: what passed in it, and
-        its seeds, may pass there.
+        For a plan that fails there when no search may go on: what passed in it, and its seeds, may
+        pass there.
         """
         space, result = found.space, found.result
-        too_few = self.heldout.fails(judged) and not self.heldout.may_join(judged)
-        if not (too_few and result.passed and space.searches):
+        if not (self.heldout.fails(judged) and result.passed and space.searches):
             return found, plan, judged
         passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
         forced = space.choices & (space.ruled | space.held_nodes)
         others = {kept | forced for kept in passed.union(space.seeds)}
         others -= {result.kept, space.choices}
-        for kept in sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept))):
+        ordered = sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept)))
+        for kept in few_of(ordered):
             if not space.evaluate(kept).passed:
                 continue
             other = replace(found, result=replace(result, kept=kept, minimal=False))

@@ -17,7 +17,6 @@ from halfwise.fixing.plan.guide import Guide, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search, SearchResult
-from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
@@ -259,7 +258,6 @@ class Space(ABC):
         *,
         certify: bool = True,
         steps: Sequence[Remark] = (),
-        gives_up: bool = False,
     ) -> SearchResult:
         """Return the cheapest plan found, starting from `previous`.
 
@@ -267,8 +265,6 @@ class Space(ABC):
             previous: What an earlier plan keeps, before samples joined.
             certify: Lower single nodes until none can be.
             steps: Remarks on earlier searches.
-            gives_up: Forget every plan that could be the result when time is over, except
-                everything kept.
         """
         if self.chosen is not None:
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
@@ -276,8 +272,8 @@ class Space(ABC):
             passed = self.evaluate(kept).passed
             result = SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
             return self._completed(result)
-        passing = [] if gives_up else [NONE, *(k for k, o in self.tried().items() if o.passed)]
-        start = NONE if gives_up else self.start.kept or self.variant.of_file & self.choices
+        passing = [NONE, *(kept for kept, outcome in self.tried().items() if outcome.passed)]
+        start = self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
         result = search.run(previous & self.choices, certify=certify)
         return self._completed(result)
@@ -509,14 +505,10 @@ class Int8Space(Space):
         exact = self.below.bench.exact(self.below.plan(self.fp32))
         return exact is not None and exact <= 1
 
-    @cached_property
-    def guide(self) -> Guide:
-        """Proposes plans: their errors are those of single nodes."""
-        prices, choices = self.variant.prices, self.choices
-        sites = [(n,) for n in choices]
-        if prices is None:
-            return Guide(sites, lambda: Terms(dict.fromkeys(choices, 1.0)))
-        return Guide(sites, lambda: prices.model.int8_terms(choices))
+    @property
+    def guide(self) -> None:
+        """None: all nodes add errors alike, and their costs differ more (decision 43)."""
+        return
 
     def holding(self, guards: Sequence[Guard]) -> "Int8Space":
         """Return the plans that keep the nodes of `guards` in FP32 too, which are other files."""
@@ -532,5 +524,4 @@ class Int8Space(Space):
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         search = super()._search(steps, passing, start)
-        # All nodes add alike, and their costs differ more (decision 43).
         return replace(search, form=LEFT_OUT, safe=self.passes_below, contribution=None)

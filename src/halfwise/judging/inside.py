@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -141,7 +140,6 @@ def judge_infinities(
     inside: Mapping[TensorName, Nonfinite],
     samples: Samples,
     *,
-    keeping: Callable[[frozenset[NodeName]], ir.Model | None] = lambda _: None,
     accumulate: str = "fp32",
     runtime: Runtime = CPU,
 ) -> dict[TensorName, Fate]:
@@ -150,9 +148,8 @@ def judge_infinities(
     An infinity is harmless under two conditions. Every reader, directly or through data movement,
     has a finite limit that larger inputs keep (tanh, a clip, a comparison with a constant, a
     reciprocal that nothing multiplies) or is a Softmax that reads masks. And the reference is at
-    that limit at those very elements (`SATURATED`), on the samples checked; or the candidate is
-    there too if the infinite tensors, then finite, and those readers are in FP32: then the values
-    are wrong for another reason, which the outputs show. A NaN is never harmless.
+    that limit at those very elements (`SATURATED`), on the samples checked. A NaN is never
+    harmless.
 
     Args:
         candidate: The mixed model made from `network`.
@@ -162,7 +159,6 @@ def judge_infinities(
         fmt: The low format.
         inside: Tensors of the candidate with new NaN or infinities.
         samples: The samples that `inside` indexes.
-        keeping: Returns the candidate with further nodes in FP32; None if a rule forbids that.
         accumulate: Format of running sums inside low ops.
         runtime: Where to run.
 
@@ -179,20 +175,18 @@ def judge_infinities(
         return by_tensor
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
-    emulated = partial(emulate_typed, accumulate=accumulate)
-    compare = partial(_compared, nodes=nodes, fmt=fmt, samples=chosen, runtime=runtime)
-    refuted, confirmed = compare(ends, emulated(candidate), network.model)
-    wrong, infinite = refuted, _infinite(candidate, nodes, by_tensor, refuted)
-    makers = {node_name(n) for v in infinite if (n := v.producer()) is not None}
-    kept = keeping(frozenset(makers.union(e.reader for e in refuted))) if makers else None
-    if kept is not None:
-        remaining = emulate(kept, chosen, accumulate=accumulate, runtime=runtime).nonfinite
-        if not any(v.name in remaining for v in infinite):
-            refuted, _ = compare([*refuted], emulated(candidate), emulated(kept))
+    refuted, confirmed = _compared(
+        ends,
+        emulate_typed(candidate, accumulate=accumulate),
+        network.model,
+        nodes=nodes,
+        fmt=fmt,
+        samples=chosen,
+        runtime=runtime,
+    )
     for fate in by_tensor.values():
         fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
-        fate.wrong = bool(fate.ends.keys() & wrong.keys())
-        fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed and not fate.wrong
+        fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed
     return by_tensor
 
 
@@ -210,18 +204,6 @@ def _masked(
         return root is not None and masked_by_constants(root, roles, observed, least)
 
     return masked
-
-
-def _infinite(
-    candidate: ir.Model,
-    nodes: Mapping[NodeName, ir.Node],
-    by_tensor: Mapping[TensorName, Fate],
-    refuted: Collection[End],
-) -> set[ir.Value]:
-    """Return the network's values that are infinite before the ends that the data refute."""
-    ends = {tensor for tensor, fate in by_tensor.items() if fate.ends.keys() & {*refuted}}
-    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs)
-    return {original(v, nodes) for v in computed if v.name in ends}
 
 
 _Found = tuple[dict[End, None], set[End]]

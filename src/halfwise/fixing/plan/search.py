@@ -88,7 +88,7 @@ class Search:
         classes: Returns the class of each node, equal for the same place in repeated blocks.
         evaluate: Evaluates a plan.
         contribution: Output error of a plan relative to what is allowed, on one sample. None if
-            that is not measured: nodes then share the error of everything low.
+            that is not measured: what nodes save orders them then.
         harmless: Contribution that needs no examination; None if only a metric decides.
         budget: Ends the search; choosing the result and checking FP32 are exempt.
         start: A plan to start from, passing or not.
@@ -206,15 +206,8 @@ class Search:
         """Return the cheapest plan of all that passed before that still passes, else `kept`."""
         earlier = [*self.passing, *([self.start] if self.start else [])]
         plans = dict.fromkeys(plan | self.forced for plan in earlier)  # none has nodes held since
-        larger, tried = 1.0, 0.0
-        for plan in sorted(plans, key=self.rank):
-            if larger * tried <= len(plan) and self.rank(plan) < self.rank(kept):
-                if self.evaluate(plan).passed:
-                    return plan
-                if plan and not tried:
-                    larger = (len(self._everything) / len(plan)) ** (1 / MOST_FAILURES)
-                tried = float(len(plan))
-        return kept
+        cheaper = sorted((p for p in plans if self.rank(p) < self.rank(kept)), key=self.rank)
+        return next((plan for plan in few_of(cheaper) if self.evaluate(plan).passed), kept)
 
     # --- where nothing stands out -------------------------------------------------------------
 
@@ -228,7 +221,6 @@ class Search:
         if not outside:
             return best
         if self.contribution is None:
-            self._share_error()
             return best
         alone = self.contribution
         self._note("measuring", kept=len(self._everything) - len(outside))
@@ -253,18 +245,10 @@ class Search:
             self._note("ranked", groups=len(ranking), kept=len(best))
             if len(best - always) < len(ranking):
                 break
-            spread = len(ranking) >= MANY_GROUPS if self.harmless is None else is_spread(ranking)
-            if spread and not self._gains(best):
+            if len(ranking) >= MANY_GROUPS and not self._gains(best):
                 raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return best
-
-    def _share_error(self) -> None:
-        """Let all nodes share the error of everything low."""
-        lowest = self._failed.get(self.forced)
-        error = lowest.excess if lowest is not None and self.harmless is not None else inf
-        if self.guide is not None:
-            self.guide.fit({self._everything - self.forced: error if isfinite(error) else 1.0})
 
     def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
         """Return the cheapest that passes of plans in the order of predicted error, or `best`.
@@ -340,15 +324,17 @@ class Search:
         """Return nodes of a plan in the order of lowering.
 
         First what no guard names, then mild suspicions; of these, the least error added per cost
-        saved, then the least contribution.
+        saved, without a guide those that save most, then the least contribution.
         """
         gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
         before = self.price(kept)
 
         def merit(node: NodeName) -> float:
             after = self.price(kept - {node})
-            if self.guide is None or before is None or after is None:
+            if before is None or after is None:
                 return 0.0
+            if self.guide is None:
+                return after - before
             return self.guide.merit(self._everything - kept, node, before - after)
 
         def order(node: NodeName) -> tuple[float, ...]:
@@ -375,11 +361,6 @@ class Search:
         best = kept
         if minimal and certify and (larger := self._cheaper(kept, self._passed)):
             best = min(larger, key=self.rank)
-            # Plans that were tried may keep nodes that save nothing.
-            closed = best if self.guide is None else self.guide.cheapest(kept) & self._everything
-            than = kept if len(closed) < len(best) else best
-            if self._cheaper(than, [closed]) and self._confirms(closed):
-                best = closed
         if best != kept:
             self._note("dearer", kept=len(kept))
         result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
@@ -423,6 +404,11 @@ class Search:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
         self.steps.append(Remark(kind=kind, names=names, numbers=numbers))
         self.watcher.note(remark(self.steps[-1]))
+
+
+def few_of(plans: Sequence[Nodes]) -> Sequence[Nodes]:
+    """Return at most `MOST_FAILURES` of some plans, evenly spread, the first among them."""
+    return plans[:: -(-len(plans) // MOST_FAILURES) or 1]
 
 
 class _Futile(Exception):
@@ -494,17 +480,6 @@ def rankings(
         put(nodes[len(nodes) // 2 :], rest)
     if len(heap) + len(singles) > yielded:
         yield ranking()
-
-
-def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
-    """Return whether many groups each add so much error that half of them must be kept.
-
-    Args:
-        ranking: Groups and their contributions; one that is infinite is a fault to be found.
-    """
-    errors = sorted(error for _, error in ranking)
-    half = _together(errors[: len(errors) // 2 + 1])
-    return len(errors) >= MANY_GROUPS and half > 1 and isfinite(errors[-1])
 
 
 def gains(price: float | None, least: float | None, fp32: float | None) -> bool:
