@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from math import inf, log
+from math import inf
+
+import numpy as np
 
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
@@ -154,30 +156,13 @@ def spread(
     *,
     bounds: bool = False,
 ) -> list[int]:
-    """Return the indices of at most `most` front points that lie far apart, cheapest first.
+    """Return the indices of at most `most` front points, evenly spread, cheapest first.
 
-    Both ends and the wanted points are always included, on the front or not. Each further point is
-    the one farthest from those chosen, in cost and in the logarithm of error, each relative to its
-    span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985). Errors
-    below the smallest of all count as that, those above `MODERATE` as `MODERATE`. `bounds` is as
-    for `front`.
+    Both ends and the wanted points are always included, on the front or not. `bounds` is as for
+    `front`.
     """
-    rest = front(points, bounds=bounds)
-    chosen = list(dict.fromkeys([rest[0], rest[-1], *wanted] if rest else wanted))
-    prices = [point.price for point in points]
-    span = max(prices, default=0.0) - min(prices, default=0.0) or 1.0
-    least = min((point.error for point in points if 0 < point.error < MODERATE), default=1.0)
-
-    def seat(place: int) -> tuple[float, float]:
-        error = min(max(points[place].error, least), MODERATE)
-        return prices[place] / span, log(error / least) / log(MODERATE / least)
-
-    def apart(place: int) -> float:
-        (x, y), seats = seat(place), map(seat, chosen)
-        return min((x - a) ** 2 + (y - b) ** 2 for a, b in seats)
-
-    rest = [place for place in rest if place not in chosen]
-    while rest and len(chosen) < most:
-        chosen.append(max(rest, key=apart))
-        rest.remove(chosen[-1])
-    return sorted(chosen, key=lambda place: (prices[place], points[place].error))
+    ends, chosen = front(points, bounds=bounds), {*wanted}
+    if ends:
+        count = min(len(ends), max(2, most - len(chosen)))
+        chosen |= {ends[round(i)] for i in np.linspace(0, len(ends) - 1, count)}
+    return sorted(chosen, key=lambda place: (points[place].price, points[place].error))

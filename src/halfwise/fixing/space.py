@@ -270,17 +270,11 @@ class Space(ABC):
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
             passed = self.evaluate(kept).passed
-            result = SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
-            return self._completed(result)
+            return SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
         passing = [NONE, *(kept for kept, outcome in self.tried().items() if outcome.passed)]
         start = self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
-        result = search.run(previous & self.choices, certify=certify)
-        return self._completed(result)
-
-    def _completed(self, result: SearchResult) -> SearchResult:
-        """Return a result with what its plan should keep besides: nothing."""
-        return result
+        return search.run(previous & self.choices, certify=certify)
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         nodes = map(node_name, self.variant.case.network.all_nodes())
@@ -514,13 +508,6 @@ class Int8Space(Space):
         """Return the plans that keep the nodes of `guards` in FP32 too, which are other files."""
         best = Best(self.watcher, LEFT_OUT)
         return replace(self, held=(*self.held, *guards), best=best)
-
-    def _completed(self, result: SearchResult) -> SearchResult:
-        """Return a result that leaves out sums whose convolution is left out, if it passes."""
-        kept = result.kept | self.quantisation.alone(self.choices - result.kept)
-        if kept != result.kept and self.evaluate(kept).passed:
-            return replace(result, kept=kept)
-        return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         search = super()._search(steps, passing, start)

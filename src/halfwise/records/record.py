@@ -304,7 +304,6 @@ StepKind = Literal[
     "write",
     "deliver",
     "build",
-    "older",
     "prove",
     "engines",
     "verify-elsewhere",

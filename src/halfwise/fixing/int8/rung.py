@@ -55,7 +55,6 @@ def int8_plan_of(
     network, roles = variant.case.network, variant.roles
     left_out = kept_nodes(
         network,
-        roles,
         space.choices - int8,
         (),
         {},
@@ -65,7 +64,7 @@ def int8_plan_of(
     )
     kept = (k.model_copy(update={"precision": "fp32"}) for k in below.keep)
     more = space.held_nodes - space.extended
-    held = kept_nodes(network, roles, more, (), {}, {}, held=space.held)
+    held = kept_nodes(network, more, (), {}, {}, held=space.held)
     quantisation = space.quantisation
     record = plan_record(
         network,
