@@ -1,7 +1,7 @@
 """Whether a plan is right: one memo and one budget for all who ask."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -74,6 +74,8 @@ class Outcome:
         sample: Index of that sample, or None.
         nonfinite: Whether it failed with NaN or infinities that are not in the reference.
         not_run: Why the sample could not be run, which says nothing of the plan; "" if it was.
+        worst: Index of the sample with the largest error; None if not all were run, or a metric
+            decides.
     """
 
     passed: bool
@@ -81,6 +83,7 @@ class Outcome:
     sample: int | None = None
     nonfinite: bool = False
     not_run: str = ""
+    worst: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -302,7 +305,8 @@ class Bench(Generic[P]):
         else:
             error = self.excess_of(results)
         self.evaluations += 1
-        outcome = Outcome(error <= 1, error)
+        worst = self._order[0] if self.tolerance.metric is None else None
+        outcome = Outcome(error <= 1, error, worst=worst)
         is_exact = error <= 1 or (self.tolerance.metric is not None and isfinite(error))
         self.once(plan, "samples" if is_exact else "all", lambda: outcome)
         return each
@@ -393,16 +397,19 @@ class Bench(Generic[P]):
     def _errors(self, plan: P) -> Outcome:
         spare, factor = self.tolerance.spare(len(self.samples)), self.tolerance.factor
         excess = Excess(self.tolerance.criterion, self._totals, spare)
+        each = dict[int, float]()
         for i in self._order:
             reference, ran = self.references[i], self._run(plan, i)
-            excess.update(reference, ran)
+            each[i] = excess.update(reference, ran)
             if excess.value > factor:
                 if isinstance(ran, RunFailed):
                     return Outcome(False, excess.value / factor, i, not_run=ran.message)
                 bad = has_new_nonfinite(reference, ran)
                 return Outcome(False, excess.value / factor, i, bad)
         final = excess.final()
-        return Outcome(final <= factor, final / factor)
+        return Outcome(
+            final <= factor, final / factor, worst=max(each, key=lambda i: each[i], default=None)
+        )
 
     def _by_metric(self, plan: P) -> Outcome:
         if self.tolerance.spare(len(self.samples)):

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.filed import judged_as_file
+from halfwise.fixing.filed import judged_plan_as_file
 from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Written
@@ -320,8 +320,7 @@ class Verdicts:
         depths.measure(plan, written, emulated.results)
         judged = self._judged(space, written, emulated, samples, references, unseen=heldout.unseen)
         judged = depths.judged_inside(judged, plan, written)
-        filed = written.model, space.variant.case, space.variant.settings, samples, references
-        return judged_as_file(judged, *filed, space.budget, space.variant.shapes)
+        return judged_plan_as_file(judged, space, plan, written, samples, references)
 
     def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:
         """Fail a verdict if the model fails on samples that the search saw.

@@ -1,8 +1,9 @@
 """Whether a plan also passes as its file runs, in ONNX Runtime and in each target."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from typing import Literal
 
@@ -18,10 +19,12 @@ from halfwise.emulation.runner import Shapes, inspect_samples, seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.kernels import elements, flops
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.space import Space
+from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
@@ -33,8 +36,8 @@ from halfwise.judging.judge import (
     run_as_file,
     run_files,
 )
-from halfwise.metrics import Excess, Outputs, totals
-from halfwise.records import Failure, FileRun, Flip, Guard
+from halfwise.metrics import Computed, Excess, Outputs, totals
+from halfwise.records import Criterion, Failure, FileRun, Flip, Guard
 from halfwise.reporting.remarks import under, with_failures
 
 
@@ -104,6 +107,24 @@ def _deciding(
         )
 
 
+def judged_plan_as_file(
+    judged: Judged,
+    space: Space,
+    plan: Plan,
+    written: Rewritten,
+    samples: Samples,
+    references: Sequence[Outputs],
+) -> Judged:
+    """Add the result of a plan's file to a verdict, see `judged_as_file`."""
+    bench, variant = space.bench, space.variant
+    outcome: Outcome | None = bench.recall(plan, "samples")
+    results = cache(lambda: bench.results(plan))
+    worst = None if outcome is None else outcome.worst
+    passes = (LowSums(bench.samples, bench.references, results, worst),)
+    case = variant.case, variant.settings, samples, references
+    return judged_as_file(judged, written.model, *case, passes, space.budget, variant.shapes)
+
+
 def judged_as_file(
     judged: Judged,
     candidate: ir.Model,
@@ -111,6 +132,7 @@ def judged_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
+    seen: Sequence["LowSums"] = (),
     budget: Budget | None = None,
     shapes: Shapes | None = None,
     *,
@@ -128,6 +150,7 @@ def judged_as_file(
         settings: Where to run, the targets, and the format of sums.
         samples: The judged samples.
         references: Reference outputs of each sample.
+        seen: Other samples on which it has to hold with sums in FP16.
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
         shapes: Shapes of the network's tensors, likewise.
         always: Whether files run even if the emulation is not acceptable.
@@ -151,9 +174,10 @@ def judged_as_file(
     if failed:
         fields["failure_bound"] = failed[0].verdict.failure_bound
     if passed and not failures:
-        excesses, budget = judged.verdict.excesses, budget or Budget()
-        on = samples, references, excesses
-        fields["sums"] = lowest_sums(candidate, *on, case, settings, budget, shapes)
+        results = cache(lambda: files[0].results or _emulated(candidate, samples, settings))
+        passes = (LowSums(samples, references, results), *seen)
+        budget = budget or Budget()
+        fields["sums"] = lowest_sums(candidate, passes, case, settings, budget, shapes)
     verdict = judged.verdict.model_copy(update=fields)
     verdict = with_failures(verdict, failures) if failures else verdict
     failing = dict.fromkeys(index for filed in failed for index in filed.failing)
@@ -287,9 +311,7 @@ def low_sum_work(nodes: Iterable[ir.Node], shapes: Shapes) -> float:
 
 def lowest_sums(
     candidate: ir.Model,
-    samples: Samples,
-    references: Sequence[Outputs],
-    excesses: Sequence[float],
+    passes: Sequence["LowSums"],
     case: Case,
     settings: Settings,
     budget: Budget,
@@ -305,9 +327,7 @@ def lowest_sums(
 
     Args:
         candidate: A typed model that passes.
-        samples: The judged samples.
-        references: Reference outputs of each.
-        excesses: Its error on each without low sums, see `Verdict.excesses`.
+        passes: Sets of samples on which it is to pass.
         case: Criterion and metric. A metric needs the outputs of all samples, and has no margin.
         settings: Where to run, and the format of sums that the verdict assumed.
         budget: Pays for the runs.
@@ -322,41 +342,78 @@ def lowest_sums(
         return "fp16"
     try:
         if shapes is None:
-            shapes = seen_shapes(case.network, samples[0], runtime=settings.runtime)
+            sample = passes[0].samples[0]
+            shapes = seen_shapes(case.network, sample, runtime=settings.runtime)
         names = set(map(node_name, summing))
         counted = (n for n in case.network.all_nodes() if node_name(n) in names)
         if low_sum_work(counted, shapes) > ADDITIONS:
             return "fp32"
+        emulation = emulate_typed(candidate, accumulate="each")
         beside = budget.beside(seconds=min(budget.left, BACKSTOP), work=budget.work - budget.spent)
-        # A sample that may fail, and does, shows nothing of the sums.
-        most = inf if case.criterion.failing is None else 1.0
-        worst = max(range(len(excesses)), key=lambda i: excesses[i] if excesses[i] <= most else -1)
-
-        def holds() -> bool:
-            budget.spend("sums")
-            return _holds(candidate, samples, references, worst, case, settings)
-
-        passed = beside.within("sums", holds, False)
+        passed = beside.within(
+            "sums", lambda: _hold(emulation, passes, case, settings, budget), False
+        )
         budget.took_in(beside)
     except (CaseError, RunFailed):
         return "fp32"
     return "fp16" if passed else "fp32"
 
 
-def _holds(
-    candidate: ir.Model,
-    samples: Samples,
-    references: Sequence[Outputs],
-    worst: int,
+def _emulated(candidate: ir.Model, samples: Samples, settings: Settings) -> Sequence[Computed]:
+    return inspect_samples(emulate_typed(candidate), (), samples, runtime=settings.runtime)[0]
+
+
+def _hold(
+    emulation: ir.Model,
+    passes: Sequence["LowSums"],
     case: Case,
     settings: Settings,
+    budget: Budget,
 ) -> bool:
-    """Return whether a candidate passes with low sums on its worst sample."""
-    runtime, criterion = settings.runtime, case.criterion
-    low = Session(emulate_typed(candidate, accumulate="each"), runtime=runtime).run(samples[worst])
-    if case.metric is None:
-        excess = Excess(criterion, totals(references))
-        return excess.update(references[worst], low) <= MARGIN
-    results = inspect_samples(emulate_typed(candidate), (), samples, runtime=runtime)[0]
-    results[worst] = low
-    return judge_outputs(results, samples, references, criterion, case.metric).verdict.passed
+    session = Session(emulation, runtime=settings.runtime)
+    for one in passes:
+        worst = one.worst(case)
+        budget.spend("sums")
+        if not one.hold(worst, session.run(one.samples[worst]), case):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class LowSums:
+    """Samples; a candidate runs with low sums on the one with the largest error.
+
+    Attributes:
+        samples: The samples.
+        references: Reference outputs of each.
+        results: Returns the outputs of each without low sums.
+        known: Index of the sample with the largest error; None if it is not known.
+    """
+
+    samples: Samples
+    references: Sequence[Outputs]
+    results: Callable[[], Sequence[Computed]]
+    known: int | None = None
+
+    def worst(self, case: Case) -> int:
+        """Return the index of the sample with the largest error."""
+        # A sample that may fail, and does, shows nothing of the sums.
+        may = case.criterion.failing is not None
+        if self.known is not None and not may:
+            return self.known
+        by_size = case.criterion if case.metric is None else Criterion()
+        scales = totals(self.references)
+        pairs = zip(self.references, self.results(), strict=True)
+        errors = [Excess(by_size, scales).update(*pair) for pair in pairs]
+        return max(range(len(errors)), key=lambda i: -1 if may and errors[i] > 1 else errors[i])
+
+    def hold(self, index: int, low: Outputs, case: Case) -> bool:
+        """Return whether a candidate passes with the outputs of low sums on a sample."""
+        criterion = case.criterion
+        if case.metric is None:
+            excess = Excess(criterion, totals(self.references))
+            return excess.update(self.references[index], low) <= MARGIN
+        results = [*self.results()]
+        results[index] = low
+        judged = judge_outputs(results, self.samples, self.references, criterion, case.metric)
+        return judged.verdict.passed

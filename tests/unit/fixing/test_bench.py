@@ -54,10 +54,12 @@ def test_the_excess_is_the_error_of_the_typed_model():
     for kept in (NONE, names("matmul"), ALL):
         model = rewrite(prepared.network, prepared.roles, kept, FP16).model
         session = Session(emulate_typed(model))
-        excess = Excess(Criterion(), totals(prepared.references))
+        excess, each = Excess(Criterion(), totals(prepared.references)), list[float]()
         for sample, reference in zip(prepared.samples, prepared.references, strict=True):
-            excess.update(reference, session.run(sample))
-        assert bench.evaluate(kept).excess == pytest.approx(excess.final())
+            each.append(excess.update(reference, session.run(sample)))
+        outcome = bench.evaluate(kept)
+        assert outcome.excess == pytest.approx(excess.final())
+        assert outcome.worst == each.index(max(each))
     assert bench.evaluate(ALL) == Outcome(True, 0.0)
 
 

@@ -1,6 +1,7 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from onnx import TensorProto
 from halfwise.case import Samples
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.runner import inspect_samples
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import depths
-from halfwise.fixing.filed import STEP, Filed, low_sum_work, lowest_sums
+from halfwise.fixing.filed import STEP, Filed, LowSums, low_sum_work, lowest_sums
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.rewrite import rewrite as rewrite_mixed
 from halfwise.formats import FP16
@@ -24,6 +27,7 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
+from halfwise.records import Criterion
 from halfwise.reporting.remarks import reasons
 from halfwise.targets.runners import OnnxRuntime
 from tests import models
@@ -256,8 +260,11 @@ def lowest(ill, kept=NONE, budget=None, **settings):
     references = inspected_reference(network, samples)[0]
     verdict = judge(written.model, samples, references, case.criterion, None).verdict
     assert verdict.passed
-    on = written.model, samples, references, verdict.excesses
-    return lowest_sums(*on, case, replace(request.settings, **settings), budget or Budget())
+    low = emulate_typed(written.model)
+    results = lambda: inspect_samples(low, (), samples)[0]  # noqa: E731
+    passes = [LowSums(samples, references, results)]
+    chosen = replace(request.settings, **settings)
+    return lowest_sums(written.model, passes, case, chosen, budget or Budget())
 
 
 @pytest.mark.parametrize(
@@ -298,6 +305,14 @@ def test_low_sums_are_beside_the_budget() -> None:
     assert not budget.cut
 
 
+@pytest.mark.parametrize(("off", "lowest_is"), [(0.0049, True), (0.0051, False)])
+def test_low_sums_may_use_half_of_the_tolerance(off, lowest_is) -> None:
+    one = {"y": np.ones(1, np.float32)}
+    low = LowSums(Samples(("a",), lambda _: {}), [one], lambda: [one])
+    case: Any = SimpleNamespace(criterion=Criterion(rel_max=0.01), metric=None)
+    assert low.hold(0, {"y": one["y"] * np.float32(1 + off)}, case) is lowest_is
+
+
 def test_a_budget_that_is_spent_shows_nothing() -> None:
     budget = Budget(work=0)
     assert lowest(models.small(), budget=budget) == "fp32"
@@ -335,3 +350,13 @@ def test_work_is_counted_by_products(op, shapes, work) -> None:
     values = (*network.graph.inputs, *network.graph.outputs)
     seen = {tensor_name(v): tuple(d for d in v.shape or () if type(d) is int) for v in values}
     assert low_sum_work(network.graph, seen) == work
+
+
+def test_the_sample_with_the_largest_error_is_looked_at() -> None:
+    outputs = [{"y": np.full(1, value, np.float32)} for value in (1.0, 1.002, 1.001)]
+    low = LowSums(Samples(tuple("abc"), lambda _: {}), [outputs[0]] * 3, lambda: outputs)
+    case: Any = SimpleNamespace(criterion=Criterion(rel_max=0.01), metric=None)
+    assert low.worst(case) == 1
+    assert replace(low, known=2).worst(case) == 2
+    case = SimpleNamespace(criterion=Criterion(rel_max=0.0015, failing=0.5), metric=None)
+    assert replace(low, known=1).worst(case) == 2  # the other fails without low sums
