@@ -31,6 +31,7 @@ Depth = Literal[
     "all",
     "inside",
     "heldout",
+    "emulated",
     "casts",
     "types",
     "file",
@@ -40,6 +41,7 @@ Depth = Literal[
 
 "samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
 whether its model is infinite inside there; "heldout": its error and scores on held-out samples;
+"emulated": the outputs there of what is probably the plan;
 "casts": how many Casts its model has; "types": which other types may take the place of FP32 in it;
 "file": the error of its file where files have to pass; "wrong": which samples of the search its
 file gets wrong.

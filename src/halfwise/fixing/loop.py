@@ -11,7 +11,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.bench import Bench, Outcome, Tolerance
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.depths import Depths, Verdicts
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import demand_files, wrong_as_file
@@ -162,11 +162,10 @@ def fix(
         low = LowSpace.of(variant, bench, observed, budget, watcher)
         low = replace(low, chosen=settings.chosen)
         low.survey(low.islands)
-    heldout = HeldOut(case, case.heldout, references, searched, watcher)
-    verdicts = Verdicts(nonfinite, watcher)
+    heldout = HeldOut(case, case.heldout, references, searched, watcher, nonfinite)
     with stage("baseline"):
-        baseline = verdicts.baseline(Depths(low, heldout))
-    run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, verdicts, baseline)
+        baseline = Depths(low, heldout).baseline()
+    run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, baseline)
     fixed = run.low(low, is_free=quantised is None)
     goes_on = (settings.int8 or quantised is not None) and "interrupt" not in budget.ended_by
     return run.int8(fixed, quantised) if goes_on and stands(fixed) else fixed
@@ -207,7 +206,6 @@ class _Fix:
     watcher: Watcher
     stage: Stages
     heldout: HeldOut
-    verdicts: Verdicts
     baseline: Verdict
     below: Fixed | None = None
 
@@ -234,7 +232,7 @@ class _Fix:
         space, steps = rung
         demand_files(space, self.heldout)
         with self.stage("baseline"):
-            baseline = self.verdicts.baseline(Depths(space, self.heldout))
+            baseline = Depths(space, self.heldout).baseline()
         run = replace(self, baseline=baseline, below=below)
         low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
         best = low if low.improves(below) else below.telling(*space.quantisation.remarks)
@@ -259,7 +257,7 @@ class _Fix:
                 return found
             if space.searches:
                 # If everything low passes now, it is the plan, and this is its verdict.
-                self.verdicts.baseline(Depths(space, self.heldout))
+                Depths(space, self.heldout).baseline()
         return replace(found, space=space, result=UNSEARCHED)
 
     # --- rounds --------------------------------------------------------------------------------
@@ -273,8 +271,7 @@ class _Fix:
         verdict = judged.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
-                written, _ = self.verdicts.write(plan)
-                verdict = self.verdicts.searched_too(found.space, verdict, written)
+                verdict = Depths(found.space, self.heldout).searched_too(plan, verdict)
         return self._fixed(found, plan, verdict)
 
     def _searched(self, found: _Found) -> _Found:
@@ -291,7 +288,7 @@ class _Fix:
 
     def _judged(self, found: _Found, plan: Plan) -> Judged:
         with self.stage("judge"), found.space.budget.counted():
-            return self.verdicts.judge(Depths(found.space, self.heldout), plan)
+            return Depths(found.space, self.heldout).judge(plan)
 
     def _sound(self, found: _Found) -> _Found:
         """Return a plan that holds on the calibration samples beyond the emulation of the search.
@@ -302,8 +299,7 @@ class _Fix:
         while found.result.passed:
             space, plan = found.space, self._settled(found)
             with self.stage("judge"), space.budget.counted():
-                written, _ = self.verdicts.write(plan)
-                guards = Depths(space, self.heldout).inside(plan, written).guards
+                guards = Depths(space, self.heldout).inside(plan).guards
             if space.chosen is not None:
                 return found
             if guards:
@@ -382,7 +378,7 @@ class _Fix:
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result
-        rewritten, placed = self.verdicts.write(plan)
+        rewritten, placed = plan.of.write(plan)
         follow = space, result, self.watcher, self.stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
