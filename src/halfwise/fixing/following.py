@@ -294,11 +294,7 @@ def _origin(
         return None
     in_order = tuple(n for n in nodes if n in group)
     first = step.node if step.node in group else in_order[0]
-    origin = Origin(node=first, op=nodes[first].op_type, kept=in_order, error=remaining(group))
-    enlarges = step.inherited > 0 and not group.isdisjoint(_computing(before, roles))
-    if first == step.node and enlarges:
-        return origin.model_copy(update={"read": step.inherited, "made": step.error})
-    return origin
+    return Origin(node=first, op=nodes[first].op_type, kept=in_order, error=remaining(group))
 
 
 def _places(growth: Sequence[Growth]) -> list[Growth]:

@@ -54,7 +54,6 @@ def emulate(
     samples: Samples,
     *,
     accumulate: str = "fp32",
-    inside: bool = True,
     exact: bool = False,
     runtime: Runtime = CPU,
 ) -> Emulated:
@@ -64,14 +63,13 @@ def emulate(
         candidate: A typed model.
         samples: Samples to run.
         accumulate: Format of running sums inside low ops.
-        inside: Whether to search for non-finite values inside the model.
         exact: Whether there probably are some; see `ExtremaProbe`.
         runtime: Where to run.
     """
     # A GPU widens weights in no time, and half as much goes there.
     late = runtime.device == "cuda"
     emulation = emulate_typed(candidate, accumulate=accumulate, late=late)
-    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs) if inside else ()
+    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs)
     tensors = [tensor_name(v) for v in computed if _is_observed(v)]
     return Emulated(*inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime))
 

@@ -347,7 +347,7 @@ def test_one_step_that_multiplies_an_error_is_no_accumulation(at, error, expecte
     assert following.accumulates(path) is expected
 
 
-def test_an_error_that_a_node_enlarges_is_told_with_what_it_reads():
+def test_an_error_that_a_node_enlarges_starts_there_with_what_it_reads():
     s = Sketch()
     value = s.op("MatMul", s.input("x", [1, 16]), rotation(np.random.default_rng(5)), name="turn")
     value = s.op("Add", value, f32(3000.0), name="shift")
@@ -359,9 +359,6 @@ def test_an_error_that_a_node_enlarges_is_told_with_what_it_reads():
     )
     assert found.origin is not None
     assert (found.origin.node, found.origin.kept) == ("choose", ("shift", "choose"))
-    assert found.origin.read is not None
-    assert found.origin.made is not None
-    assert 100 * found.origin.read < found.origin.made
 
 
 def test_nothing_wrong_has_no_origin():

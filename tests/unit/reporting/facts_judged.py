@@ -539,7 +539,7 @@ def faults() -> Iterator[str]:
 
 def decisions() -> Iterator[str]:
     one = Decided.model_validate(DECIDED)
-    two = one.model_copy(update={"flips": one.flips * 2, "read": 1e-9})
+    two = one.model_copy(update={"flips": one.flips * 2})
     for found in (one, two):
         yield diagnosis.decided_cause(found, "TF32 changes", Criterion())
     yield diagnosis.decided_cause(one, "TF32 changes", TASK)

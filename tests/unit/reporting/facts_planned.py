@@ -85,10 +85,10 @@ def followed_by(**changed: Any) -> Followed:
     return Followed.model_validate(values | {"accumulates": False} | changed)
 
 
-GROWN = {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b"), "read": 0.01, "made": 0.2}}
+GROWN = {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b")}}
 FOLLOWED: tuple[dict[str, Any], ...] = (
     *({"origin": ORIGIN}, {"origin": ORIGIN, "samples": 1}, GROWN, {"decided": DECIDED}),
-    *({"decided": {**DECIDED, "flips": [FLIP, FLIP], "read": 1e-3}}, {"accumulates": True}),
+    *({"decided": {**DECIDED, "flips": [FLIP, FLIP]}}, {"accumulates": True}),
     *({}, {"samples": 1}, {"out_of_time": True}, {"kept": (A,), "tried": ("/a",)}),
 )
 

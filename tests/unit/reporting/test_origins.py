@@ -1,21 +1,13 @@
 """Words on where an error comes from."""
 
-import math
-
 import pytest
 
 from halfwise.records import Criterion, Decided
-from halfwise.reporting.diagnosis import decided_advice, decided_cause, decided_part, decided_signs
+from halfwise.reporting.diagnosis import decided_advice, decided_part, decided_signs
 from tests.unit.reporting.facts_planned import DECIDED, TASK
 
 FOUND = Decided.model_validate(DECIDED)
 ALONE = FOUND.model_copy(update={"nodes": ("choose",)})
-
-
-@pytest.mark.parametrize(("read", "told"), [(0.0, False), (math.inf, False), (1e-9, True)])
-def test_floats_that_are_exact_until_they_are_read_say_nothing(read, told):
-    found = FOUND.model_copy(update={"read": read})
-    assert ("reading" in decided_cause(found, "TF32 changes", Criterion())) is told
 
 
 def test_each_decision_and_what_leads_to_it():
