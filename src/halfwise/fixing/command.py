@@ -179,7 +179,20 @@ def _with_static(case: Case, written: ir.Model, verdict: Verdict) -> tuple[Case,
 
 
 def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
-    """Return the result judged at further sizes."""
+    """Return the result judged at further sizes; the plan below if INT8 fails only there."""
+    sized = _sized(fixed, case, settings)
+    has_int8 = bool(fixed.rungs) and fixed.plan == fixed.rungs[-1].plan
+    if sized.verdict.passed or not has_int8:
+        return sized
+    below, low = _sized(fixed.rungs[0], case, settings), fixed.rungs[-1]
+    if not below.verdict.passed:
+        return sized
+    rungs = below, replace(low, verdict=sized.verdict)
+    took = fixed.stage_seconds
+    return replace(below, rungs=rungs, stage_seconds=took, all_int8=fixed.all_int8)
+
+
+def _sized(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
     judged_on = fixed.heldout.samples, fixed.heldout.references
     verdict = judge_sizes(fixed.verdict, case, fixed.rewritten.model, *judged_on, settings)
     return replace(fixed, verdict=verdict)

@@ -93,7 +93,7 @@ class TradeOff:
             tf32=plan.tf32,
             error=(bench.bound(plan) if exact is None else exact) * (1.0 if everything else factor),
             is_bound=exact is None,
-            casts=depths.casts(plan),
+            casts=bench.recall(plan, "casts"),
             infinite_inside=False if everything else self._infinite_inside(kept),
         )
         return point if assessment is None else point.model_copy(update=vars(assessment))

@@ -183,13 +183,6 @@ class Depths:
             return None
         return union([*map(self.space.variant.holdable, inside.guards)])
 
-    def look_inside(self, plan: Plan) -> Nodes:
-        """Return what `needs` does, after a look if that was not known."""
-        if self.recall_inside(plan) is None:
-            self.space.budget.spend("pass", len(self.space.bench.samples))
-            self.inside(plan)
-        return self.needs(plan) or NONE
-
     def is_original(self, plan: Plan) -> bool:
         """Return whether a plan is the model itself."""
         return self.space.is_safe and self.space.kept(plan) == self.space.choices
@@ -201,11 +194,6 @@ class Depths:
         ids = self.heldout.rest.ids
         assessment: Assessment | None = self.space.bench.recall(plan, "heldout", ids)
         return assessment
-
-    def casts(self, plan: Plan) -> int | None:
-        """Return the number of Casts in the mixed model of a measured plan, else None."""
-        number: int | None = self.space.bench.recall(plan, "casts")
-        return number
 
     def measure(self, plan: Plan, results: Sequence[Computed] | None = None) -> None:
         """Assess a plan on the held-out samples, and count its Casts.
@@ -265,7 +253,7 @@ class Depths:
             return verdict
         tolerance, whole = bench.tolerance, (bench.samples, bench.references)
         question = *whole, tolerance.criterion, tolerance.metric
-        judged = judge_outputs(bench.results(plan), *question)
+        judged = judge_outputs([*bench.outputs(plan)], *question)
         if judged.verdict.passed:
             return verdict
         return with_failures(verdict, under("seen", "", judged.verdict.failures))

@@ -91,8 +91,7 @@ class Fixed:
     @property
     def original(self) -> Space:
         """The plans of the model as given, without repairs."""
-        low = self.space if isinstance(self.space, LowSpace) else None
-        return self.space if low is None or low.original is None else low.original
+        return self.space.original or self.space
 
     @property
     def seen(self) -> Observations:

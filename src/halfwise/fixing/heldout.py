@@ -15,18 +15,16 @@ from halfwise.judging.judge import Judged
 from halfwise.metrics import (
     AUTO,
     Computed,
-    Excess,
     Outputs,
     by_use,
     scores,
     support_of,
     task_scores,
-    totals,
     untested_task,
 )
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
-from halfwise.records import UNSHOWN, Criterion, Recognised, TaskScore, TensorName
+from halfwise.records import UNSHOWN, Recognised, TaskScore, TensorName
 
 JOINING = 4
 """At most 1 in 4 of the held-out samples joins the calibration at a time. Our choice."""
@@ -149,10 +147,6 @@ class HeldOut:
     def assess(self, results: Sequence[Computed], tolerance: Tolerance) -> "Assessment":
         """Return the result of given outputs of the samples left, at least one."""
         rest, references = self.rest, self.rest_references
-        # At these limits an excess is the needed share of the largest value.
-        share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
-        for reference, result in zip(references, results, strict=True):
-            share.update(reference, result)
         error = None
         with suppress(CaseError):  # a few samples may be too few for a metric
             error = tolerance.excess(results, rest, references) * tolerance.factor
@@ -160,7 +154,6 @@ class HeldOut:
         failed = len(computed) < len(results)
         return Assessment(
             heldout=error,
-            rel_max=share.final(),
             nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
             scores=() if failed else self.scores(references, computed, rest.labels),
         )
@@ -200,6 +193,5 @@ class Assessment:
     """Result of a plan on held-out samples; attributes as in `Point`."""
 
     heldout: float | None
-    rel_max: float
     nonfinite: bool
     scores: tuple[TaskScore, ...]

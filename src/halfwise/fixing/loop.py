@@ -185,11 +185,6 @@ class _Found:
     result: SearchResult
     undone: tuple[Remark, ...] = ()
 
-    @property
-    def original(self) -> LowSpace | None:
-        """The plans of the network without repairs, if this has some."""
-        return self.space.original if isinstance(self.space, LowSpace) else None
-
     def noting(self, *steps: Remark) -> "_Found":
         """Return the same with further remarks."""
         steps = (*self.result.steps, *steps)
@@ -243,7 +238,7 @@ class _Fix:
 
     def _repaired(self, found: _Found) -> _Found:
         """Return the plans of the repaired network if repairs are worth making, else of its own."""
-        low = found.original or found.space
+        low = found.space.original or found.space
         assert isinstance(low, LowSpace)
         with self.stage("repair"):
             if self.repairs:
@@ -383,8 +378,8 @@ class _Fix:
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
             curve = TradeOff(Depths(space, self.heldout)).curve(result)
-            if found.original is not None and not self.repairs:
-                bare = TradeOff(Depths(found.original, self.heldout)).sketched()
+            if space.original is not None and not self.repairs:
+                bare = TradeOff(Depths(space.original, self.heldout)).sketched()
                 curve = curve.model_copy(update={"unrepaired": bare})
         if isinstance(space, LowSpace):
             remarks = [*self.notes, *found.undone]

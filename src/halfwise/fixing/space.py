@@ -87,6 +87,7 @@ class Space(ABC):
         repairs: The repairs of the network, with what was measured of them.
         start: A plan to start from.
         chosen: The plan to take instead of searching, and the user's request.
+        original: The plans of the network without repairs; None if these are they.
     """
 
     variant: Variant
@@ -101,6 +102,7 @@ class Space(ABC):
     repairs: tuple[Repair, ...] = ()
     start: Start = field(default=Start(NONE))
     chosen: Chosen | None = None
+    original: "LowSpace | None" = None
 
     # --- what a set of kept nodes is -----------------------------------------------------------
 
@@ -274,7 +276,11 @@ class Space(ABC):
         passing = [NONE, *(kept for kept, outcome in self.tried().items() if outcome.passed)]
         start = self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
-        return search.run(previous & self.choices, certify=certify)
+        return self._completed(search.run(previous & self.choices, certify=certify))
+
+    def _completed(self, result: SearchResult) -> SearchResult:
+        """Return a result with what its plan should keep besides: nothing."""
+        return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         nodes = map(node_name, self.variant.case.network.all_nodes())
@@ -306,13 +312,7 @@ class Space(ABC):
 
 @dataclass(frozen=True, eq=False)
 class LowSpace(Space):
-    """Plans that keep nodes in FP32; at the end in BF16 or TF32 if that is allowed and cheaper.
-
-    Attributes:
-        original: The plans of the network without repairs; None if these are they.
-    """
-
-    original: "LowSpace | None" = None
+    """Plans that keep nodes in FP32; at the end in BF16 or TF32 if that is allowed and cheaper."""
 
     @classmethod
     def of(
@@ -504,10 +504,12 @@ class Int8Space(Space):
         """None: all nodes add errors alike, and their costs differ more (decision 43)."""
         return
 
-    def holding(self, guards: Sequence[Guard]) -> "Int8Space":
-        """Return the plans that keep the nodes of `guards` in FP32 too, which are other files."""
-        best = Best(self.watcher, LEFT_OUT)
-        return replace(self, held=(*self.held, *guards), best=best)
+    def _completed(self, result: SearchResult) -> SearchResult:
+        """Return a result that leaves out sums whose convolution is left out, if it passes."""
+        kept = result.kept | self.quantisation.alone(self.choices - result.kept)
+        if kept != result.kept and self.evaluate(kept).passed:
+            return replace(result, kept=kept)
+        return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         search = super()._search(steps, passing, start)

@@ -38,7 +38,6 @@ class Point(Record):
         heldout: `error` on held-out samples, of the run's plan as in its verdict; None if not
             measured, or if they are too few for the metric. In the search, tensors also need
             headroom: `error` may be inf where this is finite.
-        rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
         nonfinite: Whether there are NaN or infinities there that the reference lacks.
         infinite_inside: Whether a tensor inside the mixed model is infinite on calibration samples
             and not harmless, or the plan lacks what the search had to keep because of that; None if
@@ -55,7 +54,6 @@ class Point(Record):
     is_bound: bool
     casts: int | None = None
     heldout: float | None = None
-    rel_max: float | None = None
     nonfinite: bool = False
     infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()

@@ -270,10 +270,10 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
     assert run.worth.cost == point.cost
 
 
-LOW = point("", 1.0, 9.0, heldout=8.0, rel_max=0.08, scores=(score(passed=False, value=0.9),))
-ONE = point("0", 1.2, 3.0, heldout=3.5, rel_max=0.035, scores=(score(passed=True, value=0.995),))
+LOW = point("", 1.0, 9.0, heldout=8.0, scores=(score(passed=False, value=0.9),))
+ONE = point("0", 1.2, 3.0, heldout=3.5, scores=(score(passed=True, value=0.995),))
 SIDE = point("1", 1.3, 0.1, is_bound=True)
-FULL = point("0-2", 2.0, 0.0, heldout=0.0, rel_max=0.0, scores=(score(passed=True, value=1.0),))
+FULL = point("0-2", 2.0, 0.0, heldout=0.0, scores=(score(passed=True, value=1.0),))
 OWN = (score(passed=True, value=1.0),)
 MASK = Recognised(
     kind="mask", metric="mask-iou", outputs=("y",), required=0.99, shape=(1, 1, 8, 8), evidence=()
