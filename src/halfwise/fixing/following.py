@@ -90,7 +90,8 @@ def _followed(
             decided, out_of_time = deciding.cause(errors), False
         unexplained = () if decided is not None or out_of_time else path
         errors_with = lambda kept, indices: bench.contributions(space.plan(kept), indices)  # noqa: E731
-        followed = follow(network, variant.roles, errors_with, explained, errors, unexplained)
+        given = network, variant.roles, errors_with, explained, errors, unexplained
+        followed = follow(*given, watcher.step)
     out_of_time |= followed.out_of_time
     return path, followed.model_copy(update={"decided": decided, "out_of_time": out_of_time})
 
@@ -196,6 +197,7 @@ def follow(
     kept: Nodes,
     errors: Sequence[float],
     growth: Sequence[Growth],
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Followed:
     """Return where most of the error originates with `kept` in FP32, if trials show a node.
 
@@ -219,6 +221,7 @@ def follow(
         kept: Other FP32 nodes: the compute nodes that guards and rules explain.
         errors: That error for `kept`, of each sample.
         growth: Relative errors on one sample in the model with `kept` in FP32, in graph order.
+        progress: Called before each node is tried with the nodes tried and their total.
     """
     nodes = {node_name(n): n for n in network.all_nodes()}
     places = _places(growth) if max(errors) > 0 else []
@@ -232,6 +235,7 @@ def follow(
     origin, out_of_time = None, True
     with suppress(OutOfTime):
         for step in places:
+            progress(len(tried), len(places))
             origin = _origin(step, nodes, roles, kept, remaining)
             tried.append(step.node)
             if origin is not None:

@@ -20,7 +20,7 @@ from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
-from halfwise.fixing.plan.plan import NONE, Plan, Variant
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
@@ -350,17 +350,22 @@ class _Fix:
         """Return the cheapest of a few plans that passes on unseen samples too; else this one.
 
         For a plan that fails there when no search may go on: what passed in it, and its seeds, may
-        pass there.
+        pass there; where only time is short, at last everything kept.
         """
         space, result = found.space, found.result
         if not (self.heldout.fails(judged) and result.passed and space.searches):
             return found, plan, judged
+        last = list[Nodes]()
+        if self.heldout.may_join(judged):  # so the budget is spent
+            space.budget.leave_out("search")
+            result, last = replace(result, exhausted=True), [space.choices]
+            found = replace(found, result=result)
         passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
         forced = space.choices & (space.ruled | space.held_nodes)
         others = {kept | forced for kept in passed.union(space.seeds)}
         others -= {result.kept, space.choices}
         ordered = sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept)))
-        for kept in few_of(ordered):
+        for kept in (*few_of(ordered), *last):
             if not space.evaluate(kept).passed:
                 continue
             other = replace(found, result=replace(result, kept=kept, minimal=False))

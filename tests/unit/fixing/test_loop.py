@@ -14,6 +14,7 @@ from halfwise.errors import UsageError
 from halfwise.fixing import depths, loop
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import end_remarks, fix, stands
+from halfwise.fixing.plan.search import MOST_FAILURES
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
 from halfwise.judging.judge import judge_emulated
@@ -203,7 +204,7 @@ def test_without_time_heldout_samples_that_fail_get_a_larger_plan(monkeypatch):
     ill = growing(3, 7)
     fixed = found(ill, Clock(monkeypatch, "passes"))
     assert fixed.search.exhausted
-    assert fixed.search.joined
+    assert not fixed.search.joined
     assert kept(fixed) >= ill.kept
     assert fixed.verdict.passed
     assert not fixed.plan.minimal
@@ -301,12 +302,12 @@ class Counted:
 ENDED = [
     (0, ["observe", "emulate", "search", "growth", "curve"]),
     (6, ["observe", "emulate", "search", "growth", "curve"]),
-    (14, ["emulate", "search", "growth", "curve"]),
+    (10, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth", "curve"]),
     (40, ["search", "growth", "curve"]),
-    (58, ["search", "sums", "growth", "curve"]),
-    (60, ["sums", "growth", "curve"]),
-    (70, ["growth", "curve"]),
+    (54, ["search", "sums", "growth", "curve"]),
+    (58, ["sums", "growth", "curve"]),
+    (64, ["growth", "curve"]),
     (77, ["curve"]),
 ]
 
@@ -322,7 +323,7 @@ def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, m
     assert fixed.verdict.samples == ("inputs[3]", "inputs[7]")
     assert fixed.search.exhausted == ("search" in cut)
     assert fixed.plan.minimal == (not fixed.search.exhausted)
-    assert len(fixed.plan.keep) == (10 if most < 58 else 9)
+    assert len(fixed.plan.keep) == (10 if most < 50 else 9)
 
 
 @pytest.mark.parametrize("at", ["searched", "held out"])
@@ -355,8 +356,8 @@ def test_what_is_always_done_is_what_the_documentation_says(monkeypatch):
     assert 0 < sessions <= 10
 
 
-def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
-    """Every judged plan fails on held-out samples, so that one after the other joins."""
+def test_late_plans_that_fail_on_heldout_samples_are_few(monkeypatch):
+    """Every judged plan fails on held-out samples, and there is no time to let them join."""
     looked = []
 
     def failing(*args, **kwargs):
@@ -370,8 +371,9 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed
-    assert len(looked) == 9
-    assert len(fixed.search.joined) == 7
+    assert len(looked) <= 2 + MOST_FAILURES
+    assert fixed.search.exhausted
+    assert not fixed.search.joined
 
 
 class Pressed(Listener):
