@@ -224,9 +224,11 @@ class Depths:
         plan = space.plan(space.islands)
         excess = space.bench.exact(plan)
         if excess is not None and excess <= 1:
-            emulated = space.bench.once(plan, "emulated", lambda: self._run(plan), heldout.rest.ids)
+            emulated = space.bench.once(
+                plan, "emulated", lambda: self._run(plan, heldout.samples), heldout.rest.ids
+            )
         else:
-            emulated = self._run(plan, exact=self.expects_infinities)
+            emulated = self._run(plan, heldout.samples, exact=self.expects_infinities)
             self.measure(plan, emulated.results)
         judged = self._judged(plan, emulated.first(FEW_SAMPLES))
         fates = self._fates(plan.of.write(plan)[0], judged.inside, heldout.samples)
@@ -236,7 +238,7 @@ class Depths:
         """Judge the model of a plan, with what held-out samples show of it inside and as a file."""
         space, heldout, of = self.space, self.heldout, plan.of
         seen: Emulated | None = space.bench.recall(plan, "emulated", heldout.rest.ids)
-        emulated = seen or self._run(plan)
+        emulated = seen or self._run(plan, heldout.samples)
         self.measure(plan, emulated.results)
         judged = self._judged_inside(self._judged(plan, emulated), plan)
         on = heldout.samples, heldout.references
@@ -253,14 +255,14 @@ class Depths:
             return verdict
         tolerance, whole = bench.tolerance, (bench.samples, bench.references)
         question = *whole, tolerance.criterion, tolerance.metric
-        judged = judge_outputs([*bench.outputs(plan)], *question)
+        judged = judge_outputs(self._run(plan, bench.samples).results, *question)
         if judged.verdict.passed:
             return verdict
         return with_failures(verdict, under("seen", "", judged.verdict.failures))
 
-    def _run(self, plan: Plan, *, exact: bool = False) -> Emulated:
-        """Run the typed emulation of a plan's model on the samples that judge."""
-        settings, samples = plan.of.settings, self.heldout.samples
+    def _run(self, plan: Plan, samples: Samples, *, exact: bool = False) -> Emulated:
+        """Run the typed emulation of a plan's model."""
+        settings = plan.of.settings
         self.space.budget.spend("judge", len(samples))
         return emulate(
             plan.of.write(plan)[0].model,
