@@ -246,7 +246,7 @@ class Found:
         return cost - least
 
     def _lost(self, left: Left) -> float:
-        return self._worth(self.heldout.results(left))
+        return self._worth([*self.heldout.outputs(left)])
 
     def _worth(self, results: Sequence[Computed]) -> float:
         bench, tolerance = self.heldout, self.heldout.tolerance

@@ -140,7 +140,7 @@ def first_passing(bench: Bench[Nodes], nodes: Sequence[NodeName]) -> tuple[Nodes
 
 def _lost(bench: Bench[Nodes], left: Nodes) -> tuple[float, float]:
     """Return the error over what is allowed, and the error of the outputs to break ties."""
-    results = bench.results(left)
+    results = [*bench.outputs(left)]
     own = Excess(Criterion(), totals(bench.references))
     for reference, result in zip(bench.references, results, strict=True):
         own.update(reference, result)

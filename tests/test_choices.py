@@ -17,9 +17,8 @@ from halfwise.fixing.engines.record import _explains
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
 from halfwise.fixing.plan.guide import Sites, stretches
-from halfwise.fixing.plan.search import gains, is_spread
+from halfwise.fixing.plan.search import gains
 from halfwise.fixing.repair.moves import _Move
-from halfwise.fixing.space import Int8Space
 from halfwise.inputs.samples import Rows
 from halfwise.options.loading import _reading
 from halfwise.records import Growth, NodeName
@@ -61,8 +60,6 @@ def shown(before: float, after: float) -> int:
         (gains(1.5, 1.0, 2.0), gains(1.51, 1.0, 2.0)),
         # or a quarter of what FP32 costs.
         (gains(3.0, 1.0, 4.0), gains(3.01, 1.0, 4.0)),
-        # Error is spread where there are 64 groups.
-        (is_spread([(A, 1.0)] * 64), is_spread([(A, 1.0)] * 63)),
         # An engine's error is explained up to twice what is predicted.
         (explained(2.0), explained(2.01)),
         # An engine is near another if it takes less than 5 % more.
@@ -106,12 +103,6 @@ def test_three_samples_run_alone_and_together():
 def test_contributions_of_eight_groups_are_measured_first():
     nodes = [NodeName(f"n{i}") for i in range(32)]
     assert len(stretches(nodes, {n: i for i, n in enumerate(nodes)})) == 8
-
-
-@pytest.mark.parametrize(("candidates", "evaluations"), [(4, 10), (30, 15)])
-def test_a_search_with_int8_has_at_least_ten_evaluations(candidates, evaluations):
-    space: Any = SimpleNamespace(quantisation=SimpleNamespace(nodes=range(candidates)))
-    assert Int8Space.ration.__get__(space) == evaluations
 
 
 @pytest.mark.parametrize(("count", "alone"), [(1, 0), (2, 2), (4, 4), (5, 0)])

@@ -351,14 +351,12 @@ class Chosen:
         rule: The user's request, as reasons state it.
         bf16: Those of them in BF16.
         tf32: Whether all FP32 products are TF32.
-        left_out: The nodes that it leaves out of INT8; None if it has no INT8.
     """
 
     kept: frozenset[NodeName]
     rule: str
     bf16: frozenset[NodeName] = frozenset()
     tf32: bool = False
-    left_out: frozenset[NodeName] | None = None
 
     def beside(self, explained: frozenset[NodeName]) -> dict[NodeName, str]:
         """Return the nodes that only the choice explains, with the rule."""

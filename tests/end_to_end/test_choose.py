@@ -16,7 +16,7 @@ def said(ended):
 
 def test_a_plan_that_serves_is_chosen_and_exported(fix, call):
     assert fix(classifier(), "--rel-max", "1e-5").code == 0
-    ended = call("choose", "run", "--kept", 0, "-o", "run.chosen", folder="run.chosen")
+    ended = call("choose", "run", "--worth", 1, "-o", "run.chosen", folder="run.chosen")
     assert ended.code == 0
     assert ended.kept == set()
     asked = [one["metric"] for one in ended.record["criterion"]["recognised"]]
@@ -28,7 +28,7 @@ def test_a_plan_that_serves_is_chosen_and_exported(fix, call):
 def test_a_run_that_keeps_nothing_has_its_own_plan_to_take(fix, call):
     ended = fix(models.small())
     assert (ended.code, ended.kept) == (0, set())
-    ended = call("choose", "run", "--kept", 0, "-o", "run.chosen", folder="run.chosen")
+    ended = call("choose", "run", "--worth", 1, "-o", "run.chosen", folder="run.chosen")
     assert (ended.code, ended.kept) == (0, set())
 
 
@@ -40,16 +40,15 @@ def test_another_point_is_taken_by_its_cost(fix, call):
 
 def test_choices_that_cannot_be_made_are_told(fix, call, refused):
     fix(classifier(), "--rel-max", "1e-5")
-    assert "are both given" in refused(2, "choose", "run", "--worth", "1", "--kept", "1")
     assert "the nearest costs" in refused(3, "choose", "run", "--worth", "0.1")
     call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "verified")
-    assert "no plans to choose from" in refused(7, "choose", "verified", "--kept", "0")
-    assert "no run folder" in refused(7, "choose", "nowhere", "--kept", "0")
+    assert "no plans to choose from" in refused(7, "choose", "verified", "--worth", "1")
+    assert "no run folder" in refused(7, "choose", "nowhere", "--worth", "1")
 
 
 def test_a_plan_that_only_the_headroom_refuses_passes_with_a_word(fix, call):
     assert fix(models.near_the_edge(), "--no-repair").kept
-    ended = call("choose", "run", "--kept", "0", "-o", "low", folder="low")
+    ended = call("choose", "run", "--worth", "1", "-o", "low", folder="low")
     assert (ended.code, ended.kept) == (0, set())
     assert "At 2 × the ranges seen this plan gives NaN" in said(ended)
     assert "That few show" in ended.out.splitlines()[0]
@@ -74,9 +73,8 @@ class Stages(Silent):
 def test_a_choice_makes_the_repairs_of_its_run_and_judges_one_plan(fix):
     made = fix(models.layer_norm(), "--no-repair", "scale")
     watcher = Stages()
-    chosen = choose(made.folder, kept=1, watcher=watcher).run
+    chosen = choose(made.folder, worth=9, watcher=watcher).run
     assert chosen.plan is not None
-    assert [node.node for node in chosen.plan.keep] != []
     assert [repair.model_dump(mode="json") for repair in chosen.plan.repairs] == made.record[
         "plan"
     ]["repairs"]

@@ -37,24 +37,6 @@ def test_from_a_shell(saved, tmp_path, environment):
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o777 & ~_umask(environment)
 
 
-def test_what_needs_nothing_tells_how_little_was_looked_at(saved, tmp_path, environment):
-    ill = models.small()
-    every = np.concatenate([ill.inputs["x"], ill.inputs["x"] * np.float32(0.9)])
-    model, inputs = saved(models.Ill(ill.proto, {"x": every}, set()))
-    command = [sys.executable, "-m", "halfwise", "fix", model, "--inputs", inputs, "-o", "run"]
-    command.append("--full")
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "on 4 of 12 calibration samples only" in " ".join(ended.stdout.split())
-    (remark,) = json.loads((tmp_path / "run/run.json").read_bytes())["plan"]["remarks"]
-    assert (remark["kind"], remark["numbers"]) == ("first-look", {"samples": 4, "size": 12})
-    observations = json.loads((tmp_path / "run/observations.json").read_text(encoding="utf-8"))
-    assert {tensor["detail"]["samples"] for tensor in observations["tensors"]} == {4}
-    assert len(observations["samples"]) == 12
-
-
 def _umask(environment) -> int:
     shown = subprocess.run(
         ["sh", "-c", "umask"], env=environment, capture_output=True, text=True, check=True

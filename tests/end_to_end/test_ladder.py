@@ -8,7 +8,6 @@ import onnxruntime
 import pytest
 
 from tests import tasks
-from tests.unit.fixing.int8.products import outlier
 
 LADDER = ("ladder", "model.onnx", "--inputs", "model.npz", "-o", "run")
 
@@ -51,40 +50,11 @@ def test_each_type_is_judged_and_the_cheapest_recommended(call):
     assert (again.code, again.out) == (0, ended.out)
 
 
-def test_another_plan_of_a_ladder_with_int8_is_chosen(call, saved):
-    saved(outlier())
-    ended = call(*LADDER, "--require", "snr-db=25", "--allow", "random")
-    assert ended.code == 0, ended.err
-    assert ended.record["plan"]["int8"] == ["product0", "product1", "product3"]
-    assert ended.record["curve"]["beside"]["rung"] == "fp16"
-    assert "passed, chosen" in ended.out
-    chosen = call(
-        "choose", "run", "--kept", 2, "--allow", "random", "-o", "chosen", folder="chosen"
-    )
-    assert chosen.code == 0, chosen.err
-    plan = chosen.record["plan"]
-    assert plan["keep"] == []
-    assert 0 < len(plan["left_out"]) <= 2
-    assert f"chosen: {len(plan['left_out'])} of 4 compute nodes left out of INT8" in " ".join(
-        chosen.err.split()
-    )
-    # What is named is what is judged and written, though it fails.
-    whole = call(
-        "choose", "run", "--worth", 0.6, "--allow", "random", "-o", "whole", folder="whole"
-    )
-    assert whole.code == 10, whole.err
-    assert len(whole.record["plan"]["int8"]) == 4
-    assert whole.record["worth"]["cost"] <= 0.6
-    assert "4 compute nodes left out of INT8" in " ".join(whole.err.split())
-
-
 def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp_path):
     labels = ("--metric", "top1", "--labels", "labels.json")
     right = call(*LADDER, *labels)
     assert right.code == 0, right.err
     assert (rungs(right)["fp32"]["passed"], rungs(right)["fp32"]["by"]) == (True, "labels")
-    again = call("choose", "run", "--worth", 9, "-o", "again", folder="again")
-    assert rungs(again)["fp32"]["by"] == "labels"
     wrong = given.argmax(axis=1) + 1
     (tmp_path / "labels.json").write_text(json.dumps((wrong % 10).tolist()))
     guessing = call(*LADDER[:-1], "other", *labels, folder="other")

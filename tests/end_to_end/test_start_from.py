@@ -103,15 +103,6 @@ def test_what_belongs_to_another_model_is_refused(fix, refused, saved, mixed, tm
     assert "only 0 of 3 compute nodes" in refused(3, *fixing, mixed(NORM, "square"))
 
 
-def test_a_run_of_another_model_that_keeps_nothing_is_refused(fix, refused, saved, tmp_path):
-    first = fix(models.small())
-    assert first.kept == set()
-    first.folder.rename(tmp_path / "first")
-    model, inputs = saved(NORM, "norm")
-    told = refused(7, "fix", model, "--inputs", inputs, "-o", "run", "--start-from", "first")
-    assert "this one has 8 compute nodes where that has 3" in told
-
-
 def test_what_holds_no_plan_is_refused(refused, files, call, tmp_path):
     fixing = ("fix", files[0], "--inputs", files[1], "-o", "run", "--start-from")
     assert "Found no model or run at absent" in refused(3, *fixing, "absent")

@@ -211,15 +211,6 @@ class Choice(TypedDict, total=False):
             main=True,
         ),
     ]
-    kept: Annotated[
-        int | None,
-        _acceptance(
-            "Take the most exact plan that keeps at most N nodes.",
-            "N",
-            domain=Domain("an integer ≥ 0"),
-            main=True,
-        ),
-    ]
 
 
 class Low(TypedDict, total=False):

@@ -29,9 +29,9 @@ from halfwise.records import Criterion
 Depth = Literal[
     "samples",
     "all",
-    "plain",
     "inside",
     "heldout",
+    "emulated",
     "casts",
     "types",
     "file",
@@ -41,13 +41,12 @@ Depth = Literal[
 ]
 """How closely a plan is looked at.
 
-"samples": on the samples of the search, until one fails; "all": its error on all of them; "plain":
-the same by thresholds, even where a metric decides; "inside": whether its model is infinite inside
-there; "heldout": its error and scores on
-held-out samples; "casts": how many Casts its model has; "types": which other types may take the
-place of FP32 in it; "file": the error of its file where files have to pass; "wrong":
-which samples of the search its file gets wrong; "built": what a target's builder makes of its file;
-"fp32": whether a target has the model in FP32 right.
+"samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
+whether its model is infinite inside there; "heldout": its error and scores on held-out samples;
+"emulated": the outputs there of what is probably the plan; "casts": how many Casts its model has;
+"types": which other types may take the place of FP32 in it; "file": the error of its file where
+files have to pass; "wrong": which samples of the search its file gets wrong; "built": what a
+target's builder makes of its file; "fp32": whether a target has the model in FP32 right.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -197,6 +196,7 @@ class Bench(Generic[P]):
         evaluations: Plans run so far.
         runs: Samples run so far.
         late: Runs that hit the time limit for one sample.
+        demanded: What files have to pass, as a key of what is known of plans; None for nothing.
         refused: Why a run failed, the first time; empty if none did.
     """
 
@@ -216,7 +216,7 @@ class Bench(Generic[P]):
         self._totals = totals(self.references)
         self._order = list(range(len(samples)))
         self._of_file: Callable[[P], float] | None = None
-        self._filed: object = None
+        self.demanded: object = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
         # An index of it, since it has thousands of entries.
         self._tried = dict[P, Outcome]()
@@ -279,7 +279,7 @@ class Bench(Generic[P]):
         of_file = self._of_file
         if not outcome.passed or of_file is None:
             return outcome
-        excess = self.once(plan, "file", lambda: of_file(plan), self._filed)
+        excess = self.once(plan, "file", lambda: of_file(plan), self.demanded)
         if excess > 1:
             self._tried[plan] = outcome = replace(outcome, passed=False, excess=excess)
         return outcome
@@ -305,7 +305,6 @@ class Bench(Generic[P]):
             each.append(excess.update(reference, outputs))
             results += [outputs] * (self.tolerance.metric is not None)
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
-        self.once(plan, "plain", excess.final)
         if self.tolerance.metric is None:
             error = excess.final() / self.tolerance.factor
         else:
@@ -317,25 +316,20 @@ class Bench(Generic[P]):
         self.once(plan, "samples" if is_exact else "all", lambda: outcome)
         return each
 
-    def excess(self, plan: P, results: Sequence[Computed] | None = None) -> float:
-        """Return the error of a plan on all samples, relative to what a trial may use.
-
-        Args:
-            plan: The plan.
-            results: Outputs of all samples, if they were run already.
-        """
+    def excess(self, plan: P) -> float:
+        """Return the error of a plan on all samples, relative to what a trial may use."""
         if (exact := self.exact(plan)) is not None:
             return exact
 
         def measured() -> Outcome:
             self.evaluations += 1
-            ran = results if results is not None else self._all(plan)
-            error = self.excess_of(ran)
+            error = self.excess_of(self.outputs(plan))
             return Outcome(error <= 1, error)
 
         return self.once(plan, "all", measured).excess
 
-    def _all(self, plan: P) -> Iterator[Computed]:
+    def outputs(self, plan: P) -> Iterator[Computed]:
+        """Yield the outputs of each sample, or why it could not be run."""
         return (self._run(plan, i) for i in range(len(self.samples)))
 
     def exact(self, plan: P) -> float | None:
@@ -370,10 +364,6 @@ class Bench(Generic[P]):
         value = excess.update(self.references[index], outputs)
         return inf if isnan(value) else value / self.tolerance.factor
 
-    def results(self, plan: P) -> list[Computed]:
-        """Return the outputs of all samples, or why they could not be run."""
-        return list(self._all(plan))
-
     def results_on(self, plan: P, samples: Samples) -> list[Computed]:
         """Return the outputs of other samples; counts as an evaluation."""
         self.evaluations += 1
@@ -393,12 +383,7 @@ class Bench(Generic[P]):
 
     def demand(self, of_file: Callable[[P], float], samples: object = None) -> None:
         """Let plans that pass fail if the error of their file is above 1, on these samples."""
-        self._of_file, self._filed = of_file, samples
-
-    @property
-    def demanded(self) -> object:
-        """What files have to pass, as a key of what is known of plans; None for nothing."""
-        return self._filed
+        self._of_file, self.demanded = of_file, samples
 
     def _errors(self, plan: P) -> Outcome:
         spare, factor = self.tolerance.spare(len(self.samples)), self.tolerance.factor
@@ -419,7 +404,7 @@ class Bench(Generic[P]):
 
     def _by_metric(self, plan: P) -> Outcome:
         if self.tolerance.spare(len(self.samples)):
-            error = self.excess_of(self._all(plan))
+            error = self.excess_of(self.outputs(plan))
             return Outcome(error <= 1, error)
         candidates = dict[int, Outputs]()
         recognised = self.tolerance.criterion.recognised

@@ -1,18 +1,17 @@
 """`choose`: take another plan from a run's curve, judge it on held-out samples, write it."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, Unpack
 
-from halfwise.case import Chosen, Settings
+from halfwise.case import Chosen
 from halfwise.declarations import ChooseOptions, Inputs, check, given, spelt
 from halfwise.declarations.option import check_value
 from halfwise.declarations.options import (
     Arithmetic,
-    Choice,
     Data,
     Heldout,
     Labels,
@@ -23,64 +22,45 @@ from halfwise.declarations.options import (
 from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.again import case_of, from_folder, recorded, searched
+from halfwise.fixing.again import case_of, recorded, searched
 from halfwise.fixing.command import concluded
 from halfwise.fixing.curve import spread
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.result import Result
-from halfwise.graph.conversion import upcast
-from halfwise.graph.model import Network
-from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics import AUTO
-from halfwise.options.loading import load_start
 from halfwise.options.metric import function_again
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, Curve, Point, Run
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run
-from halfwise.wording import count, listed, number, ratio, typed
+from halfwise.wording import number, ratio, typed
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What the user asks for.
+def pick(curve: Curve, most: float) -> Point:
+    """Return the point of smallest error, of those whose error is known, within a cost.
 
-    Attributes:
-        name: "worth", the cost relative to all low, or "kept", the number of kept compute nodes.
-        limit: Its largest value.
-    """
-
-    name: str
-    limit: float
-
-    @property
-    def command(self) -> str:
-        """The command that requests it, without the run."""
-        return f"choose {spelt(self.name, typed(self.limit))}"
-
-
-def pick(curve: Curve, wish: Wish) -> Point:
-    """Return the point of smallest error, of those whose error is known, that fits a request.
+    Args:
+        curve: The plans.
+        most: The largest cost relative to all low, as the report rounds it.
 
     Raises:
-        CaseError: no point fits.
+        CaseError: no point fits, or costs are unknown.
     """
-    by_cost = wish.name == "worth"
-    value = _costs(curve) if by_cost else lambda point: float(point.count)
-    does = "costs" if by_cost else "keeps"
-
-    def say(number: float) -> str:
-        return ratio(number) if by_cost else count(int(number), "node")
-
-    points = [point for point in curve.points if not point.is_bound]
-    fitting = [point for point in points if value(point) <= wish.limit]
-    if not fitting:
-        nearest = min(map(value, points), default=inf)
+    if any(point.cost is None for point in curve.points):
         raise CaseError(
-            f"No measured plan of the run {does} at most {say(wish.limit)}; the nearest {does} "
-            f"{say(nearest)}.",
+            "The run could predict no costs, so no plan can be chosen by its cost.",
+            "Search again with another limit: `halfwise fix --start-from RUN`.",
+        )
+    points = [point for point in curve.points if not point.is_bound]
+    # A user repeats the cost as the report rounds it.
+    costs = [min(point.price, float(number(point.price))) for point in points]
+    fitting = [point for point, cost in zip(points, costs, strict=True) if cost <= most]
+    if not fitting:
+        raise CaseError(
+            f"No measured plan of the run costs at most {ratio(most)}; the nearest costs "
+            f"{ratio(min(costs, default=inf))}.",
             "Give another limit; `halfwise report RUN` shows the plans.",
         )
 
@@ -105,16 +85,6 @@ def implied(curve: Curve, criterion: Criterion) -> dict[str, Any]:
     return {**acceptance, **drop}
 
 
-def _costs(curve: Curve) -> Callable[[Point], float]:
-    if any(point.cost is None for point in curve.points):
-        raise CaseError(
-            "The run could predict no costs, so --worth cannot choose.", "Give --kept N."
-        )
-    # A user repeats the cost as the report rounds it.
-    return lambda point: min(point.price, float(number(point.price)))
-
-
-_WISHES = tuple(Choice.__annotations__)
 _OF_THE_RUN = frozenset[str]().union(
     *(
         k.__annotations__
@@ -122,7 +92,6 @@ _OF_THE_RUN = frozenset[str]().union(
     )
 ) - {"start_from", "no_repair"}
 """Options of `fix` with the same meaning here."""
-_TYPES = frozenset(("allow_bf16", "allow_tf32"))
 
 
 @bounded
@@ -156,18 +125,21 @@ def choose(
     """
     started, watcher = time.monotonic(), watcher or Silent()
     folder, updates = free_folder(out), given(**options)
-    wish = _wish(updates)
+    most = _asked(updates)
     record, curve = _recorded(Path(run))
-    point = pick(curve, wish)
+    point = pick(curve, most)
     request = replace(_request(record, curve, inputs, updates), command="choose")
     case = case_of(record, model, request, watcher, other_inputs=inputs is not None)
     watcher.note(chosen_line(curve, point, case.criterion))
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = searched(record), frozenset(case.calibration.marks or ())
-    settings, start = _settings(request, record, curve, point, wish), _quantised(record)
+    named = curve.named(point.kept), curve.named(point.bf16)
+    rule = f"choose {spelt('worth', typed(most))}"
+    chosen = Chosen(named[0], rule, named[1], point.tf32)
+    settings = replace(request.settings, int8=False, chosen=chosen)
     repairs = record.plan.repairs if record.plan else ()
     with frozen_named(case, settings):
-        fixed = run_fix(case, settings, watcher, start_from=start, repairs=repairs)
+        fixed = run_fix(case, settings, watcher, repairs=repairs)
     # A later choice from this run must know them too.
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
@@ -183,53 +155,17 @@ def choose(
     return concluded(case, request, fixed, folder, started, watcher)
 
 
-def _settings(request: Request, run: Run, curve: Curve, point: Point, wish: Wish) -> Settings:
-    """Return the settings of a choice; with INT8, those of the plan below."""
-    kept, plan = curve.named(point.kept), run.plan
-    if curve.rung != "int8" or plan is None:
-        chosen = Chosen(kept, wish.command, curve.named(point.bf16), point.tf32)
-        return replace(request.settings, int8=False, chosen=chosen)
-    below = frozenset(node.node for node in plan.keep)
-    chosen = Chosen(below, wish.command, left_out=kept)
-    return replace(request.settings, int8=True, chosen=chosen)
-
-
-def _quantised(run: Run) -> Network | None:
-    """Return the quantised model that the run began with and its plans refer to; or None.
+def _asked(options: dict[str, Any]) -> float:
+    """Take the largest cost out of the options.
 
     Raises:
-        CaseError: the file is unreadable.
-        RecordMismatch: the file is gone.
+        UsageError: it is missing, or outside its domain.
     """
-    named = run.provenance.options.get("start_from", "")
-    path = from_folder(run, named)
-    start = load_start(path) if path.is_file() and path.suffix != ".json" else None
-    if isinstance(start, Network) and quantised_nodes(upcast(start)[0]):
-        return start
-    if run.plan is not None and run.plan.int8 and path.suffix == ".onnx" and start is None:
-        raise RecordMismatch(
-            f"The quantised model that the run began with, {named}, is missing.",
-            "Restore the file, or repeat the run.",
-        )
-    return None
-
-
-def _wish(options: dict[str, Any]) -> Wish:
-    """Take the request out of the options.
-
-    Raises:
-        UsageError: it is outside its domain, or there is not one.
-    """
-    wishes = [Wish(name, options.pop(name)) for name in _WISHES if name in options]
-    if not wishes:
-        names = listed([spelt(name) for name in _WISHES])
-        raise UsageError("Nothing says which plan to take.", f"Give one of {names}.")
-    if len(wishes) > 1:
-        first, second = (spelt(wish.name) for wish in wishes[:2])
-        raise UsageError(f"{first} and {second} are both given; only one can be used.", "Give one.")
-    (wish,) = wishes
-    check_value(wish.name, ChooseOptions.__annotations__[wish.name], wish.limit)
-    return wish
+    most = options.pop("worth", None)
+    if most is None:
+        raise UsageError("Nothing says which plan to take.", f"Give {spelt('worth', 'X')}.")
+    check_value("worth", ChooseOptions.__annotations__["worth"], most)
+    return float(most)
 
 
 def _recorded(folder: Path) -> tuple[Run, Curve]:
@@ -239,15 +175,18 @@ def _recorded(folder: Path) -> tuple[Run, Curve]:
             f"The run {folder} has no plans to choose from: `halfwise {run.kind}` makes none.",
             "Give a run of `halfwise fix`, or repeat it.",
         )
+    if curve.rung == "int8":
+        raise RecordMismatch(
+            f"The plans of the run {folder} have INT8, and `choose` takes only plans without.",
+            "Search on from it with another limit: `halfwise fix --to int8 --start-from RUN`.",
+        )
     return run, curve.model_copy(update={"criterion": curve.criterion or run.criterion})
 
 
 def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:
     """Return the run's options, updated with the given ones and what the choice implies."""
     check(updates)
-    # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
-    names = _OF_THE_RUN - _TYPES if curve.rung == "int8" else _OF_THE_RUN
-    data, options = recorded(run, names, inputs, updates)
+    data, options = recorded(run, _OF_THE_RUN, inputs, updates)
     accepted = _acceptance(run, curve, updates.get("metric"))
     options |= {name: value for name, value in updates.items() if name != "metric"}
     return understand(data, options | accepted)

@@ -119,7 +119,7 @@ def fix_request(
             from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
 
             return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
-        fixed = run_fix(case, request.settings, watcher, start_from=start, quick=True)
+        fixed = run_fix(case, request.settings, watcher, start_from=start)
     return concluded(case, request, fixed, folder, started, watcher)
 
 
@@ -181,7 +181,7 @@ def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
     """Return the result judged at further sizes; the plan below if INT8 fails only there."""
     sized = _sized(fixed, case, settings)
     has_int8 = bool(fixed.rungs) and fixed.plan == fixed.rungs[-1].plan
-    if sized.verdict.passed or not has_int8 or fixed.space.chosen is not None:
+    if sized.verdict.passed or not has_int8:
         return sized
     below, low = _sized(fixed.rungs[0], case, settings), fixed.rungs[-1]
     if not below.verdict.passed:

@@ -399,33 +399,8 @@ class CostModel:
             terms.values.append((False, tuple(ends[name] for name in products), size))
         return terms
 
-    def int8_terms(self, candidates: Assignment) -> Terms:
-        """Return the cost of leaving candidates out of INT8, in the form of `terms`.
-
-        True then means a low node, False an INT8 node. Exact if memory dominates, nothing else is
-        FP32, and no INT8 node outputs FP32.
-        """
-        terms = Terms()
-        for part in self._parts:
-            if part.name in candidates:
-                extra = self._alone(part, _LOW) - self._alone(part, _INT8)
-                terms.nodes[part.name] = max(0.0, extra)
-        ends: dict[NodeName | None, End] = {
-            p.name: p.name if p.name in candidates else True for p in self._parts
-        }
-        for value in self._values:
-            elements, wants, loose = self._wanted(value, ends, quantised=True)
-            wants += [True] if value.maker and (loose or (wants and value.is_output)) else []
-            stored = 0 if value.maker else _LOW.size if value.end in self.low_io else _FP32.size
-            low = 0 if value.end in self.low_io and not value.maker else _LOW.size + stored
-            terms.values.append((False, tuple(wants), low * elements))
-            terms.values.append((True, tuple(wants), (_INT8.size + stored) * elements))
-        for products, size in self._apart():
-            terms.values.append((True, tuple(ends[name] for name in products), size))
-        return terms
-
     def _wanted(
-        self, value: _Value, ends: Mapping[NodeName | None, End], *, quantised: bool = False
+        self, value: _Value, ends: Mapping[NodeName | None, End]
     ) -> tuple[float, list[End], list[float]]:
         """Return what other kernels want of a value.
 
@@ -436,7 +411,7 @@ class CostModel:
         own = value.maker and self._kernel[value.maker.name]
         reads = [(p, r) for p, r in value.reads if self._kernel[p.name] != own]
         fixed: list[End] = [
-            ends[p.name] if (r.quantised if quantised else r.takes_low) else True
+            ends[p.name] if r.takes_low else True
             for p, r in reads
             if self._kernel[p.name] in self._library
         ]

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from math import inf, log
+from math import inf
+
+import numpy as np
 
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import BESIDE, Int8Space
+from halfwise.fixing.space import BESIDE
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point
 from halfwise.records.run import mask
@@ -91,7 +93,7 @@ class TradeOff:
             tf32=plan.tf32,
             error=(bench.bound(plan) if exact is None else exact) * (1.0 if everything else factor),
             is_bound=exact is None,
-            casts=depths.casts(plan),
+            casts=bench.recall(plan, "casts"),
             infinite_inside=False if everything else self._infinite_inside(kept),
         )
         return point if assessment is None else point.model_copy(update=vars(assessment))
@@ -107,23 +109,16 @@ class TradeOff:
         """Measure the shown points on all samples, cheapest ends first, and score them."""
         space = self._space
         self._measure(plan)
-        if self._may_evaluate:
-            for kept in (space.islands, space.seeds[0]):
-                space.excess(kept)
-                self._measure(kept)
+        for kept in (space.islands, space.seeds[0]):
+            space.excess(kept)
+            self._measure(kept)
         points = self._points()
         for place in spread([*points.values()], bounds=True):
-            if self._may_evaluate:
-                self._budget.check()
-                space.excess([*points][place])
+            self._budget.check()
+            space.excess([*points][place])
         for kept in self._shown(self._points(), plan):
             self._budget.check()
             self._measure(kept)
-
-    @property
-    def _may_evaluate(self) -> bool:
-        """Whether a plan may be evaluated for the curve alone: in INT8, if the search left some."""
-        return not isinstance(self._space, Int8Space) or self._space.spare > 0
 
     def _points(self) -> Points:
         return {kept: self._point(kept) for kept in self._tried()}
@@ -161,30 +156,13 @@ def spread(
     *,
     bounds: bool = False,
 ) -> list[int]:
-    """Return the indices of at most `most` front points that lie far apart, cheapest first.
+    """Return the indices of at most `most` front points, evenly spread, cheapest first.
 
-    Both ends and the wanted points are always included, on the front or not. Each further point is
-    the one farthest from those chosen, in cost and in the logarithm of error, each relative to its
-    span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985). Errors
-    below the smallest of all count as that, those above `MODERATE` as `MODERATE`. `bounds` is as
-    for `front`.
+    Both ends and the wanted points are always included, on the front or not. `bounds` is as for
+    `front`.
     """
-    rest = front(points, bounds=bounds)
-    chosen = list(dict.fromkeys([rest[0], rest[-1], *wanted] if rest else wanted))
-    prices = [point.price for point in points]
-    span = max(prices, default=0.0) - min(prices, default=0.0) or 1.0
-    least = min((point.error for point in points if 0 < point.error < MODERATE), default=1.0)
-
-    def seat(place: int) -> tuple[float, float]:
-        error = min(max(points[place].error, least), MODERATE)
-        return prices[place] / span, log(error / least) / log(MODERATE / least)
-
-    def apart(place: int) -> float:
-        (x, y), seats = seat(place), map(seat, chosen)
-        return min((x - a) ** 2 + (y - b) ** 2 for a, b in seats)
-
-    rest = [place for place in rest if place not in chosen]
-    while rest and len(chosen) < most:
-        chosen.append(max(rest, key=apart))
-        rest.remove(chosen[-1])
-    return sorted(chosen, key=lambda place: (prices[place], points[place].error))
+    ends, chosen = front(points, bounds=bounds), {*wanted}
+    if ends:
+        count = min(len(ends), max(2, most - len(chosen)))
+        chosen |= {ends[round(i)] for i in np.linspace(0, len(ends) - 1, count)}
+    return sorted(chosen, key=lambda place: (points[place].price, points[place].error))

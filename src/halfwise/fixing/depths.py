@@ -1,31 +1,27 @@
 """What a plan that passes on samples must also stand: inside its model, as a file, held out.
 
 What is found is remembered by the bench: nothing is run twice for one plan and the same samples.
-Of the models of plans, only the last one is.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 import onnx_ir as ir
 
 from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.filed import judged_plan_as_file
 from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Written
-from halfwise.fixing.space import WELL_WITHIN, Space
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import Fate, original
 from halfwise.judging.inside import Emulated, emulate, judge_infinities, lacking_in
-from halfwise.judging.judge import Judged, judge_emulated
-from halfwise.metrics import Computed, Outputs
-from halfwise.progress import Watcher
+from halfwise.judging.judge import Judged, judge_emulated, judge_outputs
+from halfwise.metrics import Computed
 from halfwise.records import Failure, Guard, GuardKind, TensorName, Verdict
 from halfwise.reporting.remarks import under, with_failures
 from halfwise.wording import FEW
@@ -58,17 +54,13 @@ class Depths:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def inside(self, plan: Plan, written: Rewritten | None = None) -> Inside:
+    def inside(self, plan: Plan) -> Inside:
         """Return what a plan must keep so that no harmful infinity occurs on calibration samples.
 
         Nothing if no guard leads to infinities, and if the rest is unavoidable: a user's rule
         lowers it, or its operators have to be low.
-
-        Args:
-            plan: The plan.
-            written: Its model, if it was made already.
         """
-        return self.space.bench.once(plan, "inside", lambda: self._looked(plan, written), self._key)
+        return self.space.bench.once(plan, "inside", lambda: self._looked(plan), self._key)
 
     def recall_inside(self, plan: Plan) -> Inside | None:
         """Return what `inside` returned, if it was called for this plan; else None."""
@@ -85,12 +77,12 @@ class Depths:
     def _key(self) -> object:
         return self.space.held_nodes, self.space.chosen, self.expects_infinities
 
-    def _looked(self, plan: Plan, written: Rewritten | None) -> Inside:
+    def _looked(self, plan: Plan) -> Inside:
         space = self.space
         if not self.expects_infinities:
             return Inside()
         of, settings, samples = space.variant, space.variant.settings, space.bench.samples
-        rewritten = written or of.write(plan)[0]
+        rewritten = of.write(plan)[0]
         emulated = emulate(
             rewritten.model, samples, accumulate=settings.accumulate, runtime=settings.runtime
         )
@@ -123,12 +115,12 @@ class Depths:
         is_beyond = guard.tensor is not None and largest.get(guard.tensor, 0.0) >= limit
         return not is_beyond or of.holdable(guard) == frozenset(guard.nodes)
 
-    def judged_inside(self, judged: Judged, plan: Plan, written: Rewritten) -> Judged:
+    def _judged_inside(self, judged: Judged, plan: Plan) -> Judged:
         """Mark harmless infinities in the verdict of a plan; new harmful ones fail it.
 
         Infinities left on the calibration samples do not fail it.
         """
-        samples = self.heldout.samples
+        samples, written = self.heldout.samples, plan.of.write(plan)[0]
         fates = self._fates(written, judged.inside, samples)
         verdict = _marked(judged.verdict, written.model, fates)
         harmful = self._harmful(written, judged.inside, fates)
@@ -143,11 +135,6 @@ class Depths:
             for tensor, sample in first.items()
         )
         return replace(judged, verdict=with_failures(verdict, failures), failing=tuple(failing))
-
-    def marked(self, judged: Judged, written: Rewritten) -> Verdict:
-        """Mark harmless infinities in a verdict."""
-        fates = self._fates(written, judged.inside, self.heldout.samples)
-        return _marked(judged.verdict, written.model, fates)
 
     def _harmful(
         self,
@@ -177,10 +164,6 @@ class Depths:
             return {}
         of, settings = self.space.variant, self.space.variant.settings
 
-        def keeping(nodes: Nodes) -> ir.Model | None:
-            made = of.write(self.space.fresh(written.fp32 | nodes))[0]
-            return made.model if nodes <= made.fp32 else None
-
         return judge_infinities(
             written.model,
             of.case.network,
@@ -189,7 +172,6 @@ class Depths:
             settings.fmt,
             inside,
             samples,
-            keeping=keeping,
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
@@ -200,13 +182,6 @@ class Depths:
         if inside is None:
             return None
         return union([*map(self.space.variant.holdable, inside.guards)])
-
-    def look_inside(self, plan: Plan) -> Nodes:
-        """Return what `needs` does, after a look if that was not known."""
-        if self.recall_inside(plan) is None:
-            self.space.budget.spend("pass", len(self.space.bench.samples))
-            self.inside(plan)
-        return self.needs(plan) or NONE
 
     def is_original(self, plan: Plan) -> bool:
         """Return whether a plan is the model itself."""
@@ -220,22 +195,11 @@ class Depths:
         assessment: Assessment | None = self.space.bench.recall(plan, "heldout", ids)
         return assessment
 
-    def casts(self, plan: Plan) -> int | None:
-        """Return the number of Casts in the mixed model of a measured plan, else None."""
-        number: int | None = self.space.bench.recall(plan, "casts")
-        return number
-
-    def measure(
-        self,
-        plan: Plan,
-        written: Rewritten | None = None,
-        results: Sequence[Computed] | None = None,
-    ) -> None:
+    def measure(self, plan: Plan, results: Sequence[Computed] | None = None) -> None:
         """Assess a plan on the held-out samples, and count its Casts.
 
         Args:
             plan: The plan.
-            written: Its model, if it was made already.
             results: Its outputs of the held-out samples; without them it is run, except the model
                 itself.
         """
@@ -247,7 +211,79 @@ class Depths:
 
         if rest:
             bench.once(plan, "heldout", assess, rest.ids)
-        bench.once(plan, "casts", lambda: (written or plan.of.write(plan)[0]).casts)
+        bench.once(plan, "casts", lambda: plan.of.write(plan)[0].casts)
+
+    # --- verdicts ------------------------------------------------------------------------------
+
+    def baseline(self) -> Verdict:
+        """Judge the model with everything low.
+
+        If it passes the search it is probably the plan, so its emulation is kept for its verdict.
+        """
+        space, heldout = self.space, self.heldout
+        plan = space.plan(space.islands)
+        excess = space.bench.exact(plan)
+        if excess is not None and excess <= 1:
+            emulated = space.bench.once(
+                plan, "emulated", lambda: self._run(plan, heldout.samples), heldout.rest.ids
+            )
+        else:
+            emulated = self._run(plan, heldout.samples, exact=self.expects_infinities)
+            self.measure(plan, emulated.results)
+        judged = self._judged(plan, emulated.first(FEW_SAMPLES))
+        fates = self._fates(plan.of.write(plan)[0], judged.inside, heldout.samples)
+        return _marked(judged.verdict, plan.of.write(plan)[0].model, fates)
+
+    def judge(self, plan: Plan) -> Judged:
+        """Judge the model of a plan, with what held-out samples show of it inside and as a file."""
+        space, heldout, of = self.space, self.heldout, plan.of
+        seen: Emulated | None = space.bench.recall(plan, "emulated", heldout.rest.ids)
+        emulated = seen or self._run(plan, heldout.samples)
+        self.measure(plan, emulated.results)
+        judged = self._judged_inside(self._judged(plan, emulated), plan)
+        on = heldout.samples, heldout.references
+        return judged_plan_as_file(judged, space, plan, of.write(plan)[0], *on)
+
+    def searched_too(self, plan: Plan, verdict: Verdict) -> Verdict:
+        """Fail a verdict if the model fails on samples that the search saw.
+
+        Otherwise nothing would judge the samples that joined; where a share of inputs may fail,
+        they count as failing.
+        """
+        bench = self.space.bench
+        if bench.tolerance.criterion.failing is not None:
+            return verdict
+        tolerance, whole = bench.tolerance, (bench.samples, bench.references)
+        question = *whole, tolerance.criterion, tolerance.metric
+        judged = judge_outputs(self._run(plan, bench.samples).results, *question)
+        if judged.verdict.passed:
+            return verdict
+        return with_failures(verdict, under("seen", "", judged.verdict.failures))
+
+    def _run(self, plan: Plan, samples: Samples, *, exact: bool = False) -> Emulated:
+        """Run the typed emulation of a plan's model."""
+        settings = plan.of.settings
+        self.space.budget.spend("judge", len(samples))
+        return emulate(
+            plan.of.write(plan)[0].model,
+            samples.with_progress(self.space.watcher.step),
+            accumulate=settings.accumulate,
+            exact=exact,
+            runtime=settings.runtime,
+        )
+
+    def _judged(self, plan: Plan, emulated: Emulated) -> Judged:
+        heldout, case = self.heldout, self.space.variant.case
+        return judge_emulated(
+            plan.of.write(plan)[0].model,
+            emulated,
+            heldout.samples,
+            heldout.references,
+            case.criterion,
+            case.metric,
+            reference_nonfinite=heldout.nonfinite | self.space.evidence.nonfinite,
+            unseen=heldout.unseen,
+        )
 
 
 def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:
@@ -268,142 +304,4 @@ def _fate(fates: Sequence[Fate]) -> dict[str, object]:
         return {"harmless": False}
     ending = [f for f in fates if f.ends]
     ends = "limit" if all(f.seen for f in ending) else "unseen"
-    ends = "wrong" if any(f.wrong for f in ending) else ends
     return {"harmless": True, "ends": ends if ending else "unread"}
-
-
-@dataclass(frozen=True)
-class _Latest:
-    """The last model that was written, and its outputs; others are not kept in memory."""
-
-    plan: Plan
-    written: Written
-    samples: tuple[str, ...] = ()
-    emulated: Emulated | None = None
-
-
-class Verdicts:
-    """Judges on held-out samples, or without any on the calibration, which cannot pass."""
-
-    def __init__(self, nonfinite: frozenset[TensorName], watcher: Watcher) -> None:
-        """Take the tensors not finite in FP32 either, and what receives progress."""
-        self._nonfinite, self._watcher = nonfinite, watcher
-        self._latest: _Latest | None = None
-
-    def baseline(self, depths: Depths) -> Verdict:
-        """Judge the model with everything low.
-
-        If it passes the search it is probably the plan, so its verdict is computed in full at once,
-        and kept.
-        """
-        space, heldout = depths.space, depths.heldout
-        samples, references = heldout.samples, heldout.references
-        plan = space.plan(space.islands)
-        written = plan.of.write(plan)
-        excess = space.bench.exact(plan)
-        passes = excess is not None and excess <= 1
-        exact = not passes and depths.expects_infinities
-        emulated = self._emulate(space, written[0], samples, exact=exact)
-        if passes:
-            self._latest = _Latest(plan, written, samples.ids, emulated)
-        else:
-            depths.measure(plan, written[0], emulated.results)
-        few = emulated.first(FEW_SAMPLES)
-        judged = self._judged(space, written[0], few, samples, references, unseen=heldout.unseen)
-        return depths.marked(judged, written[0])
-
-    def suffices(self, baseline: Verdict) -> bool:
-        """Return whether everything low passes on all samples and is finite inside."""
-        emulated = None if self._latest is None else self._latest.emulated
-        return baseline.passed and emulated is not None and not emulated.nonfinite
-
-    def passes_widely(self, depths: Depths, baseline: Verdict) -> bool:
-        """Return whether everything low passes by a wide margin on all samples, and is finite.
-
-        Where a metric decides, the margin is that to the default tolerance.
-        """
-        latest, bench = self._latest, depths.space.bench
-        if latest is None or latest.emulated is None or not self.suffices(baseline):
-            return False
-        searched: float | None = bench.recall(latest.plan, "plain")
-        judged = depths.heldout.samples, depths.heldout.references
-        plain = Tolerance(bench.tolerance.of_samples)
-        unseen = plain.excess(latest.emulated.results, *judged)
-        return max(inf if searched is None else searched, unseen) <= WELL_WITHIN
-
-    def write(self, plan: Plan) -> Written:
-        """Return the model of a plan."""
-        if self._latest is None or self._latest.plan != plan:
-            self._latest = None  # the search does not come back to it
-            self._latest = _Latest(plan, plan.of.write(plan))
-        return self._latest.written
-
-    def judge(self, depths: Depths, plan: Plan) -> Judged:
-        """Judge the model of a plan, with what held-out samples show of it inside and as a file."""
-        space, heldout, (written, _) = depths.space, depths.heldout, self.write(plan)
-        samples, references, latest = heldout.samples, heldout.references, self._latest
-        seen = latest.emulated if latest is not None and latest.samples == samples.ids else None
-        emulated = seen or self._emulate(space, written, samples)
-        depths.measure(plan, written, emulated.results)
-        judged = self._judged(space, written, emulated, samples, references, unseen=heldout.unseen)
-        judged = depths.judged_inside(judged, plan, written)
-        return judged_plan_as_file(judged, space, plan, written, samples, references)
-
-    def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:
-        """Fail a verdict if the model fails on samples that the search saw.
-
-        Otherwise nothing would judge the samples that joined; where a share of inputs may fail,
-        they count as failing.
-        """
-        bench = space.bench
-        if bench.tolerance.criterion.failing is not None:
-            return verdict
-        emulated = self._emulate(space, written, bench.samples, inside=False)
-        judged = self._judged(
-            space, written, emulated, bench.samples, bench.references, unseen=True
-        )
-        if judged.verdict.passed:
-            return verdict
-        return with_failures(verdict, under("seen", "", judged.verdict.failures))
-
-    def _emulate(
-        self,
-        space: Space,
-        written: Rewritten,
-        samples: Samples,
-        *,
-        inside: bool = True,
-        exact: bool = False,
-    ) -> Emulated:
-        settings = space.variant.settings
-        space.budget.spend("judge", len(samples))
-        return emulate(
-            written.model,
-            samples.with_progress(self._watcher.step),
-            accumulate=settings.accumulate,
-            inside=inside,
-            exact=exact,
-            runtime=settings.runtime,
-        )
-
-    def _judged(
-        self,
-        space: Space,
-        written: Rewritten,
-        emulated: Emulated,
-        samples: Samples,
-        references: Sequence[Outputs],
-        *,
-        unseen: bool,
-    ) -> Judged:
-        case = space.variant.case
-        return judge_emulated(
-            written.model,
-            emulated,
-            samples,
-            references,
-            case.criterion,
-            case.metric,
-            reference_nonfinite=self._nonfinite | space.evidence.nonfinite,
-            unseen=unseen,
-        )

@@ -1,7 +1,7 @@
 """What a network shows on samples: ranges, guards, and ranges reduced for the headroom."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from halfwise.case import FEW_SAMPLES, Samples, Seen, Settings
@@ -14,7 +14,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.metrics import Outputs
-from halfwise.observing import DETAIL_SAMPLES, Observer
+from halfwise.observing import Observer
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Observations, TensorName
 
@@ -49,7 +49,6 @@ class Evidence:
         guards: Guards, most severe first.
         limits: Reduced ranges of tensors that would overflow within the headroom.
         samples: Identifiers of the samples.
-        closer: Returns what more samples show; None once all permitted ones were visited.
     """
 
     observations: Observations
@@ -57,7 +56,6 @@ class Evidence:
     guards: tuple[Guard, ...]
     limits: dict[TensorName, float]
     samples: tuple[str, ...]
-    closer: Callable[[], "Evidence"] | None = None
 
     @property
     def nonfinite(self) -> frozenset[TensorName]:
@@ -82,14 +80,11 @@ def gather(
     settings: Settings,
     progress: Callable[[int, int], None],
     budget: Budget | None = None,
-    *,
-    first: bool = False,
     seen: Seen | None = None,
 ) -> Evidence:
     """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
 
-    With `first`, elements are visited on only `FEW_SAMPLES`: see `Evidence.closer`. Extrema cover
-    all samples.
+    Elements are visited on `FEW_SAMPLES`; extrema cover all samples.
     """
     observer = Observer(
         network,
@@ -104,17 +99,8 @@ def gather(
         seen=seen,
     )
 
-    def gathered() -> Evidence:
-        return _concluded(network, roles, observer.records(), list(observer.outputs), settings)
-
-    def closer() -> Evidence:
-        observer.look(DETAIL_SAMPLES)
-        return gathered()
-
-    if not first or settings.accumulate == "fp16":
-        return closer()
     observer.look(FEW_SAMPLES)
-    return replace(gathered(), closer=None if observer.is_complete else closer)
+    return _concluded(network, roles, observer.records(), list(observer.outputs), settings)
 
 
 def _concluded(
@@ -161,7 +147,7 @@ class Observed:
                 )
         return self._latest.get(variant)
 
-    def look(self, variant: Variant, samples: Samples, *, first: bool = False) -> Evidence:
+    def look(self, variant: Variant, samples: Samples) -> Evidence:
         """Gather evidence, incomplete if the budget ends; see `gather`."""
         evidence = gather(
             variant.case.network,
@@ -170,16 +156,10 @@ class Observed:
             variant.settings,
             partial(self._watcher.step, of="ranges"),
             self._budget,
-            first=first,
             seen=variant.case.seen,
         )
         self._latest[variant] = evidence
         return evidence
-
-    def look_closer(self, variant: Variant) -> None:
-        """Visit elements on all samples, if the first look was at a few."""
-        if (closer := self[variant].closer) is not None:
-            self._latest[variant] = closer()
 
     def catch_up(self, variant: Variant, samples: Samples) -> None:
         """Gather evidence from samples that joined; without time for it, the old one stays."""

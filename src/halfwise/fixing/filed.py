@@ -135,7 +135,7 @@ def judged_plan_as_file(
     """
     bench, variant = space.bench, space.variant
     outcome: Outcome | None = bench.recall(plan, "samples")
-    results = cache(lambda: bench.results(plan))
+    results = cache(lambda: [*bench.outputs(plan)])
     worst = None if outcome is None else outcome.worst
     passes = (LowSums(bench.samples, bench.references, results, worst),)
     case = variant.case, variant.settings, samples, references

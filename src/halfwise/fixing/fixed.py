@@ -15,9 +15,7 @@ from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
-from halfwise.graph.sensitivity import chain
 from halfwise.metrics import Outputs
-from halfwise.observing.inner import CENTRING
 from halfwise.records import (
     Because,
     Curve,
@@ -94,8 +92,7 @@ class Fixed:
     @property
     def original(self) -> Space:
         """The plans of the model as given, without repairs."""
-        low = self.space if isinstance(self.space, LowSpace) else None
-        return self.space if low is None or low.original is None else low.original
+        return self.space.original or self.space
 
     @property
     def seen(self) -> Observations:
@@ -162,7 +159,6 @@ def plan_of(
     forced = variant.forced
     keep = kept_nodes(
         network,
-        variant.roles,
         assigned.kept,
         (*space.evidence.guards, *space.deciding),
         chosen | dict(forced.kept),
@@ -209,12 +205,10 @@ def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:
 
 _LOSING: frozenset[GuardKind] = frozenset(("angle", "cancellation", "grid", "integer"))
 """Guards on digits that are lost whatever the range."""
-_LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
 
 
 def kept_nodes(
     network: Network,
-    roles: Roles,
     kept: frozenset[NodeName],
     guards: Sequence[Guard],
     forced: Mapping[NodeName, str],
@@ -231,7 +225,6 @@ def kept_nodes(
 
     Args:
         network: The model.
-        roles: Roles of its nodes.
         kept: Names of the kept nodes.
         guards: Guards, most severe first.
         forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
@@ -244,7 +237,7 @@ def kept_nodes(
         spare: Nodes that a dearer plan lowers: no guard says why they are kept.
         hopeless: Rules that lower the rest if even all free nodes in FP32 fail, else None.
     """
-    causes = _explained(network, roles, guards, held, kept, excess_without, nonfinite_without)
+    causes = _explained(guards, held, kept, excess_without, nonfinite_without)
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
     records = []
     for name, node in ((node_name(n), n) for n in network.all_nodes() if node_name(n) in kept):
@@ -293,20 +286,6 @@ def _causes(
     return causes
 
 
-def _causes_of_infinity(
-    causes: Mapping[NodeName, Guard], guards: Sequence[Guard], nonfinite: Container[NodeName]
-) -> dict[NodeName, Guard]:
-    """Return, for each node that gives infinities, a guard that may lead to them, if any.
-
-    What would overflow only at a multiple of the range seen explains no node that loses its digits
-    within it.
-    """
-    leading = tuple(g for g in guards if g.kind in LEADING_TO_INFINITY)
-    explained = {n: g for n, g in _causes(leading, (), ()).items() if n in nonfinite}
-    lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
-    return {n: g for n, g in explained.items() if g.kind != "headroom" or n not in lost}
-
-
 def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
     """Return the worst overflow that each kept node reads: in low it would read infinities."""
     worst: dict[NodeName, Guard] = {}
@@ -319,67 +298,27 @@ def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[No
 
 
 def _explained(
-    network: Network,
-    roles: Roles,
     guards: Sequence[Guard],
     held: Sequence[Guard],
     kept: Container[NodeName],
     excess_without: Mapping[NodeName, float],
     nonfinite: frozenset[NodeName],
 ) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: its cause, or what it reads or feeds.
+    """Return the guard that explains each node: its cause, or a graver overflow that it reads.
 
-    A worse overflow that it reads explains it, and so does a cancellation that magnifies
-    its error.
-
-    Small weights change a product by at most its own size. They therefore explain nothing next to
-    an overflow that the node reads, and no infinity if the operator is linear in them.
+    Of nodes that give infinities, one that leads to them, if any: what would overflow only at a
+    multiple of the range seen does not, beside digits that are certainly lost.
     """
-    reads = _reads_beyond(guards, kept)
+    leading = tuple(guard for guard in guards if guard.kind in LEADING_TO_INFINITY)
     causes = _causes(guards, held, excess_without)
-    causes |= _causes_of_infinity(causes, guards, nonfinite)
-    explained = {**reads, **causes}
-    for node in network.all_nodes():
-        name = node_name(node)
-        cause, read = causes.get(name), reads.get(name)
-        if cause is None:
-            continue
-        small = cause.kind == "constant-subnormal"
-        if read is not None:
-            milder = floor(cause.severity) < floor(read.severity)
-            if small or (milder and name in nonfinite):
-                explained[name] = read
-        elif small and name in nonfinite and node.op_type in _LINEAR:
-            del explained[name]
-    wrong = excess_without.keys() - nonfinite
-    return explained | _magnified(network, roles, guards, wrong, explained)
-
-
-def _magnified(
-    network: Network,
-    roles: Roles,
-    guards: Sequence[Guard],
-    wrong: Collection[NodeName],
-    causes: Mapping[NodeName, Guard],
-) -> dict[NodeName, Guard]:
-    """Return the cancellation that magnifies what the nodes in `wrong` round, where it does.
-
-    In 1 - x·y / (‖x‖ ‖y‖), say, the difference magnifies the relative errors of norms and
-    quotients. Only for nodes without a certain cause: a trial showed an error that possible
-    overflows, which did not happen, do not explain.
-    """
-    magnified: dict[NodeName, Guard] = {}
-    nodes = {node_name(n): n for n in network.all_nodes()}
-    for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
-        node = nodes[guard.node]
-        # A norm's scale and bias are applied to the result.
-        inputs = node.inputs[:1] if node.op_type in CENTRING else node.inputs
-        values = [v for v in inputs if v is not None]
-        for name in dict.fromkeys(node_name(n) for v in values for n in chain(v, roles)):
-            cause = causes.get(name)
-            if name in wrong and (cause is None or cause.severity < 1):
-                magnified.setdefault(name, guard)
-    return magnified
+    lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
+    for name, guard in _causes(leading, (), ()).items():
+        if name in nonfinite and not (guard.kind == "headroom" and name in lost):
+            causes[name] = guard
+    for name, guard in _reads_beyond(guards, kept).items():
+        if name not in causes or floor(causes[name].severity) < floor(guard.severity):
+            causes[name] = guard
+    return causes
 
 
 def plan_record(

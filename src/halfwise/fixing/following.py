@@ -69,17 +69,8 @@ def _followed(
         budget.spend("growth")
         watcher.step(done, total)
 
-    def checked(done: int, total: int) -> None:
-        budget.check()
-        watcher.step(done, total)
-
     with stage("growth"):
-        count = len(bench.samples)
-        contributions = bench.contributions(plan, range(count))
-        errors = []
-        for done in range(count):
-            checked(done, count)
-            errors.append(next(contributions))
+        errors = [*bench.contributions(plan, range(len(bench.samples)))]
         low = emulate_typed(variant.write(plan)[0].model, accumulate=settings.accumulate)
         worst = bench.samples[errors.index(max(errors))]
         names = computed(network, variant.roles)
@@ -99,9 +90,8 @@ def _followed(
             decided, out_of_time = deciding.cause(errors), False
         unexplained = () if decided is not None or out_of_time else path
         errors_with = lambda kept, indices: bench.contributions(space.plan(kept), indices)  # noqa: E731
-        followed = follow(
-            network, variant.roles, errors_with, explained, errors, unexplained, checked
-        )
+        given = network, variant.roles, errors_with, explained, errors, unexplained
+        followed = follow(*given, watcher.step)
     out_of_time |= followed.out_of_time
     return path, followed.model_copy(update={"decided": decided, "out_of_time": out_of_time})
 
@@ -197,7 +187,6 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
     return tuple(records)
 
 
-Progress = Callable[[int, int], None]
 Contributions = Callable[[Nodes, Iterable[int]], Iterator[float]]
 
 
@@ -208,7 +197,7 @@ def follow(
     kept: Nodes,
     errors: Sequence[float],
     growth: Sequence[Growth],
-    progress: Progress,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Followed:
     """Return where most of the error originates with `kept` in FP32, if trials show a node.
 
@@ -227,12 +216,12 @@ def follow(
         network: The model.
         roles: Roles of its nodes.
         contributions: Returns the error of each given sample with nodes in FP32, relative to what
-            the search allows; inf for new NaN or infinities.
+            the search allows; inf for new NaN or infinities. It may raise `OutOfTime`: results so
+            far are then returned.
         kept: Other FP32 nodes: the compute nodes that guards and rules explain.
         errors: That error for `kept`, of each sample.
         growth: Relative errors on one sample in the model with `kept` in FP32, in graph order.
-        progress: Called before each run of a sample with the nodes tried and their total. It may
-            raise `OutOfTime`: results so far are then returned.
+        progress: Called before each node is tried with the nodes tried and their total.
     """
     nodes = {node_name(n): n for n in network.all_nodes()}
     places = _places(growth) if max(errors) > 0 else []
@@ -241,18 +230,12 @@ def follow(
     @cache
     def remaining(group: Nodes) -> float:
         """Return the largest error; inf if a sample shows that the group removes too little."""
-        each = contributions(kept | group, order)
-
-        def measured() -> Iterator[float]:
-            for _ in order:
-                progress(len(tried), len(places))
-                yield next(each)
-
-        return largest_remaining(errors, measured())
+        return largest_remaining(errors, contributions(kept | group, order))
 
     origin, out_of_time = None, True
     with suppress(OutOfTime):
         for step in places:
+            progress(len(tried), len(places))
             origin = _origin(step, nodes, roles, kept, remaining)
             tried.append(step.node)
             if origin is not None:
@@ -294,11 +277,7 @@ def _origin(
         return None
     in_order = tuple(n for n in nodes if n in group)
     first = step.node if step.node in group else in_order[0]
-    origin = Origin(node=first, op=nodes[first].op_type, kept=in_order, error=remaining(group))
-    enlarges = step.inherited > 0 and not group.isdisjoint(_computing(before, roles))
-    if first == step.node and enlarges:
-        return origin.model_copy(update={"read": step.inherited})
-    return origin
+    return Origin(node=first, op=nodes[first].op_type, kept=in_order, error=remaining(group))
 
 
 def _places(growth: Sequence[Growth]) -> list[Growth]:

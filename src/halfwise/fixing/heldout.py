@@ -24,7 +24,7 @@ from halfwise.metrics import (
 )
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
-from halfwise.records import UNSHOWN, Recognised, TaskScore
+from halfwise.records import UNSHOWN, Recognised, TaskScore, TensorName
 
 JOINING = 4
 """At most 1 in 4 of the held-out samples joins the calibration at a time. Our choice."""
@@ -40,6 +40,7 @@ class HeldOut:
         joined: Identifiers of samples that joined the calibration.
         filed: Those of them that failed only as the file runs.
         demanding: Identifiers of samples of the search on which the files of plans have to pass.
+        nonfinite: Tensors that are not finite in FP32 either.
         infinite: Whether some joined because something is infinite inside.
     """
 
@@ -50,8 +51,10 @@ class HeldOut:
         references: Sequence[Outputs],
         searched: Sequence[Outputs],
         watcher: Watcher,
+        nonfinite: frozenset[TensorName] = frozenset(),
     ) -> None:
         """Take the samples, their references and those of the calibration."""
+        self.nonfinite = nonfinite
         self.case, self.rest, self.rest_references = case, rest, references
         self._searched, self._watcher = searched, watcher
         self.joined: tuple[str, ...] = ()
@@ -61,7 +64,8 @@ class HeldOut:
 
     def anew(self, watcher: Watcher) -> "HeldOut":
         """Return the samples left, for another search, which none of them has joined."""
-        return HeldOut(self.case, self.rest, self.rest_references, self._searched, watcher)
+        left = self.rest, self.rest_references
+        return HeldOut(self.case, *left, self._searched, watcher, self.nonfinite)
 
     @property
     def unseen(self) -> bool:

@@ -12,7 +12,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.bench import Bench, Outcome, Tolerance
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.depths import Depths, Verdicts
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import built_of, demand_files, wrong_as_file
@@ -23,7 +23,7 @@ from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan
-from halfwise.fixing.plan.search import MOST_FAILURES, SearchResult
+from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
@@ -47,7 +47,6 @@ def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> It
     """
     variant, settings, fmt = space.variant, space.variant.settings, space.variant.settings.fmt
     yield from end_remarks(space)
-    yield from _looked_at(space)
     if note := space.start.note:
         numbers = {**note.numbers, "plan": len(result.kept)}
         yield note.model_copy(update={"numbers": numbers})
@@ -59,18 +58,6 @@ def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> It
         headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
         numbers = {"own": len(variant.islands), "pinned": pinned, "margin": settings.margin}
         yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
-
-
-def _looked_at(space: LowSpace) -> Iterator[Remark]:
-    """Yield on how many samples elements were visited, if fewer than all were enough."""
-    if space.evidence.closer is not None:
-        observations = space.evidence.observations
-        looked = min(
-            (o.detail.samples for o in observations.tensors if o.detail is not None), default=0
-        )
-        yield Remark(
-            kind="first-look", numbers={"samples": looked, "size": len(observations.samples)}
-        )
 
 
 def end_remarks(space: LowSpace) -> Iterator[Remark]:
@@ -140,7 +127,6 @@ def fix(
     *,
     start_from: Network | Run | None = None,
     repairs: Sequence[Repair] = (),
-    quick: bool = False,
 ) -> Fixed:
     """Return the smallest plan found for `case`, its model, and its verdict on held-out samples.
 
@@ -150,11 +136,7 @@ def fix(
         watcher: Receives progress.
         start_from: Plan to start from: a mixed model with the types in its file, or a run.
         repairs: Made without being proposed again; no others are looked for.
-        quick: Whether nobody else uses the guards. Then tensor elements are visited on fewer
-            samples if these show nothing, and everything low passes by a wide margin with nothing
-            infinite inside; a remark says so.
     """
-    quick = quick and settings.chosen is None
     stage = Stages(watcher)
     quantised = quantised_start(case.network, start_from)
     start_from = None if quantised else start_from
@@ -177,7 +159,7 @@ def fix(
     budget = Budget(settings.time_budget, work=settings.budget * len(case.calibration))
     observed = Observed(budget, watcher)
     with stage("observe"):
-        evidence = observed.look(variant, case.calibration, first=quick)
+        evidence = observed.look(variant, case.calibration)
     with stage("emulate"):
         searched = prepared.searched or evidence.references
         bench: Bench[Plan] = Bench(
@@ -190,17 +172,13 @@ def fix(
         low = LowSpace.of(variant, bench, observed, budget, watcher)
         low = replace(low, chosen=settings.chosen)
         low.survey(low.islands)
-    heldout = HeldOut(case, case.heldout, references, searched, watcher)
-    verdicts = Verdicts(nonfinite, watcher)
+    heldout = HeldOut(case, case.heldout, references, searched, watcher, nonfinite)
     with stage("baseline"):
-        baseline = verdicts.baseline(Depths(low, heldout))
-    run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, verdicts, baseline)
+        baseline = Depths(low, heldout).baseline()
+    run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, baseline)
     fixed = run.low(low, is_free=quantised is None)
-    is_chosen = settings.chosen is not None
-    with_int8 = settings.int8 or (quantised is not None and not is_chosen)
-    goes_on = with_int8 and "interrupt" not in budget.ended_by
-    goes_on = goes_on and (is_chosen or stands(fixed))
-    return run.int8(fixed, quantised) if goes_on else fixed
+    goes_on = (settings.int8 or quantised is not None) and "interrupt" not in budget.ended_by
+    return run.int8(fixed, quantised) if goes_on and stands(fixed) else fixed
 
 
 @dataclass(frozen=True)
@@ -211,18 +189,11 @@ class _Found:
         space: Those plans.
         result: What was searched, and what it keeps.
         undone: Remarks on repairs that were not made, or were undone.
-        late: Searches that began after the budget was spent.
     """
 
     space: Space
     result: SearchResult
     undone: tuple[Remark, ...] = ()
-    late: int = 0
-
-    @property
-    def original(self) -> LowSpace | None:
-        """The plans of the network without repairs, if this has some."""
-        return self.space.original if isinstance(self.space, LowSpace) else None
 
     def noting(self, *steps: Remark) -> "_Found":
         """Return the same with further remarks."""
@@ -240,17 +211,13 @@ class _Fix:
     watcher: Watcher
     stage: Stages
     heldout: HeldOut
-    verdicts: Verdicts
     baseline: Verdict
     below: Fixed | None = None
 
     def low(self, low: LowSpace, *, is_free: bool) -> Fixed:
         """Return the plan in the low format; repairs are looked for if the network `is_free`."""
-        if not self.verdicts.passes_widely(Depths(low, self.heldout), self.baseline):
-            self._look_closer(low)
         found = _Found(low, UNSEARCHED)
-        may_repair = is_free and allowed_rules(low) and not self.verdicts.suffices(self.baseline)
-        if self.repairs or may_repair:
+        if self.repairs or (is_free and allowed_rules(low)):
             found = self._repaired(found)
         space = found.space
         if self.start_from is not None:
@@ -264,38 +231,27 @@ class _Fix:
     def int8(self, below: Fixed, quantised: QuantisedModel | None) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         start = self.start_from.plan if isinstance(self.start_from, Run) else None
-        chosen = below.space.chosen
-        is_new = chosen is None
-        rung = int8_rung(below, self.stage, self.watcher, quantised, start, is_new=is_new)
+        rung = int8_rung(below, self.stage, self.watcher, quantised, start)
         if isinstance(rung, Fixed):
             return rung
         space, steps = rung
         demand_files(space, self.heldout)
         with self.stage("baseline"):
-            baseline = self.verdicts.baseline(Depths(space, self.heldout))
+            baseline = Depths(space, self.heldout).baseline()
         run = replace(self, baseline=baseline, below=below)
-        if chosen is not None:
-            assert chosen.left_out is not None
-            space = replace(space, chosen=replace(chosen, kept=chosen.left_out))
         low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
-        is_better = chosen is not None or low.improves(below)
-        best = low if is_better else below.telling(*space.quantisation.remarks)
+        best = low if low.improves(below) else below.telling(*space.quantisation.remarks)
         builder = built_by(low.verdict)
         if builder is not None and built_by(below.verdict) is not None:
             best = best.telling(built_price(builder.runner, 2))
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
-    def _look_closer(self, space: Space) -> None:
-        if space.evidence.closer is not None:
-            with self.stage("observe"):
-                space.observed.look_closer(space.variant)
-
     # --- repairs -------------------------------------------------------------------------------
 
     def _repaired(self, found: _Found) -> _Found:
         """Return the plans of the repaired network if repairs are worth making, else of its own."""
-        low = found.original or found.space
+        low = found.space.original or found.space
         assert isinstance(low, LowSpace)
         with self.stage("repair"):
             if self.repairs:
@@ -309,7 +265,7 @@ class _Fix:
                 return found
             if space.searches:
                 # If everything low passes now, it is the plan, and this is its verdict.
-                self.verdicts.baseline(Depths(space, self.heldout))
+                Depths(space, self.heldout).baseline()
         return replace(found, space=space, result=UNSEARCHED)
 
     # --- rounds --------------------------------------------------------------------------------
@@ -324,18 +280,15 @@ class _Fix:
         verdict = judged.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
-                written, _ = self.verdicts.write(plan)
-                verdict = self.verdicts.searched_too(found.space, verdict, written)
+                verdict = Depths(found.space, self.heldout).searched_too(plan, verdict)
         return self._fixed(found, plan, verdict).telling(*told)
 
     def _searched(self, found: _Found) -> _Found:
         """Return the cheapest plan, from what `found` keeps."""
         space, result = found.space, found.result
-        late = found.late + space.budget.is_spent
         with self.stage("search"):
-            gives_up = late >= MOST_FAILURES
-            result = space.find(result.kept, steps=result.steps, gives_up=gives_up)
-        return replace(found, result=result, late=late)
+            result = space.find(result.kept, steps=result.steps)
+        return replace(found, result=result)
 
     def _settled(self, found: _Found) -> Plan:
         space, result = found.space, found.result
@@ -344,7 +297,7 @@ class _Fix:
 
     def _judged(self, found: _Found, plan: Plan) -> Judged:
         with self.stage("judge"), found.space.budget.counted():
-            return self.verdicts.judge(Depths(found.space, self.heldout), plan)
+            return Depths(found.space, self.heldout).judge(plan)
 
     def _sound(self, found: _Found) -> _Found:
         """Return a plan that holds on the calibration samples beyond the emulation of the search.
@@ -352,11 +305,10 @@ class _Fix:
         If something is infinite inside, more nodes are held; if its file fails, those of others
         have to pass; and the search goes on. One chosen by the user stays as it is.
         """
-        while found.result.passed and found.late < MOST_FAILURES:
+        while found.result.passed:
             space, plan = found.space, self._settled(found)
             with self.stage("judge"), space.budget.counted():
-                written, _ = self.verdicts.write(plan)
-                guards = Depths(space, self.heldout).inside(plan, written).guards
+                guards = Depths(space, self.heldout).inside(plan).guards
             if space.chosen is not None:
                 return found
             if guards:
@@ -375,7 +327,6 @@ class _Fix:
             f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
             f"inside; {held} held in FP32 in total"
         )
-        self._look_closer(space)
         return self._searched(replace(found, space=space))
 
     def _demanding(self, space: Space, plan: Plan) -> Space | None:
@@ -405,25 +356,25 @@ class _Fix:
         return self._searched(found)
 
     def _may_go_on(self, found: _Found, judged: Judged) -> bool:
-        """Return whether a failed verdict can improve: samples and plans are left.
-
-        Without budget, the larger plans that passed during the search remain.
-        """
-        goes_on = found.result.passed and found.space.searches and found.late < MOST_FAILURES
+        """Return whether a search may improve a failed verdict: samples and budget are left."""
+        goes_on = found.result.passed and found.space.searches and not found.space.budget.is_spent
         return goes_on and self.heldout.may_join(judged)
 
     def _passing(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged]:
-        """Return the cheapest plan that passes on unseen samples too; else this one.
+        """Return the cheapest of a few plans that passes on unseen samples too; else this one.
 
-        For a plan that fails on samples that are too few to join the search: what passed in it, and
-        its seeds, may pass there.
+        For a plan that fails there when no search may go on: what passed in it, and its seeds, may
+        pass there; where only time is short, at last everything kept.
         """
         space, result = found.space, found.result
-        too_few = self.heldout.fails(judged) and not self.heldout.may_join(judged)
-        if not (too_few and result.passed and space.searches):
+        if not (self.heldout.fails(judged) and result.passed and space.searches):
             return found, plan, judged
-        others = self._others(found, space.seeds)
-        return next(self._holding(found, others), (found, plan, judged))
+        others, last = self._others(found, space.seeds), list[Nodes]()
+        if self.heldout.may_join(judged):  # so the budget is spent
+            space.budget.leave_out("search")
+            found = replace(found, result=replace(result, exhausted=True))
+            last = [space.choices]
+        return next(self._holding(found, (*few_of(others), *last)), (found, plan, judged))
 
     def _others(self, found: _Found, more: Iterable[Nodes] = ()) -> list[Nodes]:
         """Return what passed in the search besides its result, and more, cheapest first."""
@@ -480,13 +431,13 @@ class _Fix:
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result
-        rewritten, placed = self.verdicts.write(plan)
+        rewritten, placed = plan.of.write(plan)
         follow = space, result, self.watcher, self.stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
             curve = TradeOff(Depths(space, self.heldout)).curve(result)
-            if found.original is not None and not self.repairs:
-                bare = TradeOff(Depths(found.original, self.heldout)).sketched()
+            if space.original is not None and not self.repairs:
+                bare = TradeOff(Depths(space.original, self.heldout)).sketched()
                 curve = curve.model_copy(update={"unrepaired": bare})
         if isinstance(space, LowSpace):
             remarks = [*self.notes, *found.undone]

@@ -11,7 +11,6 @@ from halfwise.declarations import Inputs, spelt
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
-from halfwise.graph.aside import Aside
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.engines import TENSORRT
@@ -33,9 +32,8 @@ from halfwise.records import (
 from halfwise.reporting.remarks import lacking
 from halfwise.store import MODEL_FILE, STATIC_FILE, engine_file
 from halfwise.tensorrt.ports import profiles_from_data
-from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
-from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
+from halfwise.tensorrt.versions import FIRST_WITH, since, text_of
 from halfwise.wording import argument, command, listed
 
 _JUDGED = (
@@ -273,10 +271,10 @@ def next_steps(
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:
-        strong, *older = building(case, fixed.plan, profiles, out)
+        strong = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
         proof = _proving(case, request, out)
-        built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof, *older)
+        built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof)
         if request.settings.targets and out is not None:
             built = (Step(kind="deliver", text=command(_delivered(case, out))),)
         elif (instead := unbuildable(case.network, case.notes)) is not None:
@@ -436,39 +434,6 @@ def sample_profiles(case: Case) -> tuple[Profile, ...]:
     )
 
 
-def building(
-    case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
-) -> tuple[Step, ...]:
-    """Return what builds an engine from a passed run, for TensorRT 9 and later, and for 8.x.
-
-    Nothing for 8.x if it has not the low format or refuses the model, if constraints do not reach a
-    kept node's bodies, or if there is no file.
-
-    Args:
-        case: The case.
-        plan: What is FP32.
-        profiles: Of the samples; none for fixed shapes.
-        out: The run folder; None if nothing was written.
-    """
-    static = is_static(case)
-    late = next((str(n.facts["since"]) for n in case.notes if n.kind == "late"), None)
-    strong = _strong(
-        *(case.whole, case.aside, plan, () if static else profiles, out),
-        static=static,
-        first=late or since("strong typing"),
-    )
-    names = planned_nodes(plan)
-    inner = not names <= set(map(node_name, case.network.nodes()))
-    old = plan.low != "bf16" and not (inner or static or late)
-    if not old or out is None or case.network.path is None:
-        return (strong,)
-    # Into a folder: if nodes have no names of their own, a model with names is written there.
-    folder = argument(out / f"tensorrt-{text_of(WEAK_ONLY)}")
-    words = ["halfwise", "export", argument(out), "--as", "python"]
-    words += ["--trt-version", text_of(WEAK_ONLY), "-o", folder]
-    return strong, Step(kind="older", names={"older": f"{WEAK_ONLY[0]}.x"}, command=tuple(words))
-
-
 def _delivered(case: Case, out: Path) -> Path:
     return out / (STATIC_FILE if is_static(case) else MODEL_FILE)
 
@@ -478,19 +443,18 @@ def is_static(case: Case) -> bool:
     return any(note.kind == "static" for note in case.notes)
 
 
-def _strong(
-    whole: Network,
-    aside: Aside | None,
-    plan: Plan,
-    profiles: Sequence[Profile],
-    out: Path | None,
-    *,
-    static: bool,
-    first: str,
-) -> Step:
+def building(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+    """Return what builds an engine from a passed run, for TensorRT 9 and later.
+
+    Args:
+        case: The case.
+        plan: What is FP32.
+        profiles: Of the samples; none for fixed shapes.
+        out: The run folder; None if nothing was written.
+    """
     if out is None:
         return Step(kind="write")
-    model = out / (STATIC_FILE if static else MODEL_FILE)
+    model, profiles = _delivered(case, out), () if is_static(case) else profiles
     if not _sayable(profiles):
         words = ["halfwise", "export", argument(out), "--as", "python"]
         words += ["-o", argument(out / "strong")]
@@ -498,12 +462,14 @@ def _strong(
         fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
         flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
         words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
-    lacking_here = () if aside is None else aside.foreign
+    lacking_here = () if case.aside is None else case.aside.foreign
     foreign = dict.fromkeys(
-        n.op_type for n in whole.nodes() if not is_standard(n) or node_name(n) in lacking_here
+        n.op_type for n in case.whole.nodes() if not is_standard(n) or node_name(n) in lacking_here
     )
     plugins = {"plugins": listed(list(foreign), 3)} if foreign else {}
-    return Step(kind="build", names={"since": first, **plugins}, command=tuple(words))
+    late = next((str(n.facts["since"]) for n in case.notes if n.kind == "late"), None)
+    names = {"since": late or since("strong typing"), **plugins}
+    return Step(kind="build", names=names, command=tuple(words))
 
 
 def _trtexec(

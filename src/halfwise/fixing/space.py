@@ -17,7 +17,6 @@ from halfwise.fixing.plan.guide import Guide, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search, SearchResult
-from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
@@ -26,9 +25,6 @@ from halfwise.reporting.remarks import remark
 from halfwise.wording import ratio
 
 LEFT_OUT = "left out of INT8"
-FEWEST_EVALUATIONS = 10
-"""Fewest evaluations of a search with INT8: fewer would settle nothing, and such models are small.
-Our choice."""
 BESIDE = 0.1
 """Share of the budget for what is not needed: a curve's further points, a plan that passes made
 simpler. Our choice."""
@@ -91,6 +87,7 @@ class Space(ABC):
         repairs: The repairs of the network, with what was measured of them.
         start: A plan to start from.
         chosen: The plan to take instead of searching, and the user's request.
+        original: The plans of the network without repairs; None if these are they.
     """
 
     variant: Variant
@@ -105,6 +102,7 @@ class Space(ABC):
     repairs: tuple[Repair, ...] = ()
     start: Start = field(default=Start(NONE))
     chosen: Chosen | None = None
+    original: "LowSpace | None" = None
 
     # --- what a set of kept nodes is -----------------------------------------------------------
 
@@ -262,7 +260,6 @@ class Space(ABC):
         *,
         certify: bool = True,
         steps: Sequence[Remark] = (),
-        gives_up: bool = False,
     ) -> SearchResult:
         """Return the cheapest plan found, starting from `previous`.
 
@@ -270,20 +267,16 @@ class Space(ABC):
             previous: What an earlier plan keeps, before samples joined.
             certify: Lower single nodes until none can be.
             steps: Remarks on earlier searches.
-            gives_up: Forget every plan that could be the result when time is over, except
-                everything kept.
         """
         if self.chosen is not None:
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
             passed = self.evaluate(kept).passed
-            result = SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
-            return self._completed(result)
-        passing = [] if gives_up else [NONE, *(k for k, o in self.tried().items() if o.passed)]
-        start = NONE if gives_up else self.start.kept or self.variant.of_file & self.choices
+            return SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
+        passing = [NONE, *(kept for kept, outcome in self.tried().items() if outcome.passed)]
+        start = self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
-        result = search.run(previous & self.choices, certify=certify)
-        return self._completed(result)
+        return self._completed(search.run(previous & self.choices, certify=certify))
 
     def _completed(self, result: SearchResult) -> SearchResult:
         """Return a result with what its plan should keep besides: nothing."""
@@ -319,13 +312,7 @@ class Space(ABC):
 
 @dataclass(frozen=True, eq=False)
 class LowSpace(Space):
-    """Plans that keep nodes in FP32; at the end in BF16 or TF32 if that is allowed and cheaper.
-
-    Attributes:
-        original: The plans of the network without repairs; None if these are they.
-    """
-
-    original: "LowSpace | None" = None
+    """Plans that keep nodes in FP32; at the end in BF16 or TF32 if that is allowed and cheaper."""
 
     @classmethod
     def of(
@@ -512,29 +499,10 @@ class Int8Space(Space):
         exact = self.below.bench.exact(self.below.plan(self.fp32))
         return exact is not None and exact <= 1
 
-    @cached_property
-    def guide(self) -> Guide:
-        """Proposes plans: their errors are those of single nodes."""
-        prices, choices = self.variant.prices, self.choices
-        sites = [(n,) for n in choices]
-        if prices is None:
-            return Guide(sites, lambda: Terms(dict.fromkeys(choices, 1.0)))
-        return Guide(sites, lambda: prices.model.int8_terms(choices))
-
     @property
-    def ration(self) -> int:
-        """Evaluations: half as many as candidates, at least `FEWEST_EVALUATIONS`."""
-        return max(FEWEST_EVALUATIONS, len(self.quantisation.nodes) // 2)
-
-    @property
-    def spare(self) -> int:
-        """How many evaluations are left."""
-        return max(0, self.ration - self.bench.evaluations)
-
-    def holding(self, guards: Sequence[Guard]) -> "Int8Space":
-        """Return the plans that keep the nodes of `guards` in FP32 too, which are other files."""
-        best = Best(self.watcher, LEFT_OUT)
-        return replace(self, held=(*self.held, *guards), best=best)
+    def guide(self) -> None:
+        """None: all nodes add errors alike, and their costs differ more (decision 43)."""
+        return
 
     def _completed(self, result: SearchResult) -> SearchResult:
         """Return a result that leaves out sums whose convolution is left out, if it passes."""
@@ -544,12 +512,5 @@ class Int8Space(Space):
         return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
-        # A sum that is left out with its convolution takes one more.
-        used = lambda: self.bench.evaluations + bool(self.quantisation.sums)  # noqa: E731
-        return replace(
-            super()._search(steps, passing, start),
-            form=LEFT_OUT,
-            safe=self.passes_below,
-            ration=self.ration,
-            used=used,
-        )
+        search = super()._search(steps, passing, start)
+        return replace(search, form=LEFT_OUT, safe=self.passes_below, contribution=None)

@@ -278,15 +278,12 @@ class Fate:
             that do; data movement and inserted Casts are left out.
         given_out: Whether an output of the model holds them.
         seen: Whether data showed that the reference is at the limit at each of the ends.
-        wrong: Whether the reference is not there, and the values were wrong before: in FP32, the
-            same nodes give the same limit.
     """
 
     ends: dict[End, None] = field(default_factory=dict)
     harmful: dict[NodeName, None] = field(default_factory=dict)
     given_out: bool = False
     seen: bool = False
-    wrong: bool = False
 
     @property
     def is_harmless(self) -> bool:

@@ -10,13 +10,12 @@ from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner, Runner
 from halfwise.errors import RunFailed
-from halfwise.graph.dataflow import GIVEN, giving_out, operands, region_model
+from halfwise.graph.dataflow import GIVEN, giving_out, region_model
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Roles, is_float
+from halfwise.graph.roles import Roles
 from halfwise.graph.sensitivity import decided, decisions, first_of, leading_to
 from halfwise.judging.judge import differing
 from halfwise.metrics import Computed
-from halfwise.metrics.difference import relative_rms
 from halfwise.records import MOST, Decided, Flip, NodeName, TensorName
 
 MOST_TRIED = 8
@@ -80,7 +79,6 @@ class Deciding:
                     error=worst,
                     left=remaining,
                     samples=len(errors),
-                    read=self._read(nodes, order[:FEW_SAMPLES]),
                 )
         return None
 
@@ -96,20 +94,6 @@ class Deciding:
     def _leading(self, nodes: Sequence[ir.Node]) -> Iterator[NodeName]:
         leading = {name for node in nodes for name in leading_to(node, self.roles)}
         return (n for n in map(node_name, self.network.nodes()) if n in leading)
-
-    def _read(self, nodes: Sequence[ir.Node], chosen: Sequence[int]) -> float | None:
-        """Return the largest relative RMS error of a computed float that `nodes` read, if known."""
-        floats = (v for node in nodes for v in operands(node) if is_float(v) and v.producer())
-        names = list(dict.fromkeys(map(tensor_name, floats)))
-        sides = [side.get(names) for side in self.sides(chosen)]
-        return max(
-            (
-                relative_rms(true[name], actual[name])
-                for true, actual in zip(*sides, strict=True)
-                for name in true.keys() & actual.keys()
-            ),
-            default=None,
-        )
 
     def sides(self, chosen: Sequence[int]) -> tuple[Runner, Runner]:
         """Return the reference and the candidate on samples, given by their places."""

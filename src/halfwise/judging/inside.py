@@ -1,16 +1,13 @@
 """Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
-from itertools import product
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.bodies import observed_bodies
 from halfwise.emulation.probe import TENSORS_AT_ONCE
 from halfwise.emulation.runner import ModelRunner, Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
@@ -57,7 +54,6 @@ def emulate(
     samples: Samples,
     *,
     accumulate: str = "fp32",
-    inside: bool = True,
     exact: bool = False,
     runtime: Runtime = CPU,
 ) -> Emulated:
@@ -67,14 +63,13 @@ def emulate(
         candidate: A typed model.
         samples: Samples to run.
         accumulate: Format of running sums inside low ops.
-        inside: Whether to search for non-finite values inside the model.
         exact: Whether there probably are some; see `ExtremaProbe`.
         runtime: Where to run.
     """
     # A GPU widens weights in no time, and half as much goes there.
     late = runtime.device == "cuda"
     emulation = emulate_typed(candidate, accumulate=accumulate, late=late)
-    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs) if inside else ()
+    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs)
     tensors = [tensor_name(v) for v in computed if _is_observed(v)]
     return Emulated(*inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime))
 
@@ -141,7 +136,6 @@ def judge_infinities(
     inside: Mapping[TensorName, Nonfinite],
     samples: Samples,
     *,
-    keeping: Callable[[frozenset[NodeName]], ir.Model | None] = lambda _: None,
     accumulate: str = "fp32",
     runtime: Runtime = CPU,
 ) -> dict[TensorName, Fate]:
@@ -150,9 +144,8 @@ def judge_infinities(
     An infinity is harmless under two conditions. Every reader, directly or through data movement,
     has a finite limit that larger inputs keep (tanh, a clip, a comparison with a constant, a
     reciprocal that nothing multiplies) or is a Softmax that reads masks. And the reference is at
-    that limit at those very elements (`SATURATED`), on the samples checked; or the candidate is
-    there too if the infinite tensors, then finite, and those readers are in FP32: then the values
-    are wrong for another reason, which the outputs show. A NaN is never harmless.
+    that limit at those very elements (`SATURATED`), on the samples checked. A NaN is never
+    harmless.
 
     Args:
         candidate: The mixed model made from `network`.
@@ -162,7 +155,6 @@ def judge_infinities(
         fmt: The low format.
         inside: Tensors of the candidate with new NaN or infinities.
         samples: The samples that `inside` indexes.
-        keeping: Returns the candidate with further nodes in FP32; None if a rule forbids that.
         accumulate: Format of running sums inside low ops.
         runtime: Where to run.
 
@@ -179,20 +171,16 @@ def judge_infinities(
         return by_tensor
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
-    emulated = partial(emulate_typed, accumulate=accumulate)
-    compare = partial(_compared, nodes=nodes, fmt=fmt, samples=chosen, runtime=runtime)
-    refuted, confirmed = compare(ends, emulated(candidate), network.model)
-    wrong, infinite = refuted, _infinite(candidate, nodes, by_tensor, refuted)
-    makers = {node_name(n) for v in infinite if (n := v.producer()) is not None}
-    kept = keeping(frozenset(makers.union(e.reader for e in refuted))) if makers else None
-    if kept is not None:
-        remaining = emulate(kept, chosen, accumulate=accumulate, runtime=runtime).nonfinite
-        if not any(v.name in remaining for v in infinite):
-            refuted, _ = compare([*refuted], emulated(candidate), emulated(kept))
+    # Bodies are not looked into: what ends there counts as refuted.
+    main = {node_name(n) for n in candidate.graph}
+    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends if e.reader in main}
+    models = emulate_typed(candidate, accumulate=accumulate), network.model
+    low, reference = (ModelRunner(model, chosen, runtime=runtime) for model in models)
+    refuted, confirmed = _compared(low, reference, results, nodes, fmt)
+    refuted |= dict.fromkeys(e for e in ends if e not in results)
     for fate in by_tensor.values():
         fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
-        fate.wrong = bool(fate.ends.keys() & wrong.keys())
-        fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed and not fate.wrong
+        fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed
     return by_tensor
 
 
@@ -212,68 +200,20 @@ def _masked(
     return masked
 
 
-def _infinite(
-    candidate: ir.Model,
-    nodes: Mapping[NodeName, ir.Node],
-    by_tensor: Mapping[TensorName, Fate],
-    refuted: Collection[End],
-) -> set[ir.Value]:
-    """Return the network's values that are infinite before the ends that the data refute."""
-    ends = {tensor for tensor, fate in by_tensor.items() if fate.ends.keys() & {*refuted}}
-    computed = (v for n in candidate.graph.all_nodes() for v in n.outputs)
-    return {original(v, nodes) for v in computed if v.name in ends}
-
-
 _Found = tuple[dict[End, None], set[End]]
 """The ends at which a reference is not at the limit, and those where it was seen to be."""
 
 
 def _compared(
-    ends: Sequence[End],
-    low: ir.Model,
-    reference: ir.Model,
-    *,
-    nodes: Mapping[NodeName, ir.Node],
-    fmt: Format,
-    samples: Samples,
-    runtime: Runtime,
-) -> _Found:
-    """Compare a candidate with a reference at some ends.
-
-    An end in a body is compared in the runs that `observed_bodies` gives; one that is in none of
-    them counts as refuted, and so does one in a body that the two do not run as often.
-    """
-    main = {node_name(n) for n in low.graph}
-    inner = not main.issuperset(e.reader for e in ends)
-    lows, rights = (_scopes(model, samples, runtime, bodies=inner) for model in (low, reference))
-    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends}
-    refuted, confirmed = dict.fromkeys(ends), set[End]()
-    for one, other in product(lows, rights):
-        there = {e: r for e, r in results.items() if e.result in one.names and r in other.names}
-        if len(one.samples) == len(other.samples):
-            wrong, right = _compared_in(one, other, there, nodes, fmt)
-            refuted = {e: None for e in refuted if e in wrong or e not in there}
-            confirmed |= right
-    return refuted, confirmed
-
-
-def _scopes(
-    model: ir.Model, samples: Samples, runtime: Runtime, *, bodies: bool
-) -> list[ModelRunner]:
-    """Return a model, and its bodies if asked, each with what it reads."""
-    inner = observed_bodies(Network(model, None, "", {}), samples, runtime) if bodies else ()
-    every = [(model, samples), *((body.network.model, body.runs) for body in inner)]
-    return [ModelRunner(one, reads, runtime=runtime) for one, reads in every]
-
-
-def _compared_in(
     low: ModelRunner,
     reference: ModelRunner,
     results: Mapping[End, TensorName],
     nodes: Mapping[NodeName, ir.Node],
     fmt: Format,
 ) -> _Found:
-    """Compare in one scope. A few ends at a time: their tensors are held for a sample.
+    """Compare a candidate with a reference at some ends.
+
+    A few at a time: their tensors are held for a sample.
 
     Args:
         low: The candidate.
@@ -289,7 +229,6 @@ def _compared_in(
         rights = reference.get([result for _, result in some])
         for sample, actual, right in zip(low.samples, lows, rights, strict=True):
             for end, name in some:
-                # A body reads what it captures.
                 infinite = np.asarray({**sample, **actual}[end.tensor])
                 limit, expected = actual[end.result], right[name]
                 try:

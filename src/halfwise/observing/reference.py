@@ -249,7 +249,7 @@ def observe_network(
         network, samples, fmt, roles, runtime=runtime, progress=progress, budget=budget
     )
     if detail_samples > 0:
-        observer.look(detail_samples, most=detail_samples)
+        observer.look(detail_samples)
     return observer.records(), observer.outputs
 
 
@@ -304,7 +304,7 @@ class Observer:
             runtime: Where it runs.
             progress: Called as `progress(steps done, steps in all)`; the latter may change.
             budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff then cover
-                the samples so far, and element statistics those of the previous look.
+                the samples so far, and there are no element statistics.
             few_sums: Measure sums on the sample with most extrema, instead of on all samples whose
                 elements are visited: only repairs read them then, to stay clear of the range.
             seen: First samples that need not run again.
@@ -325,9 +325,6 @@ class Observer:
         self._details: dict[TensorName, Detail] = {}
         self._inner = InnerNumbers()
         self._done = 0
-        self._chosen: list[int] = []
-        self._looked: list[int] = []
-        self._is_cut = False
         self._sizes: dict[TensorName, int] = {}
         self._drawn: dict[TensorName, int] = {}
         # As if the first look were at all: what follows the extrema would else begin at the end.
@@ -340,63 +337,40 @@ class Observer:
             for body in observed_bodies(network, samples, runtime)
         ]
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether another look would add nothing."""
-        return self._is_cut or 0 < len(self._chosen) == len(self._looked)
-
-    def look(self, count: int, *, most: int = DETAIL_SAMPLES) -> None:
-        """Look inside on `count` samples in all, including those of earlier looks.
-
-        The first look measures roundoff; the one that leaves no samples measures sums.
+    def look(self, count: int) -> None:
+        """Look inside on some samples, once.
 
         Args:
-            count: Number of samples, ≥ 1.
-            most: The largest `count` of any look; the first call decides. All looks use samples
-                that `choose_samples` chooses for this number, so together they see what a single
-                look would.
+            count: Number of samples, ≥ 1; fewer if they are large, see `choose_samples`.
 
         Raises:
             BuildFailed: ONNX Runtime cannot load the model with the nodes added for measuring,
                 which is a bug in halfwise.
             RunFailed: ONNX Runtime failed on a sample.
         """
-        if self.is_complete:
-            return
-        if not self._chosen:
-            for _, observer in self._bodies:
-                observer.look(most, most=most)
-        work = partial(self._look, count, most)
-        self._details = self._budget.within("observe", work, self._details, PART_OF_BUDGET)
+        for _, observer in self._bodies:
+            observer.look(count)
+        self._details = self._budget.within(
+            "observe", partial(self._look, count), {}, PART_OF_BUDGET
+        )
 
-    def _look(self, count: int, most: int) -> dict[TensorName, Detail]:
-        # If the budget ends it, some elements have been counted already: no look can continue.
-        self._is_cut = True
-        first = not self._chosen
-        if first:
-            visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
-            affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
-            every = range(len(self._samples))
-            self._chosen = self._choose(every, min(most, len(every), affordable))
-        few = self._chosen[:: ceil(len(self._chosen) / FEW_SAMPLES)]
-        unseen = [i for i in self._chosen if i not in self._looked]
-        new = self._choose(unseen, min(count - len(self._looked), len(unseen)))
-        summed = self._choose(self._chosen, 1) if self._few_sums else self._chosen
-        is_last = len(new) == len(unseen)
-        measured: list[tuple[Kind, tuple[ir.Model, dict[TensorName, NodeName]], list[int]]] = []
-        if is_last:
-            measured.append(("sum", with_sums(self._network, self._roles), summed))
-        if first:
-            made = with_roundoff(self._network, self._roles, self._fmt)
-            measured.append(("roundoff", made, few))
+    def _look(self, count: int) -> dict[TensorName, Detail]:
+        visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
+        affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
+        every = range(len(self._samples))
+        chosen = self._choose(every, min(count, len(every), affordable))
+        few = chosen[:: ceil(len(chosen) / FEW_SAMPLES)]
+        summed = self._choose(chosen, 1) if self._few_sums else chosen
+        measured: list[tuple[Kind, tuple[ir.Model, dict[TensorName, NodeName]], list[int]]] = [
+            ("sum", with_sums(self._network, self._roles), summed),
+            ("roundoff", with_roundoff(self._network, self._roles, self._fmt), few),
+        ]
         measured = [(kind, made, where) for kind, made, where in measured if made[1]]
-        self._steps = self._done + sum(len(where) for *_, where in measured) + len(new)
+        self._steps = self._done + sum(len(where) for *_, where in measured) + len(chosen)
         for kind, made, where in measured:
             self._measure(kind, *made, where)
-        self._elements(new)
-        self._looked += new
-        self._is_cut = False
-        details = {t: c.detail(len(self._looked)) for t, c in self._counters.items()}
+        self._elements(chosen)
+        details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
 
     def _choose(self, samples: Sequence[int], count: int) -> list[int]:

@@ -468,16 +468,14 @@ class IntermediateNonfinite(Record):
             which also holds for larger inputs; None if not checked.
         ends: Why it is harmless. "limit": everything that computes with it has a finite limit, and
             the reference was seen to reach it; "unseen": it has such a limit, but no sample showed
-            the reference reach it; "wrong": the reference is elsewhere, but the values were wrong
-            before, and would be as wrong in FP32; "unread": nothing computes with it. None
-            otherwise.
+            the reference reach it; "unread": nothing computes with it. None otherwise.
     """
 
     tensor: TensorName
     producer: NodeName | None
     elements: int
     harmless: bool | None = None
-    ends: Literal["limit", "unseen", "wrong", "unread"] | None = None
+    ends: Literal["limit", "unseen", "unread"] | None = None
 
 
 class FailureBound(Record):

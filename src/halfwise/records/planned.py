@@ -400,15 +400,12 @@ class Origin(Record):
         kept: What was FP32 in that trial: the node, and the neighbours that it needed.
         error: Error of the outputs with `kept` in FP32 too, relative to what the search allows: the
             largest over the samples that `Followed.samples` counts.
-        read: If `kept` holds producers of what the node reads, so that the node enlarges an error
-            instead of making it: the relative RMS error of what it reads, on one sample.
     """
 
     node: NodeName
     op: str = ""
     kept: tuple[NodeName, ...]
     error: float
-    read: float | None = None
 
 
 MOST = 0.5
@@ -522,8 +519,6 @@ class Decided(Record):
             metric, relative to the default tolerance.
         left: The same with the reference's decisions and everything else as before.
         samples: Number of samples behind this: all that were searched.
-        read: Largest relative RMS error of a float that the decisions read, on the samples with the
-            largest errors; None if it is unknown.
     """
 
     flips: tuple[Flip, ...]
@@ -531,7 +526,6 @@ class Decided(Record):
     error: float
     left: float
     samples: int
-    read: float | None = None
 
     @property
     def deciding(self) -> tuple[NodeName, ...]:

@@ -241,7 +241,6 @@ RemarkKind = Literal[
     "start",
     "start-int8",
     "seen-only",
-    "first-look",
     "low-io",
     "constant",
     "input",
@@ -254,7 +253,6 @@ RemarkKind = Literal[
     "spent",
     "futile",
     "dearer",
-    "rationed",
     "passes",
     "measuring",
     "ranked",
@@ -266,10 +264,9 @@ RemarkKind = Literal[
 "opset-raised", "opset-stays": to support the low format; "repair-…": why a repair is not made;
 "unrepaired": engines refuted all repairs; "unranged", "int8-untried": why nodes are not INT8;
 "start", "start-int8": where the search started; "seen-only": only calibration samples need the
-plan; "first-look": element statistics come from few samples; "low-io", "constant", "input": ends of
-the model; "other-engine", "emulated", "spared", "added": how the delivered engine differs from the
-emulation; "built-price": a target's builder decided among the last plans; the rest: steps of a
-search.
+plan; "low-io", "constant", "input": ends of the model; "other-engine", "emulated", "spared",
+"added": how the delivered engine differs from the emulation; "built-price": a target's builder
+decided among the last plans; the rest: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
     (
@@ -305,7 +302,6 @@ StepKind = Literal[
     "write",
     "deliver",
     "build",
-    "older",
     "prove",
     "engines",
     "verify-elsewhere",

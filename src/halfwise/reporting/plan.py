@@ -491,4 +491,4 @@ def overflowing(run: Run) -> str:
 def chosen_line(curve: Curve, point: Point, criterion: Criterion) -> str:
     """Return which plan was chosen and by what it is judged, as a clause."""
     facts = {"kept": _counted(point), "allowed": allowed(criterion)}
-    return say("plan", "chosen", curve, facts, int8=curve.rung == "int8", cost=point.cost)
+    return say("plan", "chosen", curve, facts, cost=point.cost)

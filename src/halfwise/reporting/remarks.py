@@ -1,7 +1,7 @@
 """Words for what was decided: failures, suspicions, why nodes are kept, worth, what to do next."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf, isfinite
+from math import inf
 from typing import Any, Literal, TypeVar
 
 from halfwise.records import (
@@ -46,7 +46,6 @@ def flipped(decided: Decided, allowed: str) -> str:
         nodes=decided.deciding,
         elements=sum(flip.elements for flip in decided.flips),
         of=sum(flip.of for flip in decided.flips),
-        read=decided.read if decided.read and isfinite(decided.read) else None,
         allowed=allowed,
     )
 
@@ -205,7 +204,7 @@ def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
     return "work" if by_work else "time"
 
 
-EARLY = ("dearer", "rationed", "futile")
+EARLY = ("dearer", "futile")
 """Remarks on why a search ended before its plan was minimal."""
 
 

@@ -54,11 +54,11 @@ class Clock(Listener):
             self._step = 1e6
 
 
-def found(ill, watcher=None, *, heldout=None, quick=False, start=None, **options) -> Fixed:
+def found(ill, watcher=None, *, heldout=None, start=None, **options) -> Fixed:
     inputs = dict(ill.inputs)
     request = understand(inputs, {**options, "heldout": heldout})
     case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, request.settings, watcher or Silent(), start_from=start, quick=quick)
+    return fix(case, request.settings, watcher or Silent(), start_from=start)
 
 
 def kept(fixed):

@@ -11,7 +11,7 @@ import pytest
 from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.choose import Wish, implied, pick
+from halfwise.fixing.choose import implied, pick
 from halfwise.records import Criterion, Recognised
 from halfwise.store import read_run, write_run
 from tests import models
@@ -63,7 +63,7 @@ def kept(run: Any) -> int:
 
 
 def test_a_plan_is_judged_by_its_task_and_written(made, tmp_path):
-    picked, before = choose(made, out=tmp_path / "chosen", kept=0), recorded(made)
+    picked, before = choose(made, out=tmp_path / "chosen", worth=1), recorded(made)
     assert picked.run.verdict.passed
     assert picked.run.verdict.unseen
     assert picked.run.verdict.samples == before.verdict.samples
@@ -80,11 +80,11 @@ def test_a_plan_is_judged_by_its_task_and_written(made, tmp_path):
 
 def test_another_plan_can_be_chosen_of_what_was_chosen(made, tmp_path):
     choose(made, out=tmp_path / "chosen", worth=1)
-    again = chosen(tmp_path / "chosen", kept=1)
-    assert kept(again) <= 1
+    again = chosen(tmp_path / "chosen", worth=1)
+    assert kept(again) == 0
     # Errors of the curve are still over what was allowed at first.
     assert again.curve.criterion.rel_max == 1e-5
-    assert again.search.remarks[0].names == {"rule": "choose --kept 1"}
+    assert again.search.remarks[0].names == {"rule": "choose --worth 1"}
 
 
 def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
@@ -92,7 +92,7 @@ def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
     changed(moved, search=with_joined(run))
     joined, again = run.verdict.samples[:1], moved.parent / "again"
     for folder, out in ((moved, again), (again, None)):
-        picked = chosen(folder, out=out, kept=0)
+        picked = chosen(folder, out=out, worth=1)
         assert picked.verdict.samples == run.verdict.samples[1:]
         assert joined[0] in picked.search.calibration
         assert picked.search.joined == joined
@@ -118,7 +118,7 @@ def place(name: str) -> int:
 def test_a_run_tells_what_its_search_has_seen(made):
     search = recorded(made).search
     assert search.seen == marks_of(search.calibration)
-    assert set(chosen(made, kept=0).search.seen) == set(search.seen)
+    assert set(chosen(made, worth=1).search.seen) == set(search.seen)
 
 
 def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_split(moved):
@@ -126,15 +126,15 @@ def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_
     joined, *remaining = map(place, run.verdict.samples)
     changed(moved, search=with_joined(run))
     np.savez(moved.parent / "other.npz", x=x)
-    picked = chosen(moved, inputs=moved.parent / "other.npz", kept=0)
+    picked = chosen(moved, inputs=moved.parent / "other.npz", worth=1)
     assert [place(name) for name in picked.verdict.samples] == remaining
     # Among others, or alone: what has been seen does not judge.
     new = classifier(20).inputs["x"][12:]
-    picked = chosen(moved, inputs={"x": new}, heldout={"x": np.concatenate([x, new[:0]])}, kept=0)
+    picked = chosen(moved, inputs={"x": new}, heldout={"x": np.concatenate([x, new[:0]])}, worth=1)
     assert [place(name) for name in picked.verdict.samples] == remaining
     order = [place(name) for name in run.search.calibration]
     picked = chosen(
-        moved, inputs={"x": x[order[:1]]}, heldout={"x": x[[joined, *order[1:]]]}, kept=0
+        moved, inputs={"x": x[order[:1]]}, heldout={"x": x[[joined, *order[1:]]]}, worth=1
     )
     assert not picked.verdict.unseen
 
@@ -143,7 +143,7 @@ def test_the_types_of_the_run_hold(made, tmp_path):
     folder = made.parent
     options: Any = {"to": "bf16", "io": "bf16", "rel_max": 1e-5}
     fix(folder / "m.onnx", folder / "x.npz", out=tmp_path / "ruled", **options)
-    run = chosen(tmp_path / "ruled", kept=1)
+    run = chosen(tmp_path / "ruled", worth=1)
     assert (run.plan.low, run.io) == ("bf16", "bf16")
 
 
@@ -155,30 +155,31 @@ def test_infinities_inside_are_judged_as_in_the_run(tmp_path, rule):
     before = fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **rule).run
     assert before.verdict.passed
     assert before.curve is not None
-    run = chosen(tmp_path / "run", kept=kept(before))
+    assert before.worth is not None
+    run = chosen(tmp_path / "run", worth=before.worth.cost)
     assert run.verdict.passed
     assert kept(run) == kept(before)
 
 
 def test_a_run_without_a_curve_is_refused(moved):
     with pytest.raises(RecordMismatch, match="`halfwise verify` makes none"):
-        choose(changed(moved, curve=None, kind="verify"), kept=0)
+        choose(changed(moved, curve=None, kind="verify"), worth=1)
 
 
 def test_model_and_inputs_have_to_be_those_of_the_run(moved):
     run, there = read_run(moved), moved.parent
     changed(moved, provenance=of(run, model=str(there / "m.onnx"), data=str(there / "x.npz")))
-    assert chosen(moved, kept=0).verdict.passed
+    assert chosen(moved, worth=1).verdict.passed
     np.savez(there / "x.npz", x=classifier(20).inputs["x"])
     with pytest.raises(RecordMismatch, match="no longer has the inputs of the run"):
-        choose(moved, kept=0)
-    assert chosen(moved, inputs=there / "x.npz", kept=0).verdict.passed
+        choose(moved, worth=1)
+    assert chosen(moved, inputs=there / "x.npz", worth=1).verdict.passed
     onnx.save(classifier(4, seed=9).proto, there / "m.onnx")
     with pytest.raises(RecordMismatch, match="not the model that the run was made from"):
-        choose(moved, kept=0)
+        choose(moved, worth=1)
     (there / "m.onnx").unlink()
     with pytest.raises(RecordMismatch, match="is missing"):
-        choose(moved, kept=0)
+        choose(moved, worth=1)
 
 
 def test_relative_paths_are_those_of_the_run_s_working_directory(moved, tmp_path, monkeypatch):
@@ -187,17 +188,17 @@ def test_relative_paths_are_those_of_the_run_s_working_directory(moved, tmp_path
     monkeypatch.chdir(elsewhere)
     at = {"model": "m.onnx", "folder": str(there)}
     changed(moved, provenance=of(read_run(moved), **at, data="x.npz"))
-    assert chosen(moved, kept=0).provenance.data == str(there / "x.npz")
+    assert chosen(moved, worth=1).provenance.data == str(there / "x.npz")
     with pytest.raises(CaseError, match=f"no file or folder {there / 'y.npz'}"):
-        choose(changed(moved, provenance=of(read_run(moved), data="y.npz")), kept=0)
+        choose(changed(moved, provenance=of(read_run(moved), data="y.npz")), worth=1)
 
 
 def test_inputs_that_were_in_memory_are_given_again(moved):
     run = recorded(moved)
     changed(moved, provenance=of(run, data=None))
     with pytest.raises(RecordMismatch, match="does not record where its inputs are"):
-        choose(moved, kept=0)
-    assert chosen(moved, inputs=dict(classifier().inputs), kept=0).verdict.passed
+        choose(moved, worth=1)
+    assert chosen(moved, inputs=dict(classifier().inputs), worth=1).verdict.passed
 
 
 def test_code_that_only_a_run_folder_names_is_not_run(moved):
@@ -210,27 +211,25 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
     ):
         folder = changed(moved, provenance=of(run, **update))
         with pytest.raises(UsageError, match=f"made with {name} theirs") as refused:
-            choose(folder, kept=0)
+            choose(folder, worth=1)
         assert "give it yourself" in (refused.value.hint or "")
     criterion = run.criterion.model_copy(update={"metric": "theirs.py:score", "metric_drop": 1.0})
     curve = run.curve.model_copy(update={"recognised": ()})
     changed(moved, provenance=run.provenance, criterion=criterion, curve=curve)
     with pytest.raises(UsageError, match="made with --metric theirs"):
-        choose(moved, kept=0)
+        choose(moved, worth=1)
     with pytest.raises(UsageError, match="was judged by theirs"):
-        choose(moved, kept=0, metric="other.py:score")
+        choose(moved, worth=1, metric="other.py:score")
 
 
 def test_a_metric_that_does_not_decide_is_not_named(made):
     with pytest.raises(UsageError, match="the choice is judged by auto"):
-        choose(made, kept=0, metric="psnr")
+        choose(made, worth=1, metric="psnr")
 
 
 def test_wishes_outside_their_domain_are_refused(made):
-    with pytest.raises(UsageError, match="--kept is -1"):
-        choose(made, kept=-1)
-    with pytest.raises(UsageError, match="--worth and --kept are both given"):
-        choose(made, kept=1, worth=1.0)
+    with pytest.raises(UsageError, match="--worth is -1"):
+        choose(made, worth=-1)
     with pytest.raises(UsageError, match="which plan to take"):
         choose(made)
     with pytest.raises(CaseError, match="costs at most"):
@@ -252,7 +251,7 @@ def test_what_is_chosen_has_the_types_that_its_cost_is_of(ill, allow, tmp_path):
     assert [k.precision for k in run.plan.keep] == [k.precision for k in before.plan.keep]
     assert run.worth.cost == dear
     assert run.curve.points[run.curve.plan].error == before.curve.points[before.curve.plan].error
-    again = chosen(tmp_path / "again", kept=len(run.plan.keep), allow_random=True)
+    again = chosen(tmp_path / "again", worth=dear, allow_random=True)
     assert [k.precision for k in again.plan.keep] == [k.precision for k in run.plan.keep]
 
 
@@ -266,7 +265,7 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
     point = curve.points[curve.plan]
     assert frozenset() < curve.named(point.bf16) <= curve.named(point.kept)
     other = changed(tmp_path / "run", curve=curve.model_copy(update={"plan": None}))
-    run = chosen(other, kept=point.count, allow_random=True)
+    run = chosen(other, worth=point.cost, allow_random=True)
     assert {k.node for k in run.plan.keep if k.precision == "bf16"} == curve.named(point.bf16)
     assert run.worth.cost == point.cost
 
@@ -281,50 +280,48 @@ MADE = curve(LOW, ONE, SIDE, FULL, reference=OWN)
 
 
 @pytest.mark.parametrize(
-    ("wish", "picked"),
-    [
-        (Wish("worth", 1.0), LOW),
-        (Wish("worth", 1.2), ONE),
-        # Of the one at 1.3 only a bound is known.
-        (Wish("worth", 1.5), ONE),
-        (Wish("worth", 9), FULL),
-        (Wish("kept", 0), LOW),
-        (Wish("kept", 2), ONE),
-    ],
+    ("most", "picked"),
+    # Of the one at 1.3 only a bound is known.
+    [(1.0, LOW), (1.2, ONE), (1.5, ONE), (9, FULL)],
 )
-def test_the_point_that_answers(wish, picked):
-    assert pick(MADE, wish) == picked
+def test_the_point_that_answers(most, picked):
+    assert pick(MADE, most) == picked
 
 
 def test_a_cost_is_compared_as_it_is_shown():
     made = curve(LOW, shown := point("0", 1.3004, 0.5), point("0-1", 1.306, 0.1))
-    assert pick(made, Wish("worth", 1.3)) == shown
-    assert pick(made, Wish("worth", 1.299)) == LOW
+    assert pick(made, 1.3) == shown
+    assert pick(made, 1.299) == LOW
 
 
 def test_of_equal_errors_that_of_held_out_samples_decides():
     one, two = (point("0", 1.1, 1.0, heldout=h) for h in (5.0, 2.0))
-    assert pick(curve(one, two), Wish("kept", 1)) == two
+    assert pick(curve(one, two), 1.1) == two
 
 
 def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
     broken = ONE.model_copy(update={"infinite_inside": True})
     made = curve(broken, LOW, FULL, reference=OWN)
-    assert pick(made, Wish("worth", 1.2)) == LOW
-    assert pick(curve(broken), Wish("worth", 1.2)) == broken
+    assert pick(made, 1.2) == LOW
+    assert pick(curve(broken), 1.2) == broken
 
 
 @pytest.mark.parametrize(
-    ("made", "wish", "words"),
+    ("made", "most", "words"),
     [
-        (MADE, Wish("worth", 0.5), "costs at most 0.5 ×; the nearest costs 1 ×"),
-        (curve(ONE), Wish("kept", 0), "keeps at most 0 nodes; the nearest keeps 1 node"),
-        (curve(point("0", None, 1.0)), Wish("worth", 2), "could predict no costs"),
+        (MADE, 0.5, "costs at most 0.5 ×; the nearest costs 1 ×"),
+        (curve(point("0", None, 1.0)), 2, "could predict no costs"),
     ],
 )
-def test_where_none_answers_the_nearest_is_told(made, wish, words):
+def test_where_none_answers_the_nearest_is_told(made, most, words):
     with pytest.raises(CaseError, match=words):
-        pick(made, wish)
+        pick(made, most)
+
+
+def test_plans_with_int8_are_not_chosen(moved):
+    made = recorded(moved).curve.model_copy(update={"rung": "int8"})
+    with pytest.raises(RecordMismatch, match="have INT8"):
+        choose(changed(moved, curve=made), worth=1)
 
 
 def test_what_decides_is_the_recognised_task_or_the_criterion_of_the_run():
@@ -333,8 +330,3 @@ def test_what_decides_is_the_recognised_task_or_the_criterion_of_the_run():
     assert implied(MADE, scores) == {"max_abs": 0.5}
     given = Criterion(metric="psnr", metric_drop=0, drop_source="theirs")
     assert implied(MADE, given) == {"metric": "psnr", "metric_drop": 0}
-
-
-def test_a_wish_is_told_as_it_is_typed():
-    assert Wish("worth", 1.05).command == "choose --worth 1.05"
-    assert Wish("kept", 0).command == "choose --kept 0"

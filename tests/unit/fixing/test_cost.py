@@ -226,7 +226,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.data())
-def test_quantisations_are_seen_through_and_terms_add_up(steps, data):
+def test_quantisations_are_seen_through(steps, data):
     plain = sketched(steps)
     names = sorted(str(n.name) for n in plain.nodes() if n.op_type == "MatMul")
     quantised = frozenset(names)
@@ -235,11 +235,6 @@ def test_quantisations_are_seen_through_and_terms_add_up(steps, data):
     ours, others_cost = model_of(plain), model_of(sketched(steps, quantised=several))
     assert ours.cost(kept, int8=several) == others_cost.cost(kept)
     assert ours.macs(quantised) == others_cost.macs(quantised) == bool(names)
-    # What gives an output could give it in FP32, which the terms leave out.
-    several -= {str(v.producer().name) for v in plain.graph.outputs}
-    terms = ours.int8_terms(quantised)
-    words = energy(terms, quantised - several) - energy(terms, quantised)
-    assert words == pytest.approx(ours.cost(NONE, int8=several) - ours.cost(NONE))
 
 
 def test_int8_reads_bytes_and_computes_twice_as_fast():

@@ -14,6 +14,7 @@ from halfwise.errors import UsageError
 from halfwise.fixing import depths, loop
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import end_remarks, fix, stands
+from halfwise.fixing.plan.search import MOST_FAILURES
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
 from halfwise.judging.judge import judge_emulated
@@ -99,55 +100,10 @@ def looked_at(fixed: Fixed) -> set[int]:
     return {o.detail.samples for o in fixed.observations.tensors if o.detail is not None}
 
 
-def first_looks(fixed: Fixed) -> list[dict[str, int | float]]:
-    return [dict(r.numbers) for r in fixed.plan.remarks if r.kind == "first-look"]
-
-
-def test_what_needs_nothing_is_looked_at_on_few_samples_and_that_is_told():
-    fixed = found(many(models.small()), quick=True, rel_max=1e-3)
-    assert kept(fixed) == set()
-    assert fixed.verdict.passed
+def test_elements_are_looked_at_on_few_samples_and_ranges_are_of_all():
+    fixed = found(many(models.layer_norm()))
     assert looked_at(fixed) == {4}
-    assert first_looks(fixed) == [{"samples": 4, "size": 12}]
     assert len(fixed.observations.samples) == 12
-    whole = found(many(models.small()))
-    assert looked_at(whole) == {12}
-    assert first_looks(whole) == []
-    for one, other in zip(fixed.observations.tensors, whole.observations.tensors, strict=True):
-        assert (one.absmax, one.worst_sample) == (other.absmax, other.worst_sample)
-
-
-@pytest.mark.parametrize(
-    ("ill", "options"),
-    [
-        (models.small(), {"rel_max": 8.2e-4}),  # passes, by no wide margin
-        (models.small(), {"accumulate": "fp16"}),
-        (models.layer_norm(), {}),
-    ],
-)
-def test_all_else_is_looked_at_as_before(ill, options):
-    quick, whole = (found(many(ill), quick=is_quick, **options) for is_quick in (True, False))
-    assert looked_at(quick) == looked_at(whole) == {12}
-    assert first_looks(quick) == []
-    assert quick.observations.tensors == whole.observations.tensors
-    assert quick.guards == whole.guards
-    assert kept(quick) == kept(whole)
-
-
-def test_a_suspicion_that_few_samples_show_is_told_where_everything_passes_widely():
-    """A tiny divisor of what counts for nothing."""
-    s = Sketch()
-    x = s.input("x", [1, 16])
-    square = s.op("Mul", x, x, name="square")
-    small = s.op("Mul", square, f32(1e-7), name="shrink")
-    ratio = s.op("Div", small, s.op("Add", small, f32(1e-9), name="eps"), name="divide")
-    y = s.op("Add", x, s.op("Mul", ratio, f32(1e-6), name="hardly"), name="add")
-    ill = models.Ill(s.proto(y), {"x": models.signals(1, 16, seed=5, count=16)}, set())
-    quick, whole = (found(ill, quick=is_quick) for is_quick in (True, False))
-    assert whole.guards
-    assert kept(whole) == set()
-    assert [(g.kind, g.nodes) for g in quick.guards] == [(g.kind, g.nodes) for g in whole.guards]
-    assert looked_at(quick) == {4}
 
 
 def test_a_heldout_sample_that_fails_joins_and_others_judge():
@@ -248,7 +204,7 @@ def test_without_time_heldout_samples_that_fail_get_a_larger_plan(monkeypatch):
     ill = growing(3, 7)
     fixed = found(ill, Clock(monkeypatch, "passes"))
     assert fixed.search.exhausted
-    assert fixed.search.joined
+    assert not fixed.search.joined
     assert kept(fixed) >= ill.kept
     assert fixed.verdict.passed
     assert not fixed.plan.minimal
@@ -346,12 +302,12 @@ class Counted:
 ENDED = [
     (0, ["observe", "emulate", "search", "growth", "curve"]),
     (6, ["observe", "emulate", "search", "growth", "curve"]),
-    (14, ["emulate", "search", "growth", "curve"]),
+    (10, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth", "curve"]),
     (40, ["search", "growth", "curve"]),
-    (58, ["search", "sums", "growth", "curve"]),
-    (60, ["sums", "growth", "curve"]),
-    (70, ["growth", "curve"]),
+    (54, ["search", "sums", "growth", "curve"]),
+    (58, ["sums", "growth", "curve"]),
+    (64, ["growth", "curve"]),
     (77, ["curve"]),
 ]
 
@@ -367,7 +323,7 @@ def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, m
     assert fixed.verdict.samples == ("inputs[3]", "inputs[7]")
     assert fixed.search.exhausted == ("search" in cut)
     assert fixed.plan.minimal == (not fixed.search.exhausted)
-    assert len(fixed.plan.keep) == (10 if most < 58 else 9)
+    assert len(fixed.plan.keep) == (10 if most < 50 else 9)
 
 
 @pytest.mark.parametrize("at", ["searched", "held out"])
@@ -400,8 +356,8 @@ def test_what_is_always_done_is_what_the_documentation_says(monkeypatch):
     assert 0 < sessions <= 10
 
 
-def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
-    """Every judged plan fails on held-out samples, so that one after the other joins."""
+def test_late_plans_that_fail_on_heldout_samples_are_few(monkeypatch):
+    """Every judged plan fails on held-out samples, and there is no time to let them join."""
     looked = []
 
     def failing(*args, **kwargs):
@@ -415,8 +371,9 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed
-    assert len(looked) == 9
-    assert len(fixed.search.joined) == 7
+    assert len(looked) <= 2 + MOST_FAILURES
+    assert fixed.search.exhausted
+    assert not fixed.search.joined
 
 
 class Pressed(Listener):

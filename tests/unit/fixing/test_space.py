@@ -52,7 +52,7 @@ def test_a_starting_plan_is_tried_and_told():
 
 def test_a_chosen_plan_takes_the_place_of_a_search():
     kept, bf16 = names("square", "variance"), names("square")
-    space = replace(space_of(models.layer_norm()), chosen=Chosen(kept, "--kept 2", bf16))
+    space = replace(space_of(models.layer_norm()), chosen=Chosen(kept, "choose --worth 2", bf16))
     found = space.find(NONE)
     assert (found.kept, found.passed, found.minimal) == (kept, False, False)
     assert space.settled(kept) == Plan(space.variant, kept, bf16)
@@ -138,7 +138,7 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
     factor = bench.tolerance.factor
     assert point.error == bench.excess_of(emulate(written, bench.samples).results) * factor
     left, references = fixed.heldout.rest, fixed.heldout.rest_references
-    seen = emulate(written, left, inside=False).results
+    seen = emulate(written, left).results
     assert point.heldout == bench.tolerance.excess(seen, left, references) * factor
     assert not any(fixed.curve.named(p.bf16) for p in fixed.curve.points if p.is_bound)
 

@@ -71,7 +71,6 @@ def harmful(s: Sketch, *outputs: str, x=LARGE) -> dict[str, set[str]]:
         FP16,
         inside,
         prepared.samples,
-        keeping=lambda nodes: rewrite(prepared.network, prepared.roles, nodes, FP16).model,
     )
     assert fates.keys() == inside.keys()
     return {t: set(f.harmful) for t, f in fates.items() if not f.is_harmless}
@@ -120,18 +119,6 @@ def test_the_reference_has_to_be_at_the_limit_itself():
         "cube_out": {"gate"},
         "small_out": {"gate"},
     }
-
-
-@pytest.mark.parametrize(("factor", "is_harmful"), [(1e-2, False), (1e-5, True)])
-def test_what_was_wrong_before_is_not_the_infinitys_fault(factor, is_harmful):
-    """A difference of 0.2 becomes 2, and its cube infinite: tanh(800) is 1 too, tanh(0.8) not."""
-    s = Sketch()
-    shifted = s.op("Add", s.input("x", [1, 64]), f32(3000.0), name="shifted")
-    cube = s.op("Pow", s.op("Sub", shifted, f32(3000.9), name="less"), f32(3.0), name="cube")
-    large = s.op("Mul", cube, f32(1e4), name="large")
-    gate = s.op("Tanh", s.op("Mul", large, f32(factor), name="scaled"), name="gate")
-    result = harmful(s, gate, x=np.full((1, 64), 1.1, np.float32))
-    assert result == ({"large_out": {"gate"}, "scaled_out": {"gate"}} if is_harmful else {})
 
 
 def test_a_sum_of_two_unknowns_may_become_nan_for_larger_inputs():

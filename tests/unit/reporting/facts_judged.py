@@ -365,7 +365,7 @@ def sizes() -> Iterator[str]:
 
 
 def not_finite() -> Iterator[str]:
-    ends = (None, "limit", "unseen", "wrong", "unread")
+    ends = (None, "limit", "unseen", "unread")
 
     def told(found: Verdict) -> Iterable[str]:
         lines = verdicts.inside(found)

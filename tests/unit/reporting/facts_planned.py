@@ -85,10 +85,10 @@ def followed_by(**changed: Any) -> Followed:
     return Followed.model_validate(values | {"accumulates": False} | changed)
 
 
-GROWN = {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b"), "read": 0.01}}
+GROWN = {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b")}}
 FOLLOWED: tuple[dict[str, Any], ...] = (
     *({"origin": ORIGIN}, {"origin": ORIGIN, "samples": 1}, GROWN, {"decided": DECIDED}),
-    *({"decided": {**DECIDED, "flips": [FLIP, FLIP], "read": 1e-3}}, {"accumulates": True}),
+    *({"decided": {**DECIDED, "flips": [FLIP, FLIP]}}, {"accumulates": True}),
     *({}, {"samples": 1}, {"out_of_time": True}, {"kept": (A,), "tried": ("/a",)}),
 )
 
@@ -255,7 +255,7 @@ def within() -> Iterator[str]:
     yield from _remarks(runs.run(search=joined))
     yield remarks.remark(seen.model_copy(update={"numbers": {**asked, "own": 1, "pinned": 2}}))
     ruled = runs.plan((runs.kept("/a", kept_by="rule"),))
-    chosen = runs.search(remarks=(Remark(kind="chosen", names={"rule": "choose --kept 1"}),))
+    chosen = runs.search(remarks=(Remark(kind="chosen", names={"rule": "choose --worth 1"}),))
     mild = runs.guard("/a", "mask", severity=0.7)
     for changed in (
         {"plan": ruled},
@@ -287,11 +287,9 @@ def nonfinite_curve() -> Curve:
 
 def chosen() -> Iterator[str]:
     bare = MADE.model_copy(update={"unrepaired": MADE})
-    int8 = MADE.model_copy(update={"rung": "int8"})
     unknown = ONE.model_copy(update={"cost": None})
     yield plan.chosen_line(MADE, ONE, TASK)
     yield plan.chosen_line(bare, ONE, Criterion())
-    yield plan.chosen_line(int8, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
     tf32 = PLAN.model_copy(update={"bf16": "1", "tf32": True})
     yield plan.chosen_line(MADE, tf32, Criterion())

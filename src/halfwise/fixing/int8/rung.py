@@ -49,7 +49,6 @@ def int8_plan_of(
     network, roles = variant.case.network, variant.roles
     left_out = kept_nodes(
         network,
-        roles,
         space.choices - int8,
         (),
         {},
@@ -59,7 +58,7 @@ def int8_plan_of(
     )
     kept = (k.model_copy(update={"precision": "fp32"}) for k in below.keep)
     more = space.held_nodes - space.extended
-    held = kept_nodes(network, roles, more, (), {}, {}, held=space.held)
+    held = kept_nodes(network, more, (), {}, {}, held=space.held)
     quantisation = space.quantisation
     record = plan_record(
         network,
@@ -100,8 +99,6 @@ def int8_rung(
     watcher: Watcher,
     source: QuantisedModel | None = None,
     start: PlanRecord | None = None,
-    *,
-    is_new: bool = True,
 ) -> tuple[Int8Space, tuple[Remark, ...]] | Fixed:
     """Return the plans with INT8, and remarks on the search; `below` if there are none.
 
@@ -111,10 +108,6 @@ def int8_rung(
         watcher: Receives progress.
         source: See `quantisation_of`.
         start: A plan to start from, with or without INT8.
-        is_new: Whether it is still unknown that the nodes can be INT8.
-
-    Raises:
-        CaseError, RunFailed: INT8 cannot be tried, although it was possible before.
     """
     assert isinstance(below.space, LowSpace)
     low, steps = below.space, tuple[Remark, ...]()
@@ -132,8 +125,6 @@ def int8_rung(
                 note = Remark(kind="start-int8", numbers={"elements": len(out)})
                 space, steps = space.starting(Start(out, note))
     except (CaseError, RunFailed) as error:
-        if not is_new:
-            raise
         why = Remark(kind="int8-untried", names={"why": error.message})
         watcher.note(f"INT8 was not tried: {error.message}")
         return below.telling(why)

@@ -277,8 +277,18 @@ class Variant:
             return self.case.network
         return plan.quantisation.place(plan.int8)
 
+    @cached_property
+    def _latest(self) -> dict[Plan, Written]:
+        return {}
+
     def write(self, plan: Plan) -> Written:
-        """Return the mixed model of a plan, and all its FP32 nodes."""
+        """Return the mixed model of a plan, and all its FP32 nodes; the last one is held."""
+        if plan not in self._latest:
+            self._latest.clear()  # two at once would need more memory
+            self._latest[plan] = self._written(plan)
+        return self._latest[plan]
+
+    def _written(self, plan: Plan) -> Written:
         network, settings = self.network_of(plan), self.settings
         roles, weights, fp32 = self.roles, self.weights, self.assignment(plan)
         if plan.quantisation is not None:

@@ -199,9 +199,7 @@ def starting_plan(
 
     Raises:
         CaseError: the mixed model shares too few nodes with `network`.
-        RecordMismatch: the run has no plan; or it keeps or first repairs a node that `network`
-            lacks; or it does neither and was made from another file with a different number of
-            compute nodes.
+        RecordMismatch: the run has no plan, or keeps or first repairs a node that `network` lacks.
     """
     if isinstance(source, Run):
         return _from_run(network, roles.computing, source, repaired=bool(made))
@@ -257,31 +255,19 @@ def _from_run(
         )
     plan, note = run.plan, Remark(kind="start", names={"date": run.provenance.date})
     ops = {node_name(n): n.op_type for n in network.all_nodes()}
-    for kept in plan.keep:
-        # Nodes from repairs exist only once the repairs are made.
-        if ops.get(kept.node) != kept.op and not (plan.repairs or repaired):
-            raise _of_another_model(run, f"has no {kept.op} called {kept.node}")
+    strange = [
+        f"{kept.op} called {kept.node}" for kept in plan.keep if ops.get(kept.node) != kept.op
+    ]
+    if plan.repairs:
+        # What it keeps may exist only once they are made; later ones build on earlier ones.
+        strange = [f"node called {name}" for name in plan.repairs[0].nodes if name not in ops]
+    if strange and not repaired:
+        raise RecordMismatch(
+            f"The run to start from belongs to another model ({run.provenance.model}): this one "
+            f"has no {strange[0]}.",
+            "Give a run made from this model.",
+        )
     if run.provenance.model_sha256 != network.sha256:
-        # A plan that keeps nothing fits every model, so only the count can tell.
-        alike = repaired or plan.candidates == len(computing)
-        if not (plan.keep or plan.repairs or alike):
-            counts = f"{len(computing)} compute nodes where that has {plan.candidates}"
-            raise _of_another_model(run, f"has {counts}")
-        shared = "the nodes that it keeps" if plan.keep else "as many compute nodes"
-        if plan.repairs:
-            # Later repairs may name nodes that earlier ones inserted.
-            absent = [name for name in plan.repairs[0].nodes if name not in ops]
-            if absent and not repaired:
-                raise _of_another_model(run, f"has no {absent[0]}, which that run repairs")
-            shared = "the nodes of its first repair"
-        names = {**note.names, "shared": shared}
+        names = {**note.names, "other": "another file"}
         note = Remark(kind="start", names=names)
     return Start(computing & {k.node for k in plan.keep}, note)
-
-
-def _of_another_model(run: Run, difference: str) -> RecordMismatch:
-    return RecordMismatch(
-        f"The run to start from belongs to another model ({run.provenance.model}): this one "
-        f"{difference}.",
-        "Give a run made from this model.",
-    )

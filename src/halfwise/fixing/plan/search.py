@@ -36,8 +36,6 @@ Nodes = frozenset[NodeName]
 SCATTER = 2.0
 """How far errors of plans scatter around predictions, as a factor; seven of ten plans of a flow
 transformer lie within it."""
-MENDING = 3
-"""Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,8 @@ class Search:
         certain: How many of the leading groups are certain losses.
         classes: Returns the class of each node, equal for the same place in repeated blocks.
         evaluate: Evaluates a plan.
-        contribution: Output error of a plan relative to what is allowed, on one sample.
+        contribution: Output error of a plan relative to what is allowed, on one sample. None if
+            that is not measured: what nodes save orders them then.
         harmless: Contribution that needs no examination; None if only a metric decides.
         budget: Ends the search; choosing the result and checking FP32 are exempt.
         start: A plan to start from, passing or not.
@@ -98,9 +97,6 @@ class Search:
         price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
-        ration: How many evaluations all calls may use; `inf` for no limit. With a ration no
-            contribution is measured: nodes share the error of everything low.
-        used: How many were used so far, by others too.
         steps: Remarks on what happened.
         passing: Plans that passed, or that deserve a trial anyway; of them an early end takes the
             cheapest that passes on all samples. Shared when samples joined.
@@ -112,7 +108,7 @@ class Search:
     certain: int
     classes: Callable[[], Mapping[NodeName, int]]
     evaluate: Callable[[Nodes], Outcome]
-    contribution: Callable[[Nodes], float]
+    contribution: Callable[[Nodes], float] | None
     harmless: float | None
     budget: Budget
     start: Nodes = frozenset()
@@ -121,8 +117,6 @@ class Search:
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
     guide: Guide | None = None
-    ration: float = inf
-    used: Callable[[], int] = lambda: 0
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
@@ -146,22 +140,18 @@ class Search:
             certify: Lower single nodes until none can be; if false, those without a guard, once.
         """
         self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
-        self._last = self.ration
         kept, minimal, exhausted = self._everything, False, False
         if not self.safe and not self._confirms(kept):
             return self._hopeless()
         try:
             with self.budget.bounding():
                 kept = self._seed(previous)
-                if not previous and self.ration == inf:
+                if not previous:
                     kept = self._without_groups(kept)
-                mends = bool(previous) or self.ration < inf
-                more = kept - previous if mends and previous <= kept else frozenset()
+                more = kept - previous if previous and previous <= kept else frozenset()
                 kept, minimal = self._without_nodes(kept, more, certify=certify)
         except _Futile:
             self._note("futile")
-        except _Rationed:
-            pass
         except OutOfTime:
             exhausted = True
             if "search" not in self.budget.cut:
@@ -170,10 +160,8 @@ class Search:
         return self._chosen(kept, minimal=minimal, exhausted=exhausted, certify=certify)
 
     def _try(self, kept: Nodes) -> bool:
-        """Return whether a plan passes on all samples, within the budget and the ration."""
+        """Return whether a plan passes on all samples, within the budget."""
         self.budget.check()
-        if self.used() + 1 > self._last:
-            raise _Rationed
         return self._confirms(kept)
 
     def _confirms(self, kept: Nodes) -> bool:
@@ -189,8 +177,6 @@ class Search:
         if previous and self._confirms(previous | self.forced):
             self._note("passes", guess="the previous plan", kept=len(previous | self.forced))
             return previous | self.forced
-        if previous:
-            self._last = max(self._last, self.used() + MENDING)
         base, suspected = previous or self.start, union(self.suspects)
         guesses = {
             "all suspected nodes": base | suspected,
@@ -211,8 +197,6 @@ class Search:
 
     def _extended(self, previous: Nodes) -> Nodes:
         """Return a plan for samples that joined: one that passed before, or what keeps more."""
-        if self.ration < inf:
-            return self._everything
         larger = self._cheapest_passing(self._everything)
         if self.guide is None or not self.guide.is_fitted:
             return larger
@@ -222,15 +206,8 @@ class Search:
         """Return the cheapest plan of all that passed before that still passes, else `kept`."""
         earlier = [*self.passing, *([self.start] if self.start else [])]
         plans = dict.fromkeys(plan | self.forced for plan in earlier)  # none has nodes held since
-        larger, tried = 1.0, 0.0
-        for plan in sorted(plans, key=self.rank):
-            if larger * tried <= len(plan) and self.rank(plan) < self.rank(kept):
-                if self.evaluate(plan).passed:
-                    return plan
-                if plan and not tried:
-                    larger = (len(self._everything) / len(plan)) ** (1 / MOST_FAILURES)
-                tried = float(len(plan))
-        return kept
+        cheaper = sorted((p for p in plans if self.rank(p) < self.rank(kept)), key=self.rank)
+        return next((plan for plan in few_of(cheaper) if self.evaluate(plan).passed), kept)
 
     # --- where nothing stands out -------------------------------------------------------------
 
@@ -241,18 +218,18 @@ class Search:
         nodes are left than groups were measured, lowering each alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
-        if self.ration < inf:
-            self._share_error()
-            return best
         if not outside:
             return best
+        if self.contribution is None:
+            return best
+        alone = self.contribution
         self._note("measuring", kept=len(self._everything) - len(outside))
         measured = dict[Nodes, float]()
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
             self.watcher.step(len(measured), 2 * len(outside), "ranking", most=True)
-            measured[low] = self.contribution(self._everything - low | self.forced)
+            measured[low] = alone(self._everything - low | self.forced)
             return measured[low]
 
         for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
@@ -268,18 +245,10 @@ class Search:
             self._note("ranked", groups=len(ranking), kept=len(best))
             if len(best - always) < len(ranking):
                 break
-            spread = len(ranking) >= MANY_GROUPS if self.harmless is None else is_spread(ranking)
-            if spread and not self._gains(best):
+            if len(ranking) >= MANY_GROUPS and not self._gains(best):
                 raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return best
-
-    def _share_error(self) -> None:
-        """Let all nodes share the error of everything low."""
-        lowest = self._failed.get(self.forced)
-        error = lowest.excess if lowest is not None and self.harmless is not None else inf
-        if self.guide is not None:
-            self.guide.fit({self._everything - self.forced: error if isfinite(error) else 1.0})
 
     def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
         """Return the cheapest that passes of plans in the order of predicted error, or `best`.
@@ -355,15 +324,17 @@ class Search:
         """Return nodes of a plan in the order of lowering.
 
         First what no guard names, then mild suspicions; of these, the least error added per cost
-        saved, then the least contribution.
+        saved, without a guide those that save most, then the least contribution.
         """
         gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
         before = self.price(kept)
 
         def merit(node: NodeName) -> float:
             after = self.price(kept - {node})
-            if self.guide is None or before is None or after is None:
+            if before is None or after is None:
                 return 0.0
+            if self.guide is None:
+                return after - before
             return self.guide.merit(self._everything - kept, node, before - after)
 
         def order(node: NodeName) -> tuple[float, ...]:
@@ -390,18 +361,9 @@ class Search:
         best = kept
         if minimal and certify and (larger := self._cheaper(kept, self._passed)):
             best = min(larger, key=self.rank)
-            # Plans that were tried may keep nodes that save nothing.
-            closed = best if self.guide is None else self.guide.cheapest(kept) & self._everything
-            than = kept if len(closed) < len(best) else best
-            if self._cheaper(than, [closed]) and self._confirms(closed):
-                best = closed
         if best != kept:
             self._note("dearer", kept=len(kept))
         result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
-        if self.ration < inf and certify and not (minimal or exhausted):
-            tried = len(result.excess_without)
-            self._note("rationed", kept=len(best), tried=tried, most=int(self.ration))
-            result = replace(result, steps=tuple(self.steps))
         return replace(result, spare=best - kept) if kept <= best else result
 
     def _cheaper(self, kept: Nodes, plans: Iterable[Nodes]) -> list[Nodes]:
@@ -444,12 +406,13 @@ class Search:
         self.watcher.note(remark(self.steps[-1]))
 
 
+def few_of(plans: Sequence[Nodes]) -> Sequence[Nodes]:
+    """Return at most `MOST_FAILURES` of some plans, evenly spread, the first among them."""
+    return plans[:: -(-len(plans) // MOST_FAILURES) or 1]
+
+
 class _Futile(Exception):
     """No plan that passes gains, and more trials will hardly find one."""
-
-
-class _Rationed(Exception):
-    """No evaluation is left."""
 
 
 LITTLE_OF_GROUP = 0.5
@@ -517,17 +480,6 @@ def rankings(
         put(nodes[len(nodes) // 2 :], rest)
     if len(heap) + len(singles) > yielded:
         yield ranking()
-
-
-def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
-    """Return whether many groups each add so much error that half of them must be kept.
-
-    Args:
-        ranking: Groups and their contributions; one that is infinite is a fault to be found.
-    """
-    errors = sorted(error for _, error in ranking)
-    half = _together(errors[: len(errors) // 2 + 1])
-    return len(errors) >= MANY_GROUPS and half > 1 and isfinite(errors[-1])
 
 
 def gains(price: float | None, least: float | None, fp32: float | None) -> bool:

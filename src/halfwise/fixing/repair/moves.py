@@ -250,7 +250,7 @@ class _Move:
         return inf if cost is None or fp32 is None or cost >= fp32 else cost
 
     def _is_infinite(self, space: LowSpace, plan: Plan) -> bool:
-        return bool(Depths(space, self.heldout).look_inside(plan))
+        return bool(Depths(space, self.heldout).inside(plan).guards)
 
     # --- making ---------------------------------------------------------------------------------
 

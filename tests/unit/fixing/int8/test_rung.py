@@ -55,7 +55,7 @@ LOW = INT8.below
 def tried_and_written(space: Int8Space, left_out: Nodes) -> tuple[ir.Model, Outputs]:
     """Return the file, and what was tried, of the first sample: what the file gives of all."""
     plan, bench = space.fresh(left_out), space.bench
-    model, results = space.variant.write(plan)[0].model, bench.results(plan)
+    model, results = space.variant.write(plan)[0].model, [*bench.outputs(plan)]
     typed = Session(emulate_typed(model.clone()))
     for sample, tried in zip(bench.samples, results, strict=True):
         assert not isinstance(tried, RunFailed)

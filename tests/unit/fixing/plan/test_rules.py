@@ -362,14 +362,6 @@ def test_a_run_of_another_model_is_refused(stranger, sha256):
         start(recorded(("root", "Sqrt"), stranger, model=sha256))
 
 
-def test_a_run_of_another_file_that_keeps_nothing_is_told_by_its_compute_nodes():
-    assert "as many compute nodes" in remark(start(recorded(candidates=8)).note)
-    with pytest.raises(RecordMismatch, match="8 compute nodes where that has 7"):
-        start(recorded(candidates=7))
-    # The same file has other ones where the low format or the rules differ.
-    assert start(recorded(model=NORM.sha256, candidates=7)).kept == names()
-
-
 def test_a_run_without_a_plan_is_refused():
     run = runs.run().model_copy(update={"plan": None, "kind": "verify"})
     with pytest.raises(RecordMismatch, match="halfwise verify"):
