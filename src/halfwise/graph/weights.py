@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
+from itertools import chain
 from math import nan, prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,8 @@ _Found = TypeVar("_Found")
 LARGE_MODEL_BYTES = 1 << 27
 """A model is large if its float weights have more bytes than this in FP32: with weights in files a
 model of 0.6 GB takes 1.0 GB instead of 2.7, and no more time (docs/decisions/0009)."""
+_PIECES = 64
+"""Pieces that a core takes at a time: one alone takes less time than handing it out."""
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and passed as arrays."""
 EXTERNAL_DATA_BYTES = 1 << 30
@@ -101,7 +104,7 @@ class WeightFile:
 
 
 def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield an array flat, in views of at most 4 Mi elements.
+    """Yield an array flat, in views of at most `CHUNK` elements.
 
     Results computed from a piece take bounded memory, however large the array; one in a mapped file
     has left memory after the last piece (`release_files`).
@@ -119,12 +122,18 @@ def each_piece(work: Callable[..., _Found], *arrays: NDArray[Any]) -> list[_Foun
     NumPy computes without Python's lock, so that weights of gigabytes do not wait for one core.
     """
     flat = [array.reshape(-1) for array in arrays]
-    if flat[0].size <= CHUNK:
-        return [work(*flat)]
+    starts = range(0, flat[0].size, CHUNK)
+
+    def some(first: int) -> list[_Found]:
+        part = starts[first : first + _PIECES]
+        return [work(*(each[start : start + CHUNK] for each in flat)) for start in part]
+
+    if len(starts) <= _PIECES:
+        return some(0)
     with ThreadPoolExecutor() as pool:
-        found = list(pool.map(work, *map(pieces, arrays)))
+        found = list(pool.map(some, range(0, len(starts), _PIECES)))
     release_files()
-    return found
+    return list(chain.from_iterable(found))
 
 
 def once_for_each(work: Callable[[NDArray[Any]], _Found]) -> Callable[[NDArray[Any]], _Found]:
