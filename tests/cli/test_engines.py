@@ -108,8 +108,8 @@ def test_an_engine_that_cannot_be_read(call, answer):
     assert err.endswith("error: It cannot be read.\nhint: Build it again.\n")
 
 
-def exported(name, written=(), notes=()):
-    return api.Exported(recipe(notes=notes), f"# {name}\n", written)
+def exported(*files, written=(), notes=()):
+    return api.Exported(recipe(notes=notes), {name: f"# {name}\n" for name in files}, written)
 
 
 def test_export_without_a_place_it_is_printed(call, answer):
@@ -159,9 +159,16 @@ def test_export_every_option_reaches_the_library(call, answer, tmp_path):
     }
 
 
+def test_export_several_files_need_a_folder(call, answer):
+    answer("export", exported("build_engine.cpp", "CMakeLists.txt"))
+    code, out, err = call("export", "r", "--as", "cpp")
+    assert (code, out) == (2, "")
+    assert " -o" in err
+
+
 def test_export_where_there_is_no_recipe_it_says_why(call, answer):
     answer("export", CaseError("TensorRT 8.6 has no BF16.", "Give --trt-version 9."))
-    code, _, err = call("export", "r", "--as", "python")
+    code, _, err = call("export", "r", "--as", "json")
     assert code == 3
     assert err == "error: TensorRT 8.6 has no BF16.\nhint: Give --trt-version 9.\n"
 
@@ -172,7 +179,7 @@ def test_export_where_there_is_no_recipe_it_says_why(call, answer):
         ("export",),
         ("export", "r"),
         ("export", "r", "--as", "onnx"),
-        ("export", "r", "--as", "python", "--typing", "none"),
+        ("export", "r", "--as", "json", "--typing", "none"),
     ],
 )
 def test_export_usage(call, arguments):

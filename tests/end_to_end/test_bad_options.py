@@ -33,7 +33,7 @@ WRITING = (
     ("diagnose", "absent.onnx", "--inputs", "absent.npz"),
     ("ladder", "absent.onnx", "--inputs", "absent.npz", "--expected", "absent.json"),
     ("build", "absent.onnx", "--trt-command", "absent"),
-    ("export", "absent", "--as", "python"),
+    ("export", "absent", "--as", "cpp"),
 )
 
 

@@ -10,7 +10,6 @@ import onnx
 import pytest
 
 from examples.digits import vit
-from halfwise import api
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import EngineFailed
@@ -215,8 +214,9 @@ def test_where_every_low_build_crashes_the_exact_engine_is_delivered(engines, ca
     assert "tolerance fits" not in said
     assert "to blame" not in said
     assert call("report", "run").out == ended.out
-    recipe = api.export("run", "trtexec").recipe
-    assert (recipe.low, recipe.constraints) == (None, ())
+    recipe = call("export", "run", "--as", "json")
+    assert json.loads(recipe.out)["low"] is None
+    assert json.loads(recipe.out)["constraints"] == []
 
 
 def test_a_plan_whose_build_crashes_is_replaced(engines):
@@ -232,7 +232,7 @@ def test_a_plan_whose_build_crashes_is_replaced(engines):
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
-def test_a_run_that_delivers_fp32_is_exported_as_fp32(engines, version):
+def test_a_run_that_delivers_fp32_is_exported_as_fp32(engines, call, version):
     ended = engines(models.layer_norm(), "--no-repair", lossy={"gamma": 1.5}, version=version)
     assert ended.code == 0, ended.err
     found = ended.record["engines"]
@@ -240,9 +240,9 @@ def test_a_run_that_delivers_fp32_is_exported_as_fp32(engines, version):
     # No engine without that kernel alone was built, so nothing shows that it is to blame.
     assert [cause["kind"] for cause in found["causes"]] == ["unknown"]
     assert "Why the engines are off is unknown" in told(ended)
-    recipe = api.export("run", "trtexec").recipe
-    assert recipe.model.endswith("run/model.fp32.onnx")
-    assert recipe.low is None
+    recipe = json.loads(call("export", "run", "--as", "json").out)
+    assert recipe["model"].endswith("run/model.fp32.onnx")
+    assert recipe["low"] is None
 
 
 def test_what_is_fp32_in_truth_is_not_delivered_as_fp16(engines):

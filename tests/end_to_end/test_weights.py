@@ -95,5 +95,5 @@ def test_repairs_that_add_nodes(fix, refused):
 def test_options_of_recipes(refused):
     assert "--typing" in refused(2, *EXPORT, "--typing", "weak")
     assert "--state-dict" in refused(
-        2, "export", "run", "--as", "python", "--state-dict", "state.safetensors"
+        2, "export", "run", "--as", "json", "--state-dict", "state.safetensors"
     )

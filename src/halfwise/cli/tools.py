@@ -274,7 +274,7 @@ def explain_log(
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "weights"],
+        Literal["trtexec", "python", "cpp", "json", "weights"],
         typer.Option("--as", help="Kind of recipe; or weights: what the repairs change in them."),
     ],
     out: Annotated[
@@ -283,7 +283,7 @@ def export(
             "-o",
             "--out",
             metavar="PATH",
-            help="Folder, or a file that ends in .sh, .py or, for weights, .safetensors. "
+            help="Folder, or a file that ends in .sh, .py, .json or, for weights, .safetensors. "
             "Default: standard output.",
         ),
     ] = None,
@@ -330,12 +330,18 @@ def export(
     if kind == "weights":
         options |= given(state_dict=state_dict)
         made = watched(Display(), api.export_weights, run, out=out, name="export", **options)
-        text, written, notes = made.table, made.written, made.notes
+        texts, written, notes = [made.table], made.written, made.notes
     else:
         exported = watched(Display(), api.export, run, kind, out=out, name="export", **options)
-        text, written, notes = exported.text, exported.written, exported.recipe.notes
+        texts, written = [*exported.texts.values()], exported.written
+        notes = exported.recipe.notes
+        if out is None and len(texts) > 1:
+            raise UsageError(
+                f"This recipe has {len(texts)} files: {', '.join(exported.texts)}.",
+                "Name a folder with -o.",
+            )
     if out is None:
-        typer.echo(text, nl=False)
+        typer.echo(texts[0], nl=False)
     for path in written:
         typer.echo(clean(f"written: {path}"))
     for note in notes:

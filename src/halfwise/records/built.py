@@ -194,6 +194,9 @@ class WorkerInfo(Record):
         )
 
 
+RECIPE_SCHEMA_VERSION = 1
+
+
 class Constraint(Record):
     """A node that the builder must compute in FP32 (weak typing only).
 
@@ -215,6 +218,7 @@ class Recipe(BuildOptions):
     """Everything that determines the engine, chance aside.
 
     Attributes:
+        schema_version: Version of this structure.
         tensorrt: The TensorRT version that it is for, such as "8.6" or "10.16.1.11".
         quantised: Types that the file's QuantizeLinear and DequantizeLinear pairs use, which the
             builder must be allowed (weak typing only).
@@ -227,6 +231,7 @@ class Recipe(BuildOptions):
         notes: Further remarks, one sentence each.
     """
 
+    schema_version: int = RECIPE_SCHEMA_VERSION
     tensorrt: str
     quantised: tuple[Quantised, ...] = ()
     model: str

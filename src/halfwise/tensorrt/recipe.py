@@ -1,8 +1,10 @@
-"""Make a recipe from a run, and write it: a trtexec command, or a Python script.
+"""Make a recipe from a run, and write it: a trtexec command, a Python script, or C++17 programs.
 
 A recipe is the file, the flags, and the nodes that are kept in FP32 with their layers. The script
-needs only TensorRT's bindings. Names in a model are whatever its author wrote, so everything from a
-recipe is escaped. The texts are the files in `templates`, whose `$names` are filled in.
+needs only TensorRT's bindings, the programs only TensorRT and CUDA: one builds the engine, one runs
+it on files, at shapes that only these files determine. Names in a model are whatever its author
+wrote, so everything from a recipe is escaped. The texts are the files in `templates`, whose
+`$names` are filled in.
 """
 
 import inspect
@@ -28,6 +30,8 @@ from halfwise.records import (
     Recipe,
     Repair,
     Run,
+    ShapeRange,
+    TensorName,
     Typing,
 )
 from halfwise.tensorrt.constrain import builder_flags, takes_type
@@ -316,12 +320,16 @@ def constraints_of(
 
 MOST_ARGUMENT_BYTES = 131072
 """Longest argument on Linux, terminator included (MAX_ARG_STRLEN, 32 pages)."""
+_ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
+
+
+def _text(file: str) -> str:
+    return files("halfwise.tensorrt").joinpath("templates", file).read_text("utf-8")
 
 
 def _filled(file: str, **values: str) -> str:
     """Return a template with its `$names` replaced; what replaces them is not read again."""
-    template = files("halfwise.tensorrt").joinpath("templates", f"{file}.txt")
-    return Template(template.read_text("utf-8")).substitute(values)
+    return Template(_text(f"{file}.txt")).substitute(values)
 
 
 def facts(recipe: Recipe) -> list[str]:
@@ -345,11 +353,12 @@ def facts(recipe: Recipe) -> list[str]:
     ]
 
 
-def _comments(lines: Iterable[str]) -> str:
-    return "\n".join(f"# {clean(line)}".rstrip("\\ ") for line in lines)
+def _comments(lines: Iterable[str], mark: str) -> str:
+    # A trailing backslash would make the next line of C++ a comment too.
+    return "\n".join(f"{mark} {clean(line)}".rstrip("\\ ") for line in lines)
 
 
-def trtexec(recipe: Recipe) -> str:
+def trtexec(recipe: Recipe) -> dict[str, str]:
     """Return a shell script with one trtexec command; paths are relative to the script.
 
     Raises:
@@ -362,11 +371,11 @@ def trtexec(recipe: Recipe) -> str:
                 f"{word.partition('=')[0]} needs {size} bytes, but Linux allows "
                 f"{MOST_ARGUMENT_BYTES - 1} in one argument, and trtexec cannot read it from a "
                 "file.",
-                "Use --as python instead.",
+                "Use --as python or cpp instead.",
             )
     command = " \\\n    ".join(["trtexec", *map(shlex.quote, words)])
-    comments = _comments((*facts(recipe), *_about(recipe)))
-    return _filled("build_engine.sh", facts=comments, command=command)
+    comments = _comments((*facts(recipe), *_about(recipe)), "#")
+    return {"build_engine.sh": _filled("build_engine.sh", facts=comments, command=command)}
 
 
 def arguments(recipe: Recipe) -> list[str]:
@@ -437,7 +446,7 @@ def _profiles(recipe: Recipe) -> list[str]:
         raise CaseError(
             f"trtexec {recipe.tensorrt} supports one optimization profile; this engine has "
             f"{len(recipe.profiles)}.",
-            "Use --as python instead.",
+            "Use --as python or cpp instead.",
         )
     several = len(recipe.profiles) > 1
     return [
@@ -452,28 +461,103 @@ def _trtexec_sources(names: Sequence[str], version: str) -> str:
     if unknown := [name for name in names if name not in sources]:
         raise CaseError(
             f"trtexec {version} has no tactic source {', '.join(unknown)}.",
-            "Use --as python instead.",
+            "Use --as python or cpp instead.",
         )
     return ",".join(f"{'+' if name in names else '-'}{name}" for name in sources)
 
 
-def python(recipe: Recipe) -> str:
+def python(recipe: Recipe) -> dict[str, str]:
     """Return the Python script; its data are one ASCII literal near the top."""
     values = recipe.model_dump(mode="json", exclude={"constraints", "notes", "versions"})
     values["keep"] = [constraint.node for constraint in recipe.constraints]
     literal = "".join(f"    {name!a}: {value!a},\n" for name, value in values.items())
     kinds = pprint.pformat(sorted(NEVER_CONSTRAINED), width=96, compact=True)
-    return _filled(
+    script = _filled(
         "build_engine.py",
-        facts=_comments(facts(recipe)),
+        facts=_comments(facts(recipe), "#"),
         recipe=f"{{\n{literal}}}",
         never_constrained=kinds,
         worker="\n\n".join(inspect.getsource(f) for f in (layer_nodes, pin_to_fp32)).rstrip(),
     )
+    return {"build_engine.py": script}
 
 
-KINDS: Mapping[str, tuple[str, Callable[[Recipe], str]]] = {
-    "trtexec": ("build_engine.sh", trtexec),
-    "python": ("build_engine.py", python),
+def cpp(recipe: Recipe) -> dict[str, str]:
+    """Return the program that builds the engine, the one that runs it, and their CMakeLists.txt."""
+    runs = f"Runs {recipe.engine}, which build_engine makes with TensorRT {recipe.tensorrt}."
+    both = {"engine": literal(recipe.engine), "plugins": _listed(map(literal, recipe.plugins))}
+    level, workspace = recipe.optimization_level, recipe.workspace_bytes
+    flags = {
+        "strong": recipe.typing == "strong",
+        "fp16": recipe.low == "fp16",
+        "bf16": recipe.low == "bf16",
+        "int8": "int8" in recipe.quantised,
+        "fp8": "fp8" in recipe.quantised,
+        "tf32": recipe.tf32,
+    }
+    builds = _filled(
+        "build_engine.cpp",
+        facts=_comments(facts(recipe), "//"),
+        model=literal(recipe.model),
+        workspace_bytes=str(-1 if workspace is None else workspace),
+        optimization_level=str(-1 if level is None else level),
+        keep=_listed(literal(constraint.node) for constraint in recipe.constraints),
+        profiles=_listed(map(_profile, recipe.profiles)),
+        tactic_sources=_set_tactic_sources(recipe.tactic_sources),
+        **{name: str(value).lower() for name, value in flags.items()},
+        **both,
+    )
+    return {
+        "build_engine.cpp": builds,
+        "run_engine.cpp": _filled("run_engine.cpp", facts=_comments([runs], "//"), **both),
+        "arrays.h": _text("arrays.h.txt"),
+        "CMakeLists.txt": _text("CMakeLists.txt"),
+    }
+
+
+def literal(text: str) -> str:
+    """Return an ASCII C++ literal for the UTF-8 bytes of `text`; file names keep their bytes.
+
+    Octal escapes end after three digits, so a following digit cannot join them; question marks
+    are escaped because of trigraphs.
+    """
+    data = text.encode("utf-8", "surrogateescape")
+    pieces = (_ESCAPED.get(b, chr(b)) if 32 <= b < 127 else f"\\{b:03o}" for b in data)
+    return f'"{"".join(pieces)}"'
+
+
+def _listed(items: Iterable[str]) -> str:
+    return "{" + "".join(f"\n    {item}," for item in items) + "}"
+
+
+def _profile(profile: Profile) -> str:
+    return f"Profile{{{{{_limits(profile.shapes)}}}, {{{_limits(profile.values)}}}}}"
+
+
+def _limits(ranges: Mapping[TensorName, ShapeRange]) -> str:
+    return ", ".join(
+        f"Limits{{{literal(name)}, {_sizes(r.min)}, {_sizes(r.opt)}, {_sizes(r.max)}}}"
+        for name, r in ranges.items()
+    )
+
+
+def _sizes(sizes: Iterable[int]) -> str:
+    return "{" + ", ".join(map(str, sizes)) + "}"
+
+
+def _set_tactic_sources(names: Iterable[str] | None) -> str:
+    # By name, since the numbers are internal to TensorRT.
+    bits = [
+        f"(1U << static_cast<std::uint32_t>(nvinfer1::TacticSource::k{name}))"
+        for name in names or ()
+    ]
+    return "" if names is None else f"config.setTacticSources({' | '.join(bits) or '0U'});"
+
+
+KINDS: Mapping[str, Callable[[Recipe], dict[str, str]]] = {
+    "trtexec": trtexec,
+    "python": python,
+    "cpp": cpp,
+    "json": lambda recipe: {"recipe.json": recipe.model_dump_json(indent=2) + "\n"},
 }
-"""The file of each kind of recipe, and what returns its text."""
+"""Functions that turn a recipe into texts by file name, by kind of recipe."""

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,23 +46,25 @@ from halfwise.tensorrt.recipe import (
 )
 from halfwise.wording import count
 
-Kind = Literal["trtexec", "python"]
+Kind = Literal["trtexec", "python", "cpp", "json"]
 _ENGINE = "rebuilt.engine"
 """Differs from the judged engine's name: a recipe may be written into the run folder."""
+_SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}
+"""Suffix of a single-file recipe; any other path is a folder."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A recipe and its text.
+    """A recipe and its texts.
 
     Attributes:
         recipe: The record.
-        text: The script.
+        texts: Text by file name.
         written: Files written, including the ONNX file; empty if none.
     """
 
     recipe: Recipe
-    text: str
+    texts: Mapping[str, str]
     written: tuple[Path, ...] = ()
 
 
@@ -85,7 +87,7 @@ def export(
     Args:
         run: Folder of a run of `fix`, or its `run.json`.
         kind: What builds it.
-        out: A folder, or a file that ends in the recipe's `.sh` or `.py`. Nothing is
+        out: A folder, or a file that ends in the recipe's `.sh`, `.py` or `.json`. Nothing is
             overwritten. None writes nothing.
         trt_version: TensorRT that will build; None: that of the run's engines, or 10.16.
         typing: "weak" or "strong"; None: weak up to 8.x, strong from 9 on.
@@ -105,8 +107,7 @@ def export(
     """
     if kind not in KINDS:
         raise UsageError(f"Unknown recipe {kind!r}.", f"Give one of {', '.join(KINDS)}.")
-    name, text_of = KINDS[kind]
-    place, watcher = _Place(None if out is None else Path(out), name), watcher or Silent()
+    place, watcher = _Place(None if out is None else Path(out), kind), watcher or Silent()
     place.refuse_unusable()
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = folder_of(run)
@@ -124,22 +125,22 @@ def export(
             typing=regime,
             profiles=profiles,
         )
-        text = text_of(recipe)
-        written = place.write(text, sorted(partial.iterdir())) if out is not None else ()
-    return Exported(recipe, text, written)
+        texts = KINDS[kind](recipe)
+        written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
+    return Exported(recipe, texts, written)
 
 
 class _Place:
-    """The destination of a recipe: a file with its suffix, else a folder; None for none."""
+    """The destination of a recipe's files."""
 
-    def __init__(self, out: Path | None, name: str) -> None:
-        self.is_named = out is not None and out.suffix == Path(name).suffix and not out.is_dir()
-        self.file = None if out is None else out if self.is_named else out / name
-        self.folder = None if self.file is None else self.file.parent
+    def __init__(self, out: Path | None, kind: Kind) -> None:
+        named = out is not None and out.suffix == _SUFFIXES.get(kind) and not out.is_dir()
+        self.file = out if named else None
+        self.folder = out.parent if named and out is not None else out
 
     def refuse_unusable(self) -> None:
         """Raise UsageError if the file exists or its folder is not writable."""
-        if self.file is not None and self.is_named:
+        if self.file is not None:
             refuse_existing(self.file, "file")
         elif self.folder is not None and self.folder.is_dir():
             refuse_unwritable(self.folder, self.folder)
@@ -155,12 +156,12 @@ class _Place:
         # Must not look like an option.
         return f"./{shown}" if shown.startswith("-") else shown
 
-    def write(self, text: str, models: Sequence[Path]) -> tuple[Path, ...]:
-        """Write the script and move `models` next to it; return the paths."""
+    def write(self, texts: Mapping[str, str], models: Sequence[Path]) -> tuple[Path, ...]:
+        """Write the texts and move `models` next to them; return the paths."""
         assert self.folder is not None
-        assert self.file is not None
+        paths = {self.file or self.folder / name: text for name, text in texts.items()}
         moves = {self.folder / path.name: path for path in models}
-        for path in (self.file, *moves):
+        for path in (*paths, *moves):
             if os.path.lexists(path):
                 raise UsageError(
                     f"{path} exists.", "Give another path with -o; halfwise overwrites nothing."
@@ -169,15 +170,16 @@ class _Place:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path, model in moves.items():
                 shutil.move(model, path)
-            with self.file.open("x", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-            if self.file.suffix == ".sh":
-                self.file.chmod(self.file.stat().st_mode | 0o111)
+            for path, text in paths.items():
+                with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(text)
+                if path.suffix == ".sh":
+                    path.chmod(path.stat().st_mode | 0o111)
         except OSError as error:
             raise UsageError(
                 f"Cannot write to {self.folder}: {error.strerror}.", "Give another path with -o."
             ) from error
-        return (self.file, *moves)
+        return (*paths, *moves)
 
 
 def _source(

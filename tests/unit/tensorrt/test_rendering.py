@@ -1,6 +1,8 @@
 import ast
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,22 +12,27 @@ from typing import Any
 
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
-from halfwise.records import ShapeRange
+from halfwise.records import Recipe, ShapeRange
 from halfwise.tensorrt.recipe import (
+    KINDS,
     MOST_ARGUMENT_BYTES,
     arguments,
+    cpp,
     facts,
+    literal,
     python,
     trtexec,
 )
+from halfwise.tensorrt.versions import version_of
 from halfwise.tensorrt.worker import NEVER_CONSTRAINED, layer_nodes
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch
+from tests.unit.tensorrt.compiling import DECLARATIONS, compile_, declared, needs_compiler
 from tests.unit.tensorrt.recipes import (
     METADATA,
     NASTY,
@@ -56,7 +63,7 @@ def name_and_value(text):
 
 def read(made):
     """Return options by name as trtexec splits them: at the first equals sign."""
-    program, *words = words_of(trtexec(made))
+    program, *words = words_of(trtexec(made)["build_engine.sh"])
     assert program == "trtexec"
     assert words == arguments(made)
     return {name: value for name, _, value in (word.partition("=") for word in words)}
@@ -64,7 +71,7 @@ def read(made):
 
 def test_a_model_whose_path_is_no_text():
     made = recipe(model=os.fsdecode(b"caf\xe9/m.onnx"))
-    assert "\udce9/m.onnx" in trtexec(made)
+    assert "\udce9/m.onnx" in trtexec(made)["build_engine.sh"]
 
 
 @given(st.lists(names(without=",'*\0"), min_size=1, max_size=5, unique=True))
@@ -209,12 +216,12 @@ def test_no_low_format():
 
 
 def test_what_trtexec_does_without_a_word_stands_in_comments():
-    script = trtexec(recipe())
+    script = trtexec(recipe())["build_engine.sh"]
     assert "# trtexec silently ignores names that no layer has" in script
     assert "# If the parser turns a node into several layers" in script
     built = recipe(constraints=(constraint("pow", layers=("pow",)),))
-    assert "several layers" not in trtexec(built)
-    assert "ignores" not in trtexec(strong())
+    assert "several layers" not in trtexec(built)["build_engine.sh"]
+    assert "ignores" not in trtexec(strong())["build_engine.sh"]
 
 
 def test_a_real_shell_gives_back_the_words(tmp_path):
@@ -224,7 +231,7 @@ def test_a_real_shell_gives_back_the_words(tmp_path):
     nasty = [name for name in NASTY if "\0" not in name]
     made = strong(model=nasty[0], plugins=tuple(nasty), notes=tuple(NASTY))
     script, program = folder / "build_engine.sh", tmp_path / "trtexec"
-    script.write_text(trtexec(made), encoding="utf-8", newline="")
+    script.write_text(trtexec(made)["build_engine.sh"], encoding="utf-8", newline="")
     program.write_text('#!/bin/sh\npwd\nprintf "%s\\0" "$@"\n')
     program.chmod(0o755)
     path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
@@ -237,7 +244,7 @@ def test_a_real_shell_gives_back_the_words(tmp_path):
 
 @pytest.mark.parametrize("name", NASTY)
 def test_facts_are_lines_whatever_the_names(name):
-    text = trtexec(recipe(model="m", run=name, notes=(name,)))
+    text = trtexec(recipe(model="m", run=name, notes=(name,)))["build_engine.sh"]
     comments = text.split("\ncd --")[0]
     assert comments.splitlines() == comments.split("\n")
     assert all(line.startswith("#") and not line.endswith("\\") for line in comments.split("\n"))
@@ -255,6 +262,15 @@ def test_facts_are_lines_whatever_the_names(name):
 )
 def test_facts_tell_the_typing(made, words):
     assert words in facts(made)[0]
+
+
+@given(names())
+def test_json_is_the_recipe(name):
+    made = recipe(constraints=(constraint(name),), profiles=(profile(name),), run=name)
+    text = KINDS["json"](made)["recipe.json"]
+    assert json.loads(text)["constraints"][0]["node"] == name
+    assert json.loads(text)["schema_version"] == 1
+    assert Recipe.model_validate_json(text) == made
 
 
 OLDEST = (3, 8)
@@ -284,7 +300,7 @@ def test_names_are_given_back(nodes):
         profiles=(profile(nodes[0]),),
         notes=tuple(nodes),
     )
-    text = python(made)
+    text = python(made)["build_engine.py"]
     found = data(text)
     assert found["keep"] == nodes
     assert found["plugins"] == nodes
@@ -297,7 +313,7 @@ def test_names_are_given_back(nodes):
 @pytest.mark.parametrize("made", [recipe(), strong(), recipe(constraints=()), recipe(model="é")])
 def test_an_old_python_reads_it(made, tmp_path):
     script = tmp_path / "build_engine.py"
-    script.write_text(python(made), encoding="utf-8")
+    script.write_text(python(made)["build_engine.py"], encoding="utf-8")
     compile(script.read_text(encoding="utf-8"), str(script), "exec", dont_inherit=True)
     pythons = [sys.executable, *_oldest()]
     for interpreter in pythons:
@@ -318,7 +334,7 @@ def _oldest():
 
 def test_without_tensorrt_it_says_so(tmp_path):
     script = tmp_path / "build_engine.py"
-    script.write_text(python(recipe()), encoding="utf-8")
+    script.write_text(python(recipe())["build_engine.py"], encoding="utf-8")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "No module named 'tensorrt'" in done.stderr
@@ -328,7 +344,7 @@ def test_without_tensorrt_it_says_so(tmp_path):
 
 def test_comments_end_with_their_line(tmp_path):
     script = tmp_path / "build_engine.py"
-    script.write_text(python(recipe(notes=NASTY)), encoding="utf-8")
+    script.write_text(python(recipe(notes=NASTY))["build_engine.py"], encoding="utf-8")
     done = subprocess.run(
         [sys.executable, script, "--help"], capture_output=True, cwd=tmp_path, check=False
     )
@@ -343,7 +359,7 @@ WEAK = {"RECIPE['typing'] == 'weak'": "BuilderFlag.FP16"}
 
 @pytest.mark.parametrize("made", [recipe(), strong()])
 def test_every_attribute_is_in_the_real_bindings_or_guarded(made):
-    found = complaints(python(made), [load(v) for v in VERSIONS], WEAK)
+    found = complaints(python(made)["build_engine.py"], [load(v) for v in VERSIONS], WEAK)
     foreign = [c for c in found if c.endswith("is not in any version")]
     assert {c.split()[2] for c in foreign} <= ARGPARSE
     assert [c for c in found if c not in foreign] == []
@@ -403,7 +419,7 @@ def test_a_timing_cache_that_is_not_taken_stays_as_it_is(tmp_path, interpreter):
 
 def built(made, version, folder, interpreter, *options):
     script = folder / "build_engine.py"
-    script.write_text(python(made), encoding="utf-8")
+    script.write_text(python(made)["build_engine.py"], encoding="utf-8")
     paths = os.pathsep.join(map(str, (ROOT / "tests" / "fake_tensorrt", ROOT, ROOT / "src")))
     environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
     command = [interpreter, script, *options]
@@ -411,7 +427,7 @@ def built(made, version, folder, interpreter, *options):
 
 
 def test_it_reads_layers_as_the_worker_does():
-    text = python(recipe())
+    text = python(recipe())["build_engine.py"]
     made: dict[str, Any] = {"__name__": "recipe", "__file__": "build_engine.py"}
     exec(compile(text, "build_engine.py", "exec"), made)  # noqa: S102 - what a user would run
     assert frozenset(made["NEVER_CONSTRAINED"]) == NEVER_CONSTRAINED
@@ -422,4 +438,173 @@ def test_it_reads_layers_as_the_worker_does():
 
 
 def test_the_script_without_a_low_format():
-    assert data(python(recipe(low=None)))["low"] is None
+    assert data(python(recipe(low=None))["build_engine.py"])["low"] is None
+
+
+@needs_compiler
+@settings(max_examples=2)
+@given(st.lists(names(), min_size=100, max_size=200))
+def test_literals_hold_the_bytes_of_names(tmp_path_factory, texts):
+    texts = [*texts, *NASTY, "", "x" * 1000, "é" * 200]
+    folder = tmp_path_factory.mktemp("literals")
+    source = folder / "names.cpp"
+    items = ",\n".join(f"std::string({literal(t)}, {len(t.encode())})" for t in texts)
+    source.write_text(
+        "#include <iostream>\n#include <string>\nint main() {\n"
+        f"for (auto const& s : {{\n{items}\n}}) {{ std::cout << s.size() << ':' << s; }}\n}}\n",
+        encoding="ascii",
+    )
+    done = compile_(source, "-o", folder / "names")
+    assert done.returncode == 0, done.stderr
+    printed = subprocess.run([folder / "names"], capture_output=True, check=True).stdout
+    assert printed == b"".join(b"%d:%s" % (len(t.encode()), t.encode()) for t in texts)
+
+
+def test_bytes_of_file_names_that_are_no_text_stay_what_they_are():
+    assert literal(os.fsdecode(b"caf\xe9")) == '"caf\\351"'
+
+
+def everything(made, **changed):
+    """Return a recipe with all that a recipe can hold, named nastily."""
+    return made(
+        model='a "b" \\',
+        plugins=("p\n.so",),
+        profiles=(
+            profile('im"ages'),
+            profile(lengths=ShapeRange(min=(1,), opt=(2,), max=(3,))),
+        ),
+        workspace_bytes=5 << 30,
+        optimization_level=5,
+        tactic_sources=("CUBLAS", "EDGE_MASK_CONVOLUTIONS"),
+        notes=NASTY,
+        **changed,
+    )
+
+
+RECIPES = {
+    "8.5": recipe(tensorrt="8.5", constraints=tuple(map(constraint, NASTY))),
+    "8.6": everything(recipe, constraints=tuple(map(constraint, NASTY))),
+    "8.6.1": recipe(low=None),
+    "9.3": recipe(tensorrt="9.3", low="bf16"),
+    "10.16": everything(strong),
+    "11.4": strong(tensorrt="11.4", tactic_sources=()),
+}
+
+
+def written(made, folder):
+    for name, text in cpp(made).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / "build_engine.cpp", folder / "run_engine.cpp"
+
+
+_BREADTH = [
+    version if version in ("8.5", "11.4") else pytest.param(version, marks=pytest.mark.slow)
+    for version in RECIPES
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("version", _BREADTH)
+def test_it_compiles_against_declarations_of_each_version(version, tmp_path):
+    for program in written(RECIPES[version], tmp_path):
+        done = compile_(program, "-fsyntax-only", *declared(version))
+        assert done.returncode == 0, done.stderr
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("made", "version", "message"),
+    [
+        (strong(), "8.6", "Strong typing needs TensorRT 9"),
+        (recipe(), "11.4", "no longer has layer constraints"),
+        (recipe(low="bf16"), "8.6", "TensorRT 8 has no BF16"),
+    ],
+)
+def test_another_version_is_told_by_the_compiler(made, version, message, tmp_path):
+    builds, _ = written(made, tmp_path)
+    done = compile_(builds, "-fsyntax-only", *declared(version))
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+def _headers():
+    """Return the folder of NVIDIA's headers on this machine, where there is one."""
+    told = os.environ.get("TENSORRT_INCLUDE")
+    usual = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/local/tensorrt/include"]
+    places = [told] if told else usual
+    return next((Path(p) for p in places if (Path(p) / "NvInfer.h").is_file()), None)
+
+
+@needs_compiler
+@pytest.mark.skipif(_headers() is None, reason="no NvInfer.h here: set TENSORRT_INCLUDE")
+def test_it_compiles_against_nvidias_headers(tmp_path):
+    folder = _headers()
+    assert folder is not None
+    text = (folder / "NvInferVersion.h").read_text(encoding="utf-8")
+    lines = [line.split() for line in text.splitlines() if line.startswith("#define ")]
+    macros = {words[1]: words[2] for words in lines if len(words) > 2}
+    major, minor = (
+        int(macros.get(value, value))
+        for value in (macros["NV_TENSORRT_MAJOR"], macros["NV_TENSORRT_MINOR"])
+    )
+    made = recipe if major < 9 else strong
+    options = ["-isystem", str(folder)]
+    if shutil.which("nvcc") is None and not (folder / "cuda_runtime_api.h").is_file():
+        shutil.copy(DECLARATIONS / "cuda_runtime_api.h", tmp_path)
+        options += ["-isystem", str(tmp_path)]
+    for program in written(everything(made, tensorrt=f"{major}.{minor}"), tmp_path):
+        done = compile_(program, "-fsyntax-only", *options)
+        assert done.returncode == 0, done.stderr
+
+
+READS = """#define main built
+#include "build_engine.cpp"
+#undef main
+char const* nvinfer1::ILayer::getMetadata() const noexcept { return std::getenv("METADATA"); }
+int main()
+{
+    alignas(16) char room[64]{};
+    for (auto const& node : nodesOf(*reinterpret_cast<nvinfer1::ILayer*>(room)))
+    {
+        std::cout << node << '\\n';
+    }
+}
+"""
+
+
+@needs_compiler
+def test_it_reads_layers_as_the_worker_does_cpp(tmp_path):
+    written(recipe(), tmp_path)
+    source = tmp_path / "reads.cpp"
+    source.write_text(READS, encoding="utf-8")
+    # What it does not need is left out, and with that all of TensorRT.
+    small = ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
+    done = compile_(source, *small, "-o", tmp_path / "reads", *declared("8.6"))
+    assert done.returncode == 0, done.stderr
+    for metadata, nodes in METADATA:
+        told = subprocess.run(
+            [tmp_path / "reads"], env={"METADATA": metadata}, capture_output=True, check=True
+        )
+        assert told.stdout.decode().split() == nodes
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kinds_without_precision_are_those_of_the_worker_and_the_version(version):
+    text = cpp(recipe())["build_engine.cpp"]
+    case = (
+        r"(?:#if NV_TENSORRT_MAJOR > (\d+) .*MINOR >= (\d+)\)\n)?    case .*::k(\w+): return false;"
+    )
+    found = {
+        kind: (int(major or 8), int(minor or 5)) for major, minor, kind in re.findall(case, text)
+    }
+    assert set(found) == NEVER_CONSTRAINED
+    there = load(version).members("LayerType")
+    assert all((first <= version_of(version)) == (kind in there) for kind, first in found.items())
+
+
+def test_cmake_names_the_programs():
+    files = cpp(recipe())
+    sources = set(files) - {"CMakeLists.txt"}
+    assert sources == {"build_engine.cpp", "run_engine.cpp", "arrays.h"}
+    for program in ("build_engine", "run_engine"):
+        assert f"add_executable({program} {program}.cpp)" in files["CMakeLists.txt"]

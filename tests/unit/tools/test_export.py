@@ -1,4 +1,5 @@
 import hashlib
+import json
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from tests.unit.tensorrt.recipes import words_of
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
-KINDS = ("trtexec", "python")
+KINDS = ("trtexec", "python", "cpp", "json")
 KEPT = ["conv_b", "relu", "conv_c"]
 
 
@@ -38,8 +39,8 @@ def unnamed(folder):
 
 
 def option(exported, name):
-    words = words_of(exported.text)
-    (value,) = (w.partition("=")[2] for w in words if w.startswith(f"{name}="))
+    (text,) = exported.texts.values()
+    (value,) = (w.partition("=")[2] for w in words_of(text) if w.startswith(f"{name}="))
     return value
 
 
@@ -49,9 +50,10 @@ def test_each_kind_for_each_version(fixed, kind, version, tmp_path):
     exported = api.export(fixed / "run", kind, out=tmp_path / "out", trt_version=version)
     weak = version < "9" and len(version) == 3
     assert [c.node for c in exported.recipe.constraints] == (KEPT if weak else [])
-    (path,) = exported.written
-    assert path.read_text(encoding="utf-8") == exported.text
-    assert bool(path.stat().st_mode & 0o100) == (path.suffix == ".sh")
+    assert sorted(path.name for path in exported.written) == sorted(exported.texts)
+    for path in exported.written:
+        assert path.read_text(encoding="utf-8") == exported.texts[path.name]
+        assert bool(path.stat().st_mode & 0o100) == (path.suffix == ".sh")
 
 
 def test_strong_typing_builds_the_mixed_model(fixed):
@@ -61,7 +63,7 @@ def test_strong_typing_builds_the_mixed_model(fixed):
     assert exported.written == ()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert exported.recipe.files == {"model.onnx": digest}
-    assert api.export(fixed / "run" / "run.json", "trtexec").text == exported.text
+    assert api.export(fixed / "run" / "run.json", "trtexec").texts == exported.texts
 
 
 def test_weak_typing_builds_the_users_model(fixed):
@@ -74,10 +76,10 @@ def test_a_recipe_beside_the_model_names_it_alone(fixed, tmp_path):
     inside = api.export(fixed / "run", "trtexec", out=fixed / "run" / "build.sh")
     assert option(inside, "--onnx") == "model.onnx"
     assert inside.written == (fixed / "run" / "build.sh",)
-    above = api.export(fixed / "run", "trtexec", out=fixed)
-    assert option(above, "--onnx") == "run/model.onnx"
-    assert above.written == (fixed / "build_engine.sh",)
-    elsewhere = api.export(fixed / "run", "python", out=tmp_path / "r.py")
+    above = api.export(fixed / "run", "json", out=fixed)
+    assert json.loads((fixed / "recipe.json").read_text())["model"] == "run/model.onnx"
+    assert above.written == (fixed / "recipe.json",)
+    elsewhere = api.export(fixed / "run", "json", out=tmp_path / "r.json")
     assert elsewhere.recipe.model == str(fixed / "run" / "model.onnx")
 
 
@@ -87,7 +89,7 @@ def test_the_models_own_folder_wins_where_it_is_in_the_run(fixed, tmp_path):
     for name in ("run.json", "model.onnx"):
         (run / name).write_bytes((fixed / "run" / name).read_bytes())
     (run / "model.fp32.onnx").write_bytes((fixed / "user.onnx").read_bytes())
-    exported = api.export(run, "python", trt_version="8.6", out=run)
+    exported = api.export(run, "json", trt_version="8.6", out=run)
     assert exported.recipe.model == "model.fp32.onnx"
 
 
@@ -104,7 +106,7 @@ def test_a_place_that_is_a_file(fixed, tmp_path):
     with pytest.raises(UsageError, match="Cannot create"):
         api.export(fixed / "run", "python", out=tmp_path / "file" / "x.py")
     with pytest.raises(UsageError, match="file already exists"):
-        api.export(fixed / "run", "python", out=tmp_path / "file")
+        api.export(fixed / "run", "cpp", out=tmp_path / "file")
 
 
 def test_unnamed_nodes_need_a_folder(tmp_path):
@@ -131,8 +133,8 @@ def test_an_fp16_export_is_widened(tmp_path):
     run = api.fix(tmp_path / "mixed.onnx", dict(ill.inputs), out=tmp_path / "run").folder
     assert run is not None
     with pytest.raises(CaseError, match="stores FP16"):
-        api.export(run, "python", trt_version="8.6")
-    api.export(run, "python", trt_version="8.6", out=tmp_path / "out")
+        api.export(run, "json", trt_version="8.6")
+    api.export(run, "json", trt_version="8.6", out=tmp_path / "out")
     wide = onnx.load(tmp_path / "out" / "model.fp32.onnx")
     assert {t.data_type for t in wide.graph.initializer} == {onnx.TensorProto.FLOAT}
 
@@ -141,11 +143,11 @@ def test_the_model_has_moved(fixed, tmp_path):
     run = unnamed(tmp_path)
     (tmp_path / "unnamed.onnx").rename(tmp_path / "moved.onnx")
     with pytest.raises(CaseError, match="is missing"):
-        api.export(run, "python", trt_version="8.6")
+        api.export(run, "json", trt_version="8.6")
     out = tmp_path / "out"
-    api.export(run, "python", trt_version="8.6", out=out, model=tmp_path / "moved.onnx")
+    api.export(run, "json", trt_version="8.6", out=out, model=tmp_path / "moved.onnx")
     with pytest.raises(RecordMismatch, match="its hash differs"):
-        api.export(run, "python", trt_version="8.6", model=fixed / "user.onnx")
+        api.export(run, "json", trt_version="8.6", model=fixed / "user.onnx")
 
 
 def test_the_model_is_found_from_another_folder(tmp_path, monkeypatch):
@@ -157,7 +159,7 @@ def test_the_model_is_found_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     onnx.save(models.layer_norm().proto, "user.onnx")  # another one of that name
     assert run is not None
-    assert api.export(run, "python", trt_version="8.6", out="weak").written
+    assert api.export(run, "json", trt_version="8.6", out="weak").written
 
 
 def test_dynamic_axes(tmp_path):
@@ -183,15 +185,15 @@ def test_dynamic_axes(tmp_path):
 )
 def test_what_there_is_not(fixed, arguments, error):
     with pytest.raises(error):
-        api.export(fixed / "run", **{"kind": "python", **arguments})
+        api.export(fixed / "run", **{"kind": "json", **arguments})
 
 
 def test_runs_that_have_no_recipe(tmp_path):
     with pytest.raises(RecordMismatch):
-        api.export(tmp_path, "python")
+        api.export(tmp_path, "json")
     write_run(tmp_path, verification())
     with pytest.raises(CaseError, match="has no plan"):
-        api.export(tmp_path, "python")
+        api.export(tmp_path, "json")
 
 
 def test_a_run_that_lost_its_model(fixed, tmp_path):
