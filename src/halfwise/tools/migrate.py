@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -148,11 +149,22 @@ def _dropped(words: Sequence[str], network: Network) -> Iterator[str]:
 
 
 def _constrained(words: Sequence[str], network: Network) -> set[NodeName]:
-    """Return the nodes that a command's constraints make FP32; names go before patterns."""
-    items, chosen = constraints_of(words), set()
+    """Return the nodes that a command's constraints make FP32; names go before patterns.
+
+    Raises:
+        UsageError: an option gives a node two types. Which counts is chance in trtexec, as it
+            looks patterns up in a hash table (sampleEngines.cpp, `findPlausible`).
+    """
+    items, chosen = constraints_of(words), set[NodeName]()
     for name, file_name in _names(network).items():
         reaching = [item for item in items if item.name == file_name]
         reaching = reaching or [item for item in items if _matches(item.name, file_name)]
+        for one, other in combinations(reaching, 2):
+            if one.option == other.option and one.types != other.types:
+                raise UsageError(
+                    f"Node {name} gets two types in {one.option}: {one.text} and {other.text}.",
+                    "Leave one of them out.",
+                )
         if reaching and set(reaching[-1].types or ()) == {"fp32"}:
             chosen.add(name)
     return chosen

@@ -115,6 +115,15 @@ def test_the_command_keeps_what_says_nothing_about_precision(folder: Path) -> No
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("items", ["*:fp16,*:fp32", "conv_*:fp32,*_b:fp16", "relu:fp16,relu:fp32"])
+@pytest.mark.parametrize("option", ["--layerPrecisions", "--layerOutputTypes"])
+def test_two_types_for_a_node_are_refused(option: str, items: str) -> None:
+    with pytest.raises(UsageError, match=f"gets two types in {option}"):
+        api.migrate(["--onnx=model.onnx", "--fp16", f"{option}={items}"], "inputs.npz", out="typed")
+    assert not Path("typed").exists()
+
+
+@pytest.mark.usefixtures("folder")
 def test_what_the_typed_model_does_not_have_is_named() -> None:
     needed = ",".join(f"{name}:fp32" for name in sorted(NEEDED))
     words = ["trtexec", "--onnx=model.onnx", "--fp16", "--int8", "--workspace=1"]
