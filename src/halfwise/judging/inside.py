@@ -1,13 +1,15 @@
 """Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.bodies import observed_bodies
 from halfwise.emulation.probe import TENSORS_AT_ONCE
 from halfwise.emulation.runner import ModelRunner, Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
@@ -171,13 +173,15 @@ def judge_infinities(
         return by_tensor
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
-    # Bodies are not looked into: what ends there counts as refuted.
-    main = {node_name(n) for n in candidate.graph}
-    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends if e.reader in main}
-    models = emulate_typed(candidate, accumulate=accumulate), network.model
-    low, reference = (ModelRunner(model, chosen, runtime=runtime) for model in models)
-    refuted, confirmed = _compared(low, reference, results, nodes, fmt)
-    refuted |= dict.fromkeys(e for e in ends if e not in results)
+    refuted, confirmed = _compared(
+        ends,
+        emulate_typed(candidate, accumulate=accumulate),
+        network.model,
+        nodes=nodes,
+        fmt=fmt,
+        samples=chosen,
+        runtime=runtime,
+    )
     for fate in by_tensor.values():
         fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
         fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed
@@ -205,15 +209,51 @@ _Found = tuple[dict[End, None], set[End]]
 
 
 def _compared(
+    ends: Sequence[End],
+    low: ir.Model,
+    reference: ir.Model,
+    *,
+    nodes: Mapping[NodeName, ir.Node],
+    fmt: Format,
+    samples: Samples,
+    runtime: Runtime,
+) -> _Found:
+    """Compare a candidate with a reference at some ends.
+
+    An end in a body is compared in the runs that `observed_bodies` gives; one that is in none of
+    them counts as refuted, and so does one in a body that the two do not run as often.
+    """
+    main = {node_name(n) for n in low.graph}
+    inner = not main.issuperset(e.reader for e in ends)
+    lows, rights = (_scopes(model, samples, runtime, bodies=inner) for model in (low, reference))
+    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends}
+    refuted, confirmed = dict.fromkeys(ends), set[End]()
+    for one, other in product(lows, rights):
+        there = {e: r for e, r in results.items() if e.result in one.names and r in other.names}
+        if len(one.samples) == len(other.samples):
+            wrong, right = _compared_in(one, other, there, nodes, fmt)
+            refuted = {e: None for e in refuted if e in wrong or e not in there}
+            confirmed |= right
+    return refuted, confirmed
+
+
+def _scopes(
+    model: ir.Model, samples: Samples, runtime: Runtime, *, bodies: bool
+) -> list[ModelRunner]:
+    """Return a model, and its bodies if asked, each with what it reads."""
+    inner = observed_bodies(Network(model, None, "", {}), samples, runtime) if bodies else ()
+    every = [(model, samples), *((body.network.model, body.runs) for body in inner)]
+    return [ModelRunner(one, reads, runtime=runtime) for one, reads in every]
+
+
+def _compared_in(
     low: ModelRunner,
     reference: ModelRunner,
     results: Mapping[End, TensorName],
     nodes: Mapping[NodeName, ir.Node],
     fmt: Format,
 ) -> _Found:
-    """Compare a candidate with a reference at some ends.
-
-    A few at a time: their tensors are held for a sample.
+    """Compare in one scope. A few ends at a time: their tensors are held for a sample.
 
     Args:
         low: The candidate.
@@ -229,6 +269,7 @@ def _compared(
         rights = reference.get([result for _, result in some])
         for sample, actual, right in zip(low.samples, lows, rights, strict=True):
             for end, name in some:
+                # A body reads what it captures.
                 infinite = np.asarray({**sample, **actual}[end.tensor])
                 limit, expected = actual[end.result], right[name]
                 try:
