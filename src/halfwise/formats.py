@@ -3,6 +3,7 @@
 Values follow IEEE 754-2019 (binary32, binary16) and, for bfloat16, the first 16 bits of binary32.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -136,3 +137,23 @@ FP16 = Format("fp16", 11, 65504.0, 2.0**-14, 2.0**-24)
 BF16 = Format("bf16", 8, 2.0**127 * (2 - 2.0**-7), 2.0**-126, 2.0**-133)
 LOW_FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
 """Formats that nodes may be lowered to, by their names in options."""
+
+
+def nudged(
+    sample: Mapping[str, NDArray[np.generic]], draw: np.random.Generator
+) -> dict[str, NDArray[np.generic]]:
+    """Return inputs whose floats are moved by their last bit, up or down by chance.
+
+    Outputs then move as far as FP32's own rounding may take them: it is drawn again at every node.
+
+    Args:
+        sample: The inputs by name; those that are no floats stay.
+        draw: Source of the directions.
+    """
+    ends = np.float32((-np.inf, np.inf))
+    return {
+        name: np.nextafter(array, draw.choice(ends, array.shape).astype(array.dtype))
+        if array.dtype.kind == "f"
+        else array
+        for name, array in sample.items()
+    }

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from halfwise import linting
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
+from halfwise.formats import nudged
 from halfwise.graph.dataflow import reached
 from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
@@ -160,9 +161,8 @@ def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
     draw = np.random.default_rng(0)
     outputs = []
     for i in chosen:
-        sample = {name: _by_a_bit(array, draw) for name, array in subject.samples[i].items()}
         try:
-            outputs.append(subject.session.run(sample))
+            outputs.append(subject.session.run(nudged(subject.samples[i], draw)))
         except RunFailed:  # the model takes certain numbers only
             return {}
     doubtful = {}
@@ -177,14 +177,6 @@ def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
         if unclear:
             doubtful[name] = rounding, framework
     return doubtful
-
-
-def _by_a_bit(array: NDArray[Any], draw: np.random.Generator) -> NDArray[Any]:
-    """Return an array whose floats are moved by their last bit, up or down."""
-    if array.dtype.kind != "f":
-        return array
-    ends = draw.choice(np.array((-np.inf, np.inf), array.dtype), array.shape)
-    return np.asarray(np.nextafter(array, ends))
 
 
 def _distance(actual: Sequence[NDArray[Any]], exact: Sequence[NDArray[Any]]) -> float:
