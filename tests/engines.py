@@ -17,7 +17,6 @@ ODD = onnx.parser.parse_model(
     { [first] a = Abs(x) [odd] b = my.Odd(a) [even] c = my.Even(b) [last] y = Neg(c) }"""
 )
 """Two operators that no TensorRT has."""
-KEEP = ("--to", "fp16", "--keep", "square", "--keep", "root")
 
 
 def save_squares(folder: Path) -> tuple[Path, Path]:

@@ -76,12 +76,11 @@ COMPARE = ("compare", "m.onnx", "--inputs", "x.npz", "--b", "engine")
 
 def test_compare(call, answer):
     calls = answer("compare", comparison())
-    code, out, _ = call(*COMPARE, "--a", "emulation", "--budget", "builds=4")
+    code, out, _ = call(*COMPARE, "--a", "emulation")
     assert code == 10
     assert out.startswith("First divergence: b")
     options = calls[0][1]
     assert (options["a"], options["b"]) == ("emulation", "engine")
-    assert options["max_builds"] == 4
     assert "target" not in options
 
 

@@ -101,7 +101,7 @@ def test_the_help_is_short_and_says_where_the_rest_is(call):
 
 @pytest.mark.parametrize("command", ["ladder", "verify", "diagnose", "choose", "compare", "build"])
 def test_every_help_is_short(call, command):
-    assert len(listed(call, command, "--help") - {"--help", "--help-all"}) <= 13
+    assert len(listed(call, command, "--help") - {"--help", "--help-all"}) <= 14
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_every_help_is_short(call, command):
         ("--require max-abs", tools.build, False),
         ("--budget run-timeout", tools.inspect, True),
         ("--budget builds", tools.observe, False),
-        ("--budget builds", tools.compare, True),
+        ("--budget builds", tools.compare, False),
         ("--engine repeat", tools.compare, False),
     ],
 )

@@ -9,7 +9,7 @@ import sys
 import onnx
 import pytest
 
-from tests.engines import KEEP, ODD, save_squares, worker
+from tests.engines import ODD, save_squares, worker
 from tests.fake_tensorrt.faults import Fault
 
 SHAPES = ("--engine", "optShapes=x:2x4")
@@ -156,8 +156,6 @@ def test_a_build_that_crashes(refused, fake_worker):
 @pytest.mark.parametrize(
     ("options", "code", "expected"),
     [
-        (("--to", "fp16", "--keep", "absent"), 2, "--keep absent matches no node."),
-        (("--keep", "square"), 2, "--keep does not apply when everything is FP32."),
         (("--typing", "strong"), 2, "TensorRT 8.6.1 has no strong typing."),
         (("--to", "bf16"), 2, "TensorRT 8.6.1 has no BF16."),
         (("--engine", "tactic-sources=CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
@@ -170,7 +168,7 @@ def test_engines_that_cannot_be_asked_for(refused, fake_worker, options, code, e
 
 def test_types_have_no_meaning_in_strong_typing(refused, fake_worker):
     ten = worker(fake_worker("10.0.1"))
-    assert "--to does not apply with strong typing" in refused(2, *building(*KEEP, *ten))
+    assert "--to does not apply with strong typing" in refused(2, *building("--to", "fp16", *ten))
 
 
 def test_the_engine_exists(refused, fake_worker, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from halfwise.store import read_run
 from halfwise.tensorrt.workers import configuration
-from tests.engines import KEEP, save_squares, worker
+from tests.engines import save_squares, worker
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def eight(fake_worker):
 
 @pytest.fixture
 def engine(call, tmp_path, eight):
-    """An engine of the model that keeps what FP16 breaks."""
+    """An engine of the model in FP32."""
     save_squares(tmp_path)
-    ended = call("build", "m.onnx", "-o", "e.engine", "--inputs", "x.npz", *KEEP, *eight)
+    ended = call("build", "m.onnx", "-o", "e.engine", "--inputs", "x.npz", *eight)
     assert ended.code == 0, ended.err
     return tmp_path / "e.engine"
 
@@ -47,17 +47,6 @@ def test_build_and_inspect(call, engine, eight, tmp_path):
     ports = {port["name"]: port for port in json.loads(bare.out)["tensors"]}
     assert ports["x"]["limits"] == [{"min": [1, 4], "opt": [2, 4], "max": [8, 4]}]
     assert json.loads(bare.out)["proof"]["nodes"] == []
-
-
-def test_build_tells_what_no_constraint_reached(call, tmp_path, fake_worker):
-    save_squares(tmp_path)
-    command = fake_worker("8.6.1", ignored=["square"])
-    named = ("--to", "fp16", "--keep", "square")
-    options = ("--engine", "optShapes=x:2x4", *named, *worker(command))
-    ended = call("build", "m.onnx", "-o", "e.engine", *options)
-    assert ended.code == 0
-    assert "Not as requested" in ended.out
-    assert "1 of 1 node that were to be FP32 compute in FP16: square." in ended.out
 
 
 def test_strong_typing_takes_the_types_of_the_model(call, tmp_path, fake_worker):
@@ -95,7 +84,7 @@ def test_an_engine_is_judged_at_the_shapes_of_its_profile(call, tmp_path, eight)
         "--engine",
         "maxShapes=x:40x4",
     )
-    call("build", "m.onnx", "-o", "e.engine", *shapes, *KEEP, *eight)
+    call("build", "m.onnx", "-o", "e.engine", *shapes, *eight)
     ended = call("verify", "m.onnx", "e.engine", "--inputs", "x.npz", *eight)
     assert ended.code == 0
     for place in ("min (x 1×4): passed on 12", "opt (x 2×4): passed on 12", "max (x 40×4): passed"):

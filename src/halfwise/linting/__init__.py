@@ -91,10 +91,6 @@ def examine(
     return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))), tuple(skipped)
 
 
-_PRECISION = ("numbers", "quantisation")
-"""Families of rules about precision; the others are about files and parsers."""
-
-
 def lint(
     model: str | Path,
     *,
@@ -148,11 +144,11 @@ def lint(
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:
-    """Return warnings about the linter's findings in a model's file that matter in FP16.
+    """Return warnings about the linter's findings in a model's file that a run does not show.
 
-    These are errors, and warnings of the families about precision; and, apart from them, why no
-    TensorRT builds an engine, or only a late one, or only for a single batch size. Empty if there
-    are none, if the model has no file, or if it is large: it would have to be read twice.
+    These are errors, and warnings about its quantisation; and, apart from them, why no TensorRT
+    builds an engine, or only a late one, or only for a single batch size. Empty if there are none,
+    if the model has no file, or if it is large: it would have to be read twice.
     """
     if network.path is None or is_large(network.model, EXTERNAL_DATA_BYTES):
         return ()
@@ -169,7 +165,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
         f
         for f in findings
         if family[f.rule] != "tensorrt"
-        and (f.severity == "error" or f.rule == "checker" or family[f.rule] in _PRECISION)
+        and (f.severity == "error" or f.rule == "checker" or family[f.rule] == "quantisation")
         and f.severity != "info"
     ]
     return (*notes, *_counted(grave))

@@ -9,7 +9,7 @@ from halfwise.options.loading import load_model
 from halfwise.records import Finding, LintReport, NodeName
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.remarks import note_text
-from tests.faults import numbers, tensorrt
+from tests.faults import numbers, quantisation, tensorrt
 from tests.unit.graph.sketch import Sketch
 
 
@@ -46,7 +46,7 @@ def test_every_version_has_its_opsets(tmp_path):
     assert lint(tmp_path / "late.onnx", trt_version="11").findings == ()
     for version, reads in (("10", "20"), ("v8.6", "17"), ("9.3.0.post12.dev1", "19")):
         (found,) = lint(tmp_path / "late.onnx", trt_version=version).findings
-        assert f"reads up to {reads}" in found.message, version
+        assert f"read up to {reads}" in found.message, version
 
 
 def test_bad_requests(model, tmp_path):
@@ -61,16 +61,16 @@ def test_bad_requests(model, tmp_path):
         lint(tmp_path / "none.onnx")
 
 
-def test_a_remark_on_what_matters_for_precision(tmp_path):
+def test_a_remark_on_what_a_run_does_not_show(tmp_path):
     for ill in (True, False):
-        onnx.save(numbers.huge_bound(ill), tmp_path / "my m.onnx")
+        onnx.save(quantisation.boxes_and_scores(ill), tmp_path / "my m.onnx")
         remarks = [*map(note_text, precision_remarks(load_model(tmp_path / "my m.onnx")))]
         assert len(remarks) == ill
         if ill:
             assert remarks[0].startswith(
-                "warning: the linter finds 1 × constant-beyond-fp16 in the file; "
+                "warning: the linter finds 1 × quantisation-joined in the file; "
             )
-    assert precision_remarks(network_from_proto(numbers.huge_bound(True))) == ()
+    assert precision_remarks(network_from_proto(quantisation.boxes_and_scores(True))) == ()
 
 
 def test_nodes_that_no_tensorrt_takes_are_told_by_what_is_wrong(tmp_path):

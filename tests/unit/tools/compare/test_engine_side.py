@@ -21,14 +21,11 @@ def test_an_engine_that_is_right(engines):
     found = compared(walk_of(engines("11.4.0")))
     assert found.first == ()
     assert not found.differs
-    assert found.builds == 2
-    assert found.notes == (
-        "Showing tensors did not change the final outputs of engine (FP32, TF32 off).",
-    )
+    assert found.builds == 1
 
 
-@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
-def test_an_engine_that_shows_nothing_is_compared_by_its_outputs(engines, version):
+@pytest.mark.parametrize("version", ["8.6.1", "11.4.0"])
+def test_an_engine_is_compared_by_its_outputs(engines, version):
     found = compared(walk_of(engines(version, broken={"b": 1.1})))
     assert found.differs
     assert set(found.first) == {node.node for node in found.nodes}
@@ -43,8 +40,7 @@ def test_tf32_has_its_own_tolerance(engines):
 
 
 def test_everything_low(engines):
-    found = compared(walk_of(engines("11.4.0", lossy={"b": 1.5}), "fp16"))
-    assert found.first == ("b",)
+    assert compared(walk_of(engines("11.4.0", lossy={"b": 1.5}), "fp16")).differs
 
 
 def test_an_engine_that_cannot_be_run_at_all(engines):
