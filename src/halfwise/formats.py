@@ -150,7 +150,7 @@ def nudged(
         sample: The inputs by name; those that are no floats stay.
         draw: Source of the directions.
     """
-    ends = np.float32((-np.inf, np.inf))
+    ends = np.array((-np.inf, np.inf), np.float32)
     return {
         name: np.nextafter(array, draw.choice(ends, array.shape).astype(array.dtype))
         if array.dtype.kind == "f"
