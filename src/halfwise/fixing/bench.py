@@ -36,7 +36,6 @@ Depth = Literal[
     "types",
     "file",
     "wrong",
-    "built",
     "fp32",
 ]
 """How closely a plan is looked at.
@@ -46,8 +45,8 @@ the same by thresholds, even where a metric decides; "inside": whether its model
 there; "heldout": its error and scores on
 held-out samples; "casts": how many Casts its model has; "types": which other types may take the
 place of FP32 in it; "file": the error of its file where files have to pass; "wrong":
-which samples of the search its file gets wrong; "built": what a target's builder makes of its file;
-"fp32": whether a target has the model in FP32 right.
+which samples of the search its file gets wrong; "fp32": whether a target has the model in FP32
+right.
 """
 
 P = TypeVar("P", bound=Hashable)

@@ -15,7 +15,7 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths, Verdicts
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import built_of, demand_files, wrong_as_file
+from halfwise.fixing.filed import demand_files, wrong_as_file
 from halfwise.fixing.fixed import Fixed, built_by, built_cost, plan_of, search_of, unsupported
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -33,7 +33,6 @@ from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.progress import Watcher
 from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, Verdict
-from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
 
 
@@ -90,11 +89,6 @@ def end_remarks(space: LowSpace) -> Iterator[Remark]:
             yield Remark(kind="input", names=names, numbers={"value": o.absmax})
 
 
-def built_price(runner: str, plans: int) -> Remark:
-    """Return the remark that a target's builder decided among so many plans."""
-    return Remark(kind="built-price", names={"runner": runner}, numbers={"plans": plans})
-
-
 class Stages:
     """Begins stages by name; a stage may begin several times.
 
@@ -128,7 +122,7 @@ NEAR = 1.05
 """A plan that is predicted to cost up to this many times another may cost less: half of the
 predictions are off by more than 2 or 3 % (docs/decisions/0072-price-from-the-builder.md)."""
 FURTHER = 2
-"""So many further plans are built to compare their kernels. Our choice."""
+"""So many further plans are judged and built to compare their kernels. Our choice."""
 UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
 """What is known before a search."""
 
@@ -282,9 +276,9 @@ class _Fix:
         low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
         is_better = chosen is not None or low.improves(below)
         best = low if is_better else below.telling(*space.quantisation.remarks)
-        builder = built_by(low.verdict)
-        if builder is not None and built_by(below.verdict) is not None:
-            best = best.telling(built_price(builder.runner, 2))
+        passing = [one for one in (below, low) if one.verdict.passed and built_by(one.verdict)]
+        if chosen is None and low.plan.int8:
+            best = best.priced(len(passing))
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
@@ -322,13 +316,13 @@ class _Fix:
         while self._may_go_on(found, judged := self._judged(found, plan := self._settled(found))):
             found = self._sound(self._joined(found, judged))
         found, plan, judged = self._passing(found, plan, judged)
-        found, plan, judged, told = self._built(found, plan, judged)
+        found, plan, judged, priced = self._built(found, plan, judged)
         verdict = judged.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
                 written, _ = self.verdicts.write(plan)
                 verdict = self.verdicts.searched_too(found.space, verdict, written)
-        return self._fixed(found, plan, verdict).telling(*told)
+        return self._fixed(found, plan, verdict).priced(priced)
 
     def _searched(self, found: _Found) -> _Found:
         """Return the cheapest plan, from what `found` keeps."""
@@ -451,34 +445,26 @@ class _Fix:
             if (judged := self._judged(other, plan)).verdict.passed:
                 yield other, plan, judged
 
-    def _built(
-        self, found: _Found, plan: Plan, judged: Judged
-    ) -> tuple[_Found, Plan, Judged, tuple[Remark, ...]]:
-        """Return the cheapest of the last plans by the kernels of a target's builder, if one built.
+    def _built(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged, int]:
+        """Return the cheapest of the last plans by a target's builder, and how many it compared.
 
-        It is one of those that are predicted to cost about as much.
+        The others hold at every depth, too, and are predicted to cost about as much.
         """
         space, result = found.space, found.result
-        builder = built_by(judged.verdict)
-        least, price = space.cost(result.kept), built_cost(plan, judged.verdict)
-        may_differ = result.passed and result.kept and space.searches and not space.budget.is_spent
-        if not may_differ or builder is None or least is None or price is None:
-            return found, plan, judged, ()
-        prices = dict[Nodes, float]()
-        with self.stage("judge"), space.budget.counted():
-            near = (kept for kept in self._others(found) if (space.cost(kept) or 0) <= NEAR * least)
-            for kept in islice(near, FURTHER):
-                built = built_of(space, space.settled(kept), self.heldout.samples)
-                cost = None if built is None else plan.of.cost(space.settled(kept), built.traffic)
-                if built is not None and built.traffic is not None and cost is not None:
-                    prices[kept] = cost
-        if not prices:
-            return found, plan, judged, ()
-        told = built_price(builder.runner, len(prices) + 1)
-        self.watcher.note(remark(told))
-        cheaper = (kept for kept in prices if LEAST_DEARER * prices[kept] < price)
-        best = self._holding(found, sorted(cheaper, key=lambda kept: prices[kept]))
-        return *next(best, (found, plan, judged)), (told,)
+        least = space.cost(result.kept)
+        may_differ = judged.verdict.passed and result.passed and result.kept and space.searches
+        if not may_differ or least is None or built_by(judged.verdict) is None:
+            return found, plan, judged, 0
+        near = (kept for kept in self._others(found) if (space.cost(kept) or 0) <= NEAR * least)
+        further = islice(near, FURTHER)
+        others = space.budget.within("curve", lambda: [*self._holding(found, further)], [])
+        plans = [(found, plan, judged), *others]
+        costs = (built_cost(one, verdict.verdict) for _, one, verdict in plans)
+        priced = {i: cost for i, cost in enumerate(costs) if cost is not None}
+        enough = LEAST_DEARER * min(priced.values())
+        # The first in the order of predictions.
+        best = next(i for i, cost in priced.items() if cost <= enough)
+        return *plans[best], len(priced)
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result
