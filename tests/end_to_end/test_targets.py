@@ -239,6 +239,16 @@ def test_an_engine_and_another_target(engines):
     assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
 
 
+@pytest.mark.usefixtures("on_webgpu")
+def test_an_engine_and_a_target_that_has_fp32_wrong(engines):
+    ill = far_off()
+    # The stand-in has the norm right there.
+    near = models.Ill(ill.proto, {"x": ill.inputs["x"] - f32(7e3)})
+    ended = engines(near, "--target", "webgpu", "--no-repair")
+    assert ended.code == 10, ended.out
+    assert [one["outcome"] for one in ended.record["held"]] == ["fp32"] * 2
+
+
 @pytest.mark.parametrize("make", [models.layer_norm, models.conv_chain, models.two_readers])
 def test_nothing_is_kept_where_fp16_alone_is_asked_for(fix, make):
     ended = fix(make(), "--only", "fp16")

@@ -73,7 +73,7 @@ def wrong_as_file(space: Space, plan: Plan) -> Wrong:
             results = run_as_file(model, samples, bench.references, runner)
             question = samples, bench.references, case.criterion, case.metric
             judged = judge_outputs(results, *question)
-            if judged.verdict.passed or not _may_mend(space, runner, samples, bench.references):
+            if judged.verdict.passed or not may_mend(space, runner, samples, bench.references):
                 continue
             # Where a share may fail, it is one of all that do.
             few = FEW_SAMPLES if case.criterion.failing is None else None
@@ -86,7 +86,7 @@ def wrong_as_file(space: Space, plan: Plan) -> Wrong:
     return Wrong(tuple(wrong), guards)
 
 
-def _may_mend(
+def may_mend(
     space: Space, runner: FileRunner, samples: Samples, references: Sequence[Outputs]
 ) -> bool:
     """Return whether a plan may mend what a runner has wrong: not if it has FP32 wrong, too.
@@ -142,7 +142,7 @@ def judged_plan_as_file(
         written.model,
         *(variant.case, variant.settings, samples, references),
         *(passes, space.budget, variant.shapes),
-        may_mend=lambda runner: _may_mend(space, runner, samples, references),
+        may_mend=lambda runner: may_mend(space, runner, samples, references),
     )
 
 
@@ -328,7 +328,7 @@ class Filed:
                 results = [failure] * len(samples)
             with suppress(CaseError):
                 excess = bench.tolerance.excess(results, samples, references)
-                mends = excess <= 1 or _may_mend(self.space, runner, samples, references)
+                mends = excess <= 1 or may_mend(self.space, runner, samples, references)
                 return excess if mends else 0.0
         return inf
 
