@@ -15,7 +15,7 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths, Verdicts
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import demand_files, wrong_as_file
+from halfwise.fixing.filed import Wrong, demand_files, wrong_as_file
 from halfwise.fixing.fixed import Fixed, built_by, built_cost, plan_of, search_of, unsupported
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -376,8 +376,7 @@ class _Fix:
 
     def _demanding(self, space: Space, plan: Plan) -> Space | None:
         """Demand that files pass where this plan's fails; None if that is no new sample."""
-        with self.stage("judge"), space.budget.counted():
-            wrong = space.bench.once(plan, "wrong", lambda: wrong_as_file(space, plan))
+        wrong = self._wrong(space, plan)
         new = [name for name in wrong.samples if name not in self.heldout.demanding]
         if not new:
             return None
@@ -385,6 +384,11 @@ class _Fix:
         self.heldout.demand(new)
         demand_files(space, self.heldout)
         return replace(space, deciding=(*space.deciding, *wrong.guards))
+
+    def _wrong(self, space: Space, plan: Plan) -> Wrong:
+        """Return what a plan's file gets wrong on the samples of the search."""
+        with self.stage("judge"), space.budget.counted():
+            return space.bench.once(plan, "wrong", lambda: wrong_as_file(space, plan))
 
     def _joined(self, found: _Found, judged: Judged) -> _Found:
         """Let held-out samples that fail join; return a plan, perhaps with other repairs.
@@ -440,7 +444,7 @@ class _Fix:
                 continue
             other = replace(found, result=replace(found.result, kept=kept, minimal=False))
             plan = self._settled(other)
-            if Depths(space, self.heldout).inside(plan).guards:
+            if Depths(space, self.heldout).inside(plan).guards or self._wrong(space, plan).samples:
                 continue
             if (judged := self._judged(other, plan)).verdict.passed:
                 yield other, plan, judged

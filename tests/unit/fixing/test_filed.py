@@ -95,6 +95,28 @@ class Refusing(Builder):
         return built
 
 
+@dataclass(frozen=True)
+class WrongInTheSearch(OnnxRuntime):
+    """Has files with few FP16 values wrong, on more than two samples."""
+
+    def run(self, model, samples):
+        results = super().run(model, samples)
+        few = 0 < Builder(1).run(model, samples).traffic - 1000 < 4
+        wrong = few and len(samples) > 2
+        return [{n: 2 * a if wrong else a for n, a in r.items()} for r in results]
+
+
+def test_a_plan_whose_file_is_wrong_in_the_search_is_none_of_the_last():
+    ill = models.two_readers()
+    request = understand(dict(ill.inputs), {"allow_random": True})
+    case = load_case(ill.proto, request.data, request.criterion)
+    targets = Builder(10_000), WrongInTheSearch(fuses=True)
+    fixed = fix(case, replace(request.settings, targets=targets), Silent())
+    assert fixed.verdict.passed
+    assert len(fixed.plan.keep) == 2
+    assert not any(r.kind == "built-price" for r in fixed.plan.remarks)
+
+
 def test_a_plan_that_the_builder_refuses_is_none_of_the_last():
     ill = models.two_readers()
     request = understand(dict(ill.inputs), {"allow_random": True})
