@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
@@ -425,14 +425,18 @@ class _Fix:
         others = self._others(found, space.seeds)
         return next(self._holding(found, others), (found, plan, judged))
 
-    def _others(self, found: _Found, more: Iterable[Nodes] = ()) -> list[Nodes]:
-        """Return what passed in the search besides its result, and more, cheapest first."""
+    def _others(self, found: _Found, more: Iterable[Nodes] = ()) -> Iterator[Nodes]:
+        """Yield what passed in the search besides its result, or in `more`, cheapest first.
+
+        And still does: samples may have joined since.
+        """
         space = found.space
         passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
         forced = space.choices & (space.ruled | space.held_nodes)
         others = {kept | forced for kept in passed.union(more)}
         others -= {found.result.kept, space.choices}
-        return sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept)))
+        cheapest = sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept)))
+        return (kept for kept in cheapest if space.evaluate(kept).passed)
 
     def _holding(
         self, found: _Found, others: Iterable[Nodes]
@@ -440,8 +444,6 @@ class _Fix:
         """Yield other plans that hold at every depth, with their verdicts."""
         space = found.space
         for kept in others:
-            if not space.evaluate(kept).passed:
-                continue
             other = replace(found, result=replace(found.result, kept=kept, minimal=False))
             plan = self._settled(other)
             if Depths(space, self.heldout).inside(plan).guards or self._wrong(space, plan).samples:
@@ -459,9 +461,10 @@ class _Fix:
         may_differ = judged.verdict.passed and result.passed and result.kept and space.searches
         if not may_differ or least is None or built_by(judged.verdict) is None:
             return found, plan, judged, 0
-        near = (kept for kept in self._others(found) if (space.cost(kept) or 0) <= NEAR * least)
-        further = islice(near, FURTHER)
-        others = space.budget.within("curve", lambda: [*self._holding(found, further)], [])
+        most = NEAR * least
+        near = takewhile(lambda kept: (space.cost(kept) or 0.0) <= most, self._others(found))
+        further = self._holding(found, islice(near, FURTHER))
+        others = space.budget.within("curve", lambda: [*further], [])
         plans = [(found, plan, judged), *others]
         costs = (built_cost(one, verdict.verdict) for _, one, verdict in plans)
         priced = {i: cost for i, cost in enumerate(costs) if cost is not None}
