@@ -6,6 +6,7 @@ import shlex
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 from halfwise.fixing.engines.measure import Measure
 from halfwise.records import Failure
@@ -193,6 +194,26 @@ def test_another_network_is_no_fragile_file(again, refused, tmp_path):
     assert "is another network" in refused(3, "verify", *words)
     onnx.save(other, tmp_path / "run" / "model.onnx")
     assert "is another network" in refused(3, "verify", "run", "--target", "webgpu")
+
+
+@pytest.mark.usefixtures("on_webgpu")
+@pytest.mark.parametrize("most", [np.inf, 1e4])
+def test_weights_beyond_the_range_are_no_other_network(call, saved, tmp_path, most):
+    model, inputs = saved(models.two_readers())
+    low = onnx.load(model)
+    (product,) = (node for node in low.graph.node if node.name == "enlarge")
+    (weights,) = (w for w in low.graph.initializer if w.name == product.input[1])
+    array = np.full((16, 16), 0, np.float16)
+    np.fill_diagonal(array, most)
+    weights.CopyFrom(onnx.numpy_helper.from_array(array, "low"))
+    product.input[1] = "weights"
+    cast = onnx.helper.make_node("Cast", ["low"], ["weights"], "cast", to=TensorProto.FLOAT)
+    low.graph.node.insert(0, cast)
+    onnx.save(low, tmp_path / "low.onnx")
+    words = ("verify", model, "low.onnx", "--inputs", inputs, "--target", "webgpu")
+    ended = call(*words, "-o", "run")
+    assert ended.code == 10, ended.out + ended.err
+    assert [one["outcome"] for one in ended.record["held"]] == ["fragile"] * 2
 
 
 @pytest.mark.usefixtures("in_rtx")

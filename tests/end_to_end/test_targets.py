@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, compose
 
 from tests import models
 from tests.end_to_end.test_gate import far_off
@@ -137,6 +137,31 @@ def test_a_target_that_has_fp32_wrong_is_said_to(fix):
     assert "FP32 is not right either" in ended.out
 
 
+def beside_far_off() -> models.Ill:
+    """A decision that a CPU's file makes otherwise, beside a norm that WebGPU has wrong in FP32."""
+    ill, other = models.position_bucket(), far_off()
+    one, two = (compose.add_prefix(i.proto, p) for i, p in ((ill, "a_"), (other, "b_")))
+    two.ir_version = one.ir_version
+    del one.opset_import[:], two.opset_import[:]
+    for part in (one, two):
+        part.opset_import.add(version=17)
+    inputs = {"a_x": ill.inputs["x"], "b_x": other.inputs["x"]}
+    return models.Ill(compose.merge_models(one, two, []), inputs)
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_a_target_that_has_fp32_wrong_demands_nothing_of_plans(fix):
+    options = ("--target", "webgpu", "--no-repair", "--accumulate", "fp32")
+    ended = fix(beside_far_off(), *options)
+    assert ended.code == 10, ended.out
+    files = as_files(ended)
+    assert files["ONNX Runtime"]["passed"]
+    assert [files[name]["fp32"] for name in ON_WEBGPU] == [False, False]
+    # What a CPU needs, and no more.
+    assert any(kept.startswith("a_") for kept in ended.kept)
+    assert "b_after" not in ended.kept
+
+
 @pytest.mark.usefixtures("in_rtx")
 def test_the_builder_prices_the_last_plans(fix):
     ended = fix(models.two_readers(), "--target", "rtx", "--no-repair")
@@ -212,6 +237,16 @@ def test_an_engine_and_another_target(engines):
     assert ended.record["verdict"]["level"] == "engine"
     assert ended.out.startswith("PASSED in the engine and on WebGPU")
     assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_an_engine_and_a_target_that_has_fp32_wrong(engines):
+    ill = far_off()
+    # The stand-in has the norm right there.
+    near = models.Ill(ill.proto, {"x": ill.inputs["x"] - f32(7e3)})
+    ended = engines(near, "--target", "webgpu", "--no-repair")
+    assert ended.code == 10, ended.out
+    assert [one["outcome"] for one in ended.record["held"]] == ["fp32"] * 2
 
 
 @pytest.mark.parametrize("make", [models.layer_norm, models.conv_chain, models.two_readers])

@@ -122,6 +122,13 @@ def ending(
     return _changed(until=until, over=over)
 
 
+def demand_time() -> None:
+    """Raise `OutOfTime` if all work must end now, see `ending`."""
+    limits = _now()
+    if limits.over() or (limits.until is not None and time.monotonic() >= limits.until):
+        raise OutOfTime
+
+
 def expect_repeating() -> None:
     """Lower the default limit for this command, because a model repeats a body."""
     _now().calls.repeating = True
@@ -143,11 +150,10 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
     limits = _now()
     seconds = limits.calls.seconds if limits.seconds is None else limits.seconds
     limits = replace(limits, seconds=seconds)
+    demand_time()
     started = time.monotonic()
     end = started + seconds
     if limits.until is not None:
-        if started >= limits.until or limits.over():
-            raise OutOfTime
         end = min(end, limits.until)
     runner = _idle.pop() if _idle else _Runner()
     runner.tasks.put(work)

@@ -55,16 +55,17 @@ def static(network: Network, samples: Samples) -> Network | None:
     """Return a network for inputs with the shapes of `samples` only, in the same types.
 
     What follows from shapes alone is a constant, and an If that goes by it is its branch; all else
-    stays. None if samples differ in shape, if the network draws random numbers, or if ONNX Runtime
-    cannot run it.
+    stays. None if nothing would change, if samples differ in shape, if the network draws random
+    numbers, or if ONNX Runtime cannot run it.
     """
     shaped = _shaped(network, samples)
     if shaped is None or any(map(draws, network.all_nodes())):
         return None
     try:
-        return _static(shaped, samples)
+        fixed = _static(shaped, samples)
     except HalfwiseError:
         return None
+    return fixed if _form(fixed.model) != _form(network.model) else None
 
 
 def _static(network: Network, samples: Samples, made: frozenset[str] = frozenset()) -> Network:

@@ -36,7 +36,6 @@ Depth = Literal[
     "types",
     "file",
     "wrong",
-    "built",
     "fp32",
 ]
 """How closely a plan is looked at.
@@ -45,8 +44,8 @@ Depth = Literal[
 whether its model is infinite inside there; "heldout": its error and scores on held-out samples;
 "emulated": the outputs there of what is probably the plan; "casts": how many Casts its model has;
 "types": which other types may take the place of FP32 in it; "file": the error of its file where
-files have to pass; "wrong": which samples of the search its file gets wrong; "built": what a
-target's builder makes of its file; "fp32": whether a target has the model in FP32 right.
+files have to pass; "wrong": which samples of the search its file gets wrong; "fp32": whether
+a target has the model in FP32 right.
 """
 
 P = TypeVar("P", bound=Hashable)

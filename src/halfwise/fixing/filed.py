@@ -10,7 +10,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from halfwise import wording
-from halfwise.case import FEW_SAMPLES, Built, Case, FileRunner, Samples, Settings
+from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
 from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
@@ -73,10 +73,8 @@ def wrong_as_file(space: Space, plan: Plan) -> Wrong:
             results = run_as_file(model, samples, bench.references, runner)
             question = samples, bench.references, case.criterion, case.metric
             judged = judge_outputs(results, *question)
-            if judged.verdict.passed:
+            if judged.verdict.passed or not may_mend(space, runner, samples, bench.references):
                 continue
-            if runner is not own and not _fp32_is_right(space, runner, samples, bench.references):
-                continue  # no other plan would change that
             # Where a share may fail, it is one of all that do.
             few = FEW_SAMPLES if case.criterion.failing is None else None
             wrong |= {samples.ids[i]: None for i in judged.failing[:few]}
@@ -88,12 +86,17 @@ def wrong_as_file(space: Space, plan: Plan) -> Wrong:
     return Wrong(tuple(wrong), guards)
 
 
-def _fp32_is_right(
+def may_mend(
     space: Space, runner: FileRunner, samples: Samples, references: Sequence[Outputs]
 ) -> bool:
-    """Return whether a target has the model in FP32 right, with the plan's repairs; asked once."""
+    """Return whether a plan may mend what a runner has wrong: not if it has FP32 wrong, too.
+
+    FP32 has the repairs of the plans, and is asked once. ONNX Runtime computed the references.
+    """
+    case, settings = space.variant.case, space.variant.settings
+    if runner not in settings.targets:
+        return True
     plan, key = space.fresh(space.choices), (runner.name, samples.ids)
-    case = space.variant.case
     right = lambda: fp32_on(runner, case, samples, references)[0]  # noqa: E731
     return space.bench.once(plan, "fp32", right, key)
 
@@ -128,46 +131,19 @@ def judged_plan_as_file(
     samples: Samples,
     references: Sequence[Outputs],
 ) -> Judged:
-    """Add the result of a plan's file to a verdict, see `judged_as_file`.
-
-    And whether targets that have it wrong have FP32 right. Where none has, no sample that fails
-    would mend it in the search.
-    """
+    """Add the result of a plan's file to a verdict, see `judged_as_file`."""
     bench, variant = space.bench, space.variant
     outcome: Outcome | None = bench.recall(plan, "samples")
     results = cache(lambda: [*bench.outputs(plan)])
     worst = None if outcome is None else outcome.worst
     passes = (LowSums(bench.samples, bench.references, results, worst),)
-    case = variant.case, variant.settings, samples, references
-    more = passes, space.budget, variant.shapes
-    built = bench.recall(plan, "built", samples.ids)
-    judged = judged_as_file(judged, written.model, *case, *more, built=built)
-    targets = {runner.name: runner for runner in variant.settings.targets}
-    runs = tuple(
-        run.model_copy(update={"fp32": _fp32_is_right(space, targets[run.runner], *case[2:])})
-        if run.passed is False and run.runner in targets
-        else run
-        for run in judged.verdict.as_file
+    return judged_as_file(
+        judged,
+        written.model,
+        *(variant.case, variant.settings, samples, references),
+        *(passes, space.budget, variant.shapes),
+        may_mend=lambda runner: may_mend(space, runner, samples, references),
     )
-    judged = replace(judged, verdict=judged.verdict.model_copy(update={"as_file": runs}))
-    wrong = [run for run in runs if run.passed is False]
-    hopeless = wrong and all(run.fp32 is False for run in wrong)
-    return replace(judged, failing=()) if hopeless else judged
-
-
-def built_of(space: Space, plan: Plan, samples: Samples) -> Built | None:
-    """Return what a target's builder makes of a plan; None if there is none, or it refuses it."""
-    variant = space.variant
-
-    def built() -> Built | None:
-        model = variant.write(plan)[0].model
-        for runner in variant.settings.targets:
-            if not runner.runs:
-                with suppress(CaseError, RunFailed):
-                    return build(model, samples, runner)
-        return None
-
-    return space.bench.once(plan, "built", built, samples.ids)
 
 
 def judged_as_file(
@@ -182,7 +158,7 @@ def judged_as_file(
     shapes: Shapes | None = None,
     *,
     always: bool = False,
-    built: Built | None = None,
+    may_mend: Callable[[FileRunner], bool] | None = None,
 ) -> Judged:
     """Add what ONNX Runtime and each target make of the candidate's file; the worst decides.
 
@@ -200,15 +176,16 @@ def judged_as_file(
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
         shapes: Shapes of the network's tensors, likewise.
         always: Whether files run even if the emulation is not acceptable.
-        built: What a builder made of the candidate already.
+        may_mend: Returns whether a target that has the file wrong has FP32 right. If not, samples
+            do not count as failing, as no search would mend that.
     """
     passed = judged.verdict.passed
     if not passed and not always:
         return judged
-    files = [*run_files(candidate, samples, references, settings, built)]
+    files = [*run_files(candidate, samples, references, settings)]
     question = samples, references, case.criterion, case.metric
     outputs = [None if f.results is None else judge_outputs(f.results, *question) for f in files]
-    runs = [*map(_file_run, files, outputs)]
+    runs = [_file_run(*pair, may_mend) for pair in zip(files, outputs, strict=True)]
     failures = [failure for pair in zip(files, outputs, strict=True) for failure in _against(*pair)]
     failed = [filed for filed in outputs if filed is not None and not filed.verdict.passed]
     if runs[0].passed is False:
@@ -227,7 +204,8 @@ def judged_as_file(
         fields["sums"] = lowest_sums(candidate, passes, case, settings, budget, shapes)
     verdict = judged.verdict.model_copy(update=fields)
     verdict = with_failures(verdict, failures) if failures else verdict
-    failing = dict.fromkeys(index for filed in failed for index in filed.failing)
+    counts = (filed for run, filed in zip(runs, outputs, strict=True) if run.fp32 is not False)
+    failing = dict.fromkeys(index for filed in counts if filed for index in filed.failing)
     return replace(judged, verdict=verdict, failing=tuple(failing), as_file=bool(failures))
 
 
@@ -250,19 +228,22 @@ def fp32_on(
     return judged.verdict.passed, judged.failing
 
 
-def _file_run(file: AsFile, filed: Judged | None) -> FileRun:
+def _file_run(
+    file: AsFile, filed: Judged | None, has_fp32: Callable[[FileRunner], bool] | None
+) -> FileRun:
     name, version = file.runner.name, file.runner.version
     run = FileRun(runner=name, version=version, not_run=file.error, outputs={})
     update: dict[str, object] = {"passed": False} if file.error and file.required else {}
     if filed is not None:
         verdict = filed.verdict
-        fields = {"passed": verdict.passed, "outputs": verdict.outputs, "metric": verdict.metric}
-        return run.model_copy(update=fields)
-    if file.built is not None:
+        update = {"passed": verdict.passed, "outputs": verdict.outputs, "metric": verdict.metric}
+    elif file.built is not None:
         names = file.built.folded
         update = {"built": True, "static": file.built.refused, "folded": names}
         update["traffic"] = file.built.traffic
         update["passed"] = False if names else None
+    if update.get("passed") is False and file.required and has_fp32 is not None:
+        update["fp32"] = has_fp32(file.runner)
     return run.model_copy(update=update)
 
 
@@ -323,7 +304,8 @@ class Filed:
     def __call__(self, plan: Plan) -> float:
         """Return the largest error of a plan's file in a runner, relative to what a trial may use.
 
-        0 if ONNX Runtime refuses the file, as a verdict does not count that either. With a metric
+        0 if ONNX Runtime refuses the file, as a verdict does not count that either, or if a target
+        has FP32 wrong. With a metric
         that needs more samples than these, it is the error on all samples of the search.
         """
         model, excess = plan.of.write(plan)[0].model, 0.0
@@ -337,14 +319,17 @@ class Filed:
         pairs = (self.samples, self.references), (bench.samples, bench.references)
         for samples, references in pairs:
             self.space.budget.spend("trial", len(samples))
+            results: Sequence[Computed]
             try:
                 results = run_as_file(model, samples, references, runner)
             except CaseError:
                 return 0.0
-            except RunFailed:
-                return inf
+            except RunFailed as failure:
+                results = [failure] * len(samples)
             with suppress(CaseError):
-                return bench.tolerance.excess(results, samples, references)
+                excess = bench.tolerance.excess(results, samples, references)
+                mends = excess <= 1 or may_mend(self.space, runner, samples, references)
+                return excess if mends else 0.0
         return inf
 
 

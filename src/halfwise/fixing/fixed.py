@@ -109,6 +109,17 @@ class Fixed:
         remarks = (*self.plan.remarks, *remarks)
         return replace(self, plan=self.plan.model_copy(update={"remarks": remarks}))
 
+    def priced(self, plans: int) -> "Fixed":
+        """Return a copy which says that a target's builder decided among so many plans, if any."""
+        builder = built_by(self.verdict)
+        if builder is None or plans < 2:
+            return self
+        told = Remark(
+            kind="built-price", names={"runner": builder.runner}, numbers={"plans": plans}
+        )
+        remarks = tuple(one for one in self.plan.remarks if one.kind != told.kind)
+        return replace(self, plan=self.plan.model_copy(update={"remarks": (*remarks, told)}))
+
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is cheaper than `below`.
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
@@ -15,7 +15,7 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import built_of, demand_files, wrong_as_file
+from halfwise.fixing.filed import Wrong, demand_files, wrong_as_file
 from halfwise.fixing.fixed import Fixed, built_by, built_cost, plan_of, search_of, unsupported
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -33,7 +33,6 @@ from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.progress import Watcher
 from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, Verdict
-from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
 
 
@@ -77,11 +76,6 @@ def end_remarks(space: LowSpace) -> Iterator[Remark]:
             yield Remark(kind="input", names=names, numbers={"value": o.absmax})
 
 
-def built_price(runner: str, plans: int) -> Remark:
-    """Return the remark that a target's builder decided among so many plans."""
-    return Remark(kind="built-price", names={"runner": runner}, numbers={"plans": plans})
-
-
 class Stages:
     """Begins stages by name; a stage may begin several times.
 
@@ -115,7 +109,7 @@ NEAR = 1.05
 """A plan that is predicted to cost up to this many times another may cost less: half of the
 predictions are off by more than 2 or 3 % (docs/decisions/0072-price-from-the-builder.md)."""
 FURTHER = 2
-"""So many further plans are built to compare their kernels. Our choice."""
+"""So many further plans are judged and built to compare their kernels. Our choice."""
 UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
 """What is known before a search."""
 
@@ -241,9 +235,9 @@ class _Fix:
         run = replace(self, baseline=baseline, below=below)
         low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
         best = low if low.improves(below) else below.telling(*space.quantisation.remarks)
-        builder = built_by(low.verdict)
-        if builder is not None and built_by(below.verdict) is not None:
-            best = best.telling(built_price(builder.runner, 2))
+        passing = [one for one in (below, low) if one.verdict.passed and built_by(one.verdict)]
+        if low.plan.int8:
+            best = best.priced(len(passing))
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
@@ -276,12 +270,12 @@ class _Fix:
         while self._may_go_on(found, judged := self._judged(found, plan := self._settled(found))):
             found = self._sound(self._joined(found, judged))
         found, plan, judged = self._passing(found, plan, judged)
-        found, plan, judged, told = self._built(found, plan, judged)
+        found, plan, judged, priced = self._built(found, plan, judged)
         verdict = judged.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
                 verdict = Depths(found.space, self.heldout).searched_too(plan, verdict)
-        return self._fixed(found, plan, verdict).telling(*told)
+        return self._fixed(found, plan, verdict).priced(priced)
 
     def _searched(self, found: _Found) -> _Found:
         """Return the cheapest plan, from what `found` keeps."""
@@ -331,8 +325,7 @@ class _Fix:
 
     def _demanding(self, space: Space, plan: Plan) -> Space | None:
         """Demand that files pass where this plan's fails; None if that is no new sample."""
-        with self.stage("judge"), space.budget.counted():
-            wrong = space.bench.once(plan, "wrong", lambda: wrong_as_file(space, plan))
+        wrong = self._wrong(space, plan)
         new = [name for name in wrong.samples if name not in self.heldout.demanding]
         if not new:
             return None
@@ -340,6 +333,11 @@ class _Fix:
         self.heldout.demand(new)
         demand_files(space, self.heldout)
         return replace(space, deciding=(*space.deciding, *wrong.guards))
+
+    def _wrong(self, space: Space, plan: Plan) -> Wrong:
+        """Return what a plan's file gets wrong on the samples of the search."""
+        with self.stage("judge"), space.budget.counted():
+            return space.bench.once(plan, "wrong", lambda: wrong_as_file(space, plan))
 
     def _joined(self, found: _Found, judged: Judged) -> _Found:
         """Let held-out samples that fail join; return a plan, perhaps with other repairs.
@@ -395,39 +393,34 @@ class _Fix:
                 continue
             other = replace(found, result=replace(found.result, kept=kept, minimal=False))
             plan = self._settled(other)
-            if Depths(space, self.heldout).inside(plan).guards:
+            if Depths(space, self.heldout).inside(plan).guards or self._wrong(space, plan).samples:
                 continue
             if (judged := self._judged(other, plan)).verdict.passed:
                 yield other, plan, judged
 
-    def _built(
-        self, found: _Found, plan: Plan, judged: Judged
-    ) -> tuple[_Found, Plan, Judged, tuple[Remark, ...]]:
-        """Return the cheapest of the last plans by the kernels of a target's builder, if one built.
+    def _built(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged, int]:
+        """Return the cheapest of the last plans by a target's builder, and how many it compared.
 
-        It is one of those that are predicted to cost about as much.
+        The others hold at every depth, too, and are predicted to cost about as much.
         """
         space, result = found.space, found.result
-        builder = built_by(judged.verdict)
-        least, price = space.cost(result.kept), built_cost(plan, judged.verdict)
-        may_differ = result.passed and result.kept and space.searches and not space.budget.is_spent
-        if not may_differ or builder is None or least is None or price is None:
-            return found, plan, judged, ()
-        prices = dict[Nodes, float]()
-        with self.stage("judge"), space.budget.counted():
-            near = (kept for kept in self._others(found) if (space.cost(kept) or 0) <= NEAR * least)
-            for kept in islice(near, FURTHER):
-                built = built_of(space, space.settled(kept), self.heldout.samples)
-                cost = None if built is None else plan.of.cost(space.settled(kept), built.traffic)
-                if built is not None and built.traffic is not None and cost is not None:
-                    prices[kept] = cost
-        if not prices:
-            return found, plan, judged, ()
-        told = built_price(builder.runner, len(prices) + 1)
-        self.watcher.note(remark(told))
-        cheaper = (kept for kept in prices if LEAST_DEARER * prices[kept] < price)
-        best = self._holding(found, sorted(cheaper, key=lambda kept: prices[kept]))
-        return *next(best, (found, plan, judged)), (told,)
+        least = space.cost(result.kept)
+        may_differ = judged.verdict.passed and result.passed and result.kept and space.searches
+        if not may_differ or least is None or built_by(judged.verdict) is None:
+            return found, plan, judged, 0
+        most = NEAR * least
+        near = takewhile(lambda kept: (space.cost(kept) or 0.0) <= most, self._others(found))
+        # Samples may have joined since they passed.
+        passing = (kept for kept in near if space.evaluate(kept).passed)
+        further = self._holding(found, islice(passing, FURTHER))
+        others = space.budget.within("curve", lambda: [*further], [])
+        plans = [(found, plan, judged), *others]
+        costs = (built_cost(one, verdict.verdict) for _, one, verdict in plans)
+        priced = {i: cost for i, cost in enumerate(costs) if cost is not None}
+        enough = LEAST_DEARER * min(priced.values())
+        # The first in the order of predictions.
+        best = next(i for i, cost in priced.items() if cost <= enough)
+        return *plans[best], len(priced)
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result

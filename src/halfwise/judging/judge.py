@@ -114,23 +114,16 @@ def file_runners(settings: Settings) -> tuple[FileRunner, ...]:
 
 
 def run_files(
-    model: ir.Model,
-    samples: Samples,
-    references: Sequence[Outputs],
-    settings: Settings,
-    built: Built | None = None,
+    model: ir.Model, samples: Samples, references: Sequence[Outputs], settings: Settings
 ) -> Iterator[AsFile]:
-    """Yield what each runner makes of a file; arguments as for `run_as_file`.
-
-    What a builder made of it already is not built again.
-    """
+    """Yield what each runner makes of a file; arguments as for `run_as_file`."""
     for runner in file_runners(settings):
         file = AsFile(runner, required=runner in settings.targets)
         try:
             if runner.runs:
                 yield replace(file, results=run_as_file(model, samples, references, runner))
             else:
-                yield replace(file, built=built or build(model, samples, runner))
+                yield replace(file, built=build(model, samples, runner))
         except (CaseError, RunFailed) as error:
             yield replace(file, error=error.message)
 

@@ -416,10 +416,11 @@ def _result(run: Run) -> Iterator[str]:
     metrics, plan, times = metric_lines(run), run.plan, _times(run)
     if plan is not None and not (run.engines is not None and run.engines.full):
         yield next(int8_lines(run) if plan.has_int8 else plan_lines(plan))
-    # No line speaks of the emulation where engines decided.
-    repaired = mended(plan) if plan is not None and run.engines is None else ""
+    # No line speaks of the emulation, or of another builder, where engines decided.
+    shown = plan if run.engines is None else None
+    repaired = "" if shown is None else mended(shown)
     cost = run.worth if not run.rungs and not times else None
-    built = (one for one in (plan.remarks if plan else ()) if one.kind == "built-price")
+    built = (one for one in (shown.remarks if shown else ()) if one.kind == "built-price")
     yield from filter(
         None,
         (

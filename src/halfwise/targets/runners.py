@@ -1,5 +1,6 @@
 """What judges ask of a written file: ONNX Runtime here, and the targets of `--target`."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from halfwise.tensorrt.workers import target_command
 from halfwise.wording import excerpt, stopped
 
 _BUILD_SECONDS = 600.0
-"""Longest build: some recurrent networks take minutes. Our choice."""
+"""Longest build of a file, in both forms: some recurrent networks take minutes. Our choice."""
 _REPEATED = ("GRU", "If", "LSTM", "Loop", "RNN", "Scan")
 
 
@@ -128,9 +129,11 @@ class InRtx(_Asking):
 
     def run(self, model: ir.Model, samples: Samples) -> Built:
         """Build the model for the shapes of the samples; if it is refused, with these fixed."""
+        until = time.monotonic() + _BUILD_SECONDS
 
         def built(network: Network, refused: str = "") -> Built:
-            build, names = self.build(network.model, profiles_from_data(network, samples))
+            profiles, left = profiles_from_data(network, samples), until - time.monotonic()
+            build, names = self.build(network.model, profiles, left)
             moved = [t for k in build.kernels for t in (*k.inputs, *k.constants, *k.outputs)]
             # The kernels of a body are listed once, however often it runs.
             once = all(node.op_type not in _REPEATED for node in network.all_nodes())
@@ -148,9 +151,11 @@ class InRtx(_Asking):
             raise
 
     def build(
-        self, model: ir.Model, profiles: Sequence[Profile]
+        self, model: ir.Model, profiles: Sequence[Profile], seconds: float = _BUILD_SECONDS
     ) -> tuple[Build, tuple[NodeName, ...]]:
         """Return the build for the first of the profiles, and what it computes low unasked.
+
+        It is given up after so many seconds.
 
         Raises:
             CaseError: there is no engine.
@@ -161,7 +166,7 @@ class InRtx(_Asking):
             for name, one in (profile.shapes | profile.values).items()
         }
         with _saved(model) as path:
-            build = self.worker.build(path, self.sm, shapes, seconds=_BUILD_SECONDS)
+            build = self.worker.build(path, self.sm, shapes, seconds=seconds)
             if not build.built:
                 first = [f"{e.node} {e.text}" for e in build.errors[:1]]
                 raise CaseError(excerpt("".join(first)) or "No reason is given.")

@@ -12,6 +12,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import IO, Any, Self
 
+from halfwise.emulation.budget import OutOfTime, demand_time
+
+_LOOK = 0.5
+"""Seconds between two checks whether an answer is still waited for."""
 _WORDS = 2000
 """Characters of a crashed process' last words that a message has."""
 
@@ -65,6 +69,7 @@ class Worker:
 
         Raises:
             Crashed: The process did not start, ended, or took longer than `seconds` and was killed.
+            OutOfTime: The time budget ended first; the process was killed.
         """
         process = self._process or self._start()
         assert process.stdin is not None
@@ -76,6 +81,9 @@ class Worker:
             raise Crashed(self._ended(f"the process ended with {process.wait()}")) from None
         except TimeoutError:
             raise Crashed(self._ended(f"no answer within {seconds:g} s")) from None
+        except OutOfTime:
+            self.close()
+            raise
         return answer
 
     def close(self) -> None:
@@ -103,6 +111,8 @@ class Worker:
                 stdout=self._printed,
                 stderr=self._printed,
                 pass_fds=(theirs,),
+                # Its own session: Ctrl-C is for who asks, and does not end what is asked.
+                start_new_session=True,
             )
         except OSError as error:
             os.close(self._answers)
@@ -117,8 +127,12 @@ class Worker:
         until = time.monotonic() + seconds
         line = b""
         while not line.endswith(b"\n"):
-            if not select.select([self._answers], [], [], max(0, until - time.monotonic()))[0]:
+            demand_time()
+            left = until - time.monotonic()
+            if left <= 0:
                 raise TimeoutError
+            if not select.select([self._answers], [], [], min(left, _LOOK))[0]:
+                continue
             read = os.read(self._answers, 1 << 16)
             if not read:
                 raise EOFError

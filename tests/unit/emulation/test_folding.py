@@ -174,6 +174,12 @@ def test_an_if_by_shape_is_its_branch():
         same(network, found, samples((length, 4)))
 
 
+def test_what_is_fixed_already_has_no_other_form():
+    sketch = Sketch()
+    network = network_from_proto(sketch.proto(sketch.op("Relu", sketch.input("x", [2, 3, 4]))))
+    assert static(network, samples((2, 3, 4))) is None
+
+
 def test_several_shapes_and_draws_have_no_static_form():
     network = network_from_proto(exported())
     assert static(network, samples((2, 3, 4), (1, 3, 4))) is None

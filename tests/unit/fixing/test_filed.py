@@ -1,6 +1,6 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +28,7 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
-from halfwise.progress import Silent
+from halfwise.progress import Interruption, Silent
 from halfwise.records import Criterion
 from halfwise.reporting.remarks import reasons
 from halfwise.targets.runners import OnnxRuntime
@@ -79,6 +79,72 @@ def test_the_builder_decides_between_the_last_plans(bytes_each, count):
     assert len(fixed.plan.keep) == count
     (told,) = (r for r in fixed.plan.remarks if r.kind == "built-price")
     assert (told.names, told.numbers) == ({"runner": "builder"}, {"plans": 2})
+
+
+@dataclass(frozen=True)
+class Refusing(Builder):
+    """Refuses files with few FP16 values, and counts what it is asked."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def run(self, model, samples):
+        built = super().run(model, samples)
+        self.asked.append(built.traffic)
+        if built.traffic == min(self.asked) < max(self.asked):
+            raise CaseError("It is refused.")
+        return built
+
+
+@dataclass(frozen=True)
+class WrongInTheSearch(OnnxRuntime):
+    """Has files with few FP16 values wrong, on more than two samples."""
+
+    def run(self, model, samples):
+        results = super().run(model, samples)
+        few = 0 < Builder(1).run(model, samples).traffic - 1000 < 4
+        wrong = few and len(samples) > 2
+        return [{n: 2 * a if wrong else a for n, a in r.items()} for r in results]
+
+
+def test_a_plan_whose_file_is_wrong_in_the_search_is_none_of_the_last():
+    ill = models.two_readers()
+    request = understand(dict(ill.inputs), {"allow_random": True})
+    case = load_case(ill.proto, request.data, request.criterion)
+    targets = Builder(10_000), WrongInTheSearch()
+    fixed = fix(case, replace(request.settings, targets=targets), Silent())
+    assert fixed.verdict.passed
+    assert len(fixed.plan.keep) == 2
+    assert not any(r.kind == "built-price" for r in fixed.plan.remarks)
+
+
+def test_a_plan_that_the_builder_refuses_is_none_of_the_last():
+    ill = models.two_readers()
+    request = understand(dict(ill.inputs), {"allow_random": True})
+    case = load_case(ill.proto, request.data, request.criterion)
+    builder = Refusing(10_000)
+    fixed = fix(case, replace(request.settings, targets=(builder,)), Silent())
+    assert fixed.verdict.passed
+    assert len(fixed.plan.keep) == 2
+    assert not any(r.kind == "built-price" for r in fixed.plan.remarks)
+
+
+def test_without_time_no_further_plan_is_built(monkeypatch):
+    ill = models.two_readers()
+    request = understand(dict(ill.inputs), {"allow_random": True})
+    case = load_case(ill.proto, request.data, request.criterion)
+    builder = Refusing(0)
+    stopped = Interruption()
+    monkeypatch.setattr("halfwise.emulation.budget.interruption", lambda: stopped)
+    run = Builder.run
+
+    def interrupted(self, model, samples):
+        stopped.asked = True
+        return run(self, model, samples)
+
+    monkeypatch.setattr(Builder, "run", interrupted)
+    fixed = fix(case, replace(request.settings, targets=(builder,)), Silent())
+    assert fixed.verdict.passed
+    assert len(builder.asked) == 1
 
 
 def test_few_nodes_that_lead_to_the_decision_are_kept():

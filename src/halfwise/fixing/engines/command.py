@@ -11,7 +11,7 @@ from halfwise.emulation.folding import settled
 from halfwise.errors import CaseError
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
-from halfwise.fixing.filed import judged_as_file
+from halfwise.fixing.filed import judged_as_file, may_mend
 from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
@@ -173,10 +173,11 @@ def on_targets(fixed: Fixed) -> Fixed:
     variant, heldout = fixed.space.variant, fixed.heldout
     if not variant.settings.targets:
         return fixed
+    samples = heldout.samples, heldout.references
     judged = judged_as_file(
         Judged(fixed.verdict, ()),
-        *(fixed.rewritten.model, variant.case, variant.settings),
-        *(heldout.samples, heldout.references),
+        *(fixed.rewritten.model, variant.case, variant.settings, *samples),
+        may_mend=lambda runner: may_mend(fixed.space, runner, *samples),
     )
     return replace(fixed, verdict=judged.verdict.model_copy(update={"sums": None}))
 

@@ -12,6 +12,7 @@ from halfwise.errors import (
     GraphRefused,
     RunFailed,
 )
+from halfwise.fixing.filed import fp32_on
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import LIMIT, is_same, prove
 from halfwise.graph.anchors import folded
@@ -24,7 +25,6 @@ from halfwise.graph.loading import REFUSALS
 from halfwise.graph.model import Network, graphs_of, node_name, values_of
 from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.weights import LOW_TYPES
-from halfwise.judging.judge import judge_outputs, run_as_file
 from halfwise.judging.reference import (
     check_types,
     demand_same_inputs,
@@ -99,13 +99,13 @@ def demand_version(
     """
     if quantising(candidate):
         return
-    question = case.calibration, references
     try:
-        results = run_as_file(upcast(candidate)[0].model, *question, OnnxRuntime(runtime))
-        if judge_outputs(results, *question, case.criterion, case.metric).verdict.passed:
+        plain = replace(case, network=upcast(candidate)[0])
+        right, failing = fp32_on(OnnxRuntime(runtime), plain, case.calibration, references)
+        if right or failing is None:
             return
         redone = remade(case, candidate, runtime=runtime)
-    except (CaseError, RunFailed):
+    except CaseError:
         return
     failures = () if redone is None else redone.failures
     other = [failure.names["node"] for failure in failures if failure.kind == "other-graph"]

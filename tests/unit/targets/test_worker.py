@@ -1,0 +1,40 @@
+"""Programs that are asked: they end when the time is over, and Ctrl-C is not for them."""
+
+import os
+import sys
+
+import pytest
+
+from halfwise.emulation.budget import OutOfTime, ending
+from halfwise.targets.worker import Crashed, Worker
+
+ANSWERING = """
+import json, os, sys, time
+answers = os.fdopen(int(sys.argv[1]), "w")
+for line in sys.stdin:
+    time.sleep(json.loads(line).get("seconds", 0))
+    print(json.dumps({"version": "1", "session": os.getsid(0)}), file=answers, flush=True)
+"""
+
+
+@pytest.fixture
+def worker():
+    with Worker([sys.executable, "-c", ANSWERING]) as worker:
+        yield worker
+
+
+def test_it_is_in_another_session_where_no_terminal_interrupts_it(worker):
+    assert worker.ask({}, 60)["session"] != os.getsid(0)
+
+
+def test_what_is_waited_for_ends_with_the_time(worker):
+    asked = iter((False, True))
+    with ending(None, lambda: next(asked)), pytest.raises(OutOfTime):
+        worker.ask({"seconds": 60}, 60)
+    assert worker.version == "1"
+
+
+def test_an_answer_that_comes_too_late_is_a_crash(worker):
+    with pytest.raises(Crashed, match=r"no answer within 0\.1 s"):
+        worker.ask({"seconds": 60}, 0.1)
+    assert worker.version == "1"
