@@ -498,10 +498,9 @@ def _strong(
         fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
         flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
         words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
-    lacking_here = () if aside is None else aside.foreign
-    foreign = dict.fromkeys(
-        n.op_type for n in whole.nodes() if not is_standard(n) or node_name(n) in lacking_here
-    )
+    lacking_here = () if aside is None else aside.lacking
+    custom = (n.op_type for n in whole.graph.all_nodes() if not is_standard(n))
+    foreign = dict.fromkeys((*lacking_here, *custom))
     plugins = {"plugins": listed(list(foreign), 3)} if foreign else {}
     return Step(kind="build", names={"since": first, **plugins}, command=tuple(words))
 

@@ -322,21 +322,20 @@ def _aside_notes(aside: Aside | None) -> Iterator[Note]:
     """Yield what was set aside, and what is judged instead."""
     if aside is None:
         return
+    of_model: dict[str, Fact] = {"outputs": aside.outputs, "read": aside.read}
+    ends = {name: fact for name, fact in of_model.items() if fact}
     if aside.draws:
-        yield Note(kind="draws", facts={"nodes": tuple(map(str, aside.draws))})
+        drawn: dict[str, Fact] = {"nodes": tuple(map(str, aside.draws))}
+        yield Note(kind="draws", facts=drawn if aside.foreign else drawn | ends)
     for name, branch in aside.branches.items():
         yield Note(kind="branch", facts={"node": name, "branch": branch})
     if aside.foreign:
-        ops = {node_name(n): n.op_type for n in aside.whole.nodes()}
         facts: dict[str, Fact] = {
-            "outputs": aside.outputs,
             "nodes": aside.foreign,
-            "ops": tuple(dict.fromkeys(ops[name] for name in aside.foreign)),
+            "ops": aside.lacking,
             "more": len(aside.nodes) - len(aside.foreign) - len(aside.draws),
-            "read": aside.read,
         }
-        facts = {name: fact for name, fact in facts.items() if fact != ()}
-        yield Note(kind="aside", severity="warning", facts=facts)
+        yield Note(kind="aside", severity="warning", facts=ends | facts)
 
 
 def _unobserved_notes(network: Network) -> Iterator[Note]:
