@@ -200,7 +200,7 @@ def load_case(
     )
     if aside is None and not whole:
         ending = ending_in_ifs(network)
-        if branches := _branches(ending, (samples, heldout), runtime):
+        if branches := branches_of(ending, (samples, heldout), runtime):
             network, aside = resolve(ending, branches)
             notes += _aside_notes(aside)
     notes += _unobserved_notes(network)
@@ -268,7 +268,9 @@ def _set_aside(
     return judged, aside, supply
 
 
-def _branches(network: Network, every: Iterable[Samples], runtime: Runtime) -> dict[NodeName, str]:
+def branches_of(
+    network: Network, every: Iterable[Iterable[Sample]], runtime: Runtime
+) -> dict[NodeName, str]:
     """Return the branch that each outermost If takes on all samples; none if it takes both."""
     nodes = outermost(network)
     conditions = {node_name(n): v for n in nodes if (v := n.inputs[0]) is not None}
