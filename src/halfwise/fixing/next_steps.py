@@ -268,7 +268,7 @@ def next_steps(
         late = verdict.required_worth >= 1 and bool(fixed.plan.keep)
         steps = (*lower, *cheap, *(_unfinished(fixed.search) if late else ()))
     elif not verdict.passed:
-        unfused = () if devices else unbuildable(case.network, case.notes) or ()
+        unfused = () if devices else unbuildable(case.whole, case.notes) or ()
         steps = (*lower, *_after_failure(verdict, case, fixed, devices), *unfused)
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
@@ -279,7 +279,7 @@ def next_steps(
         built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof, *older)
         if request.settings.targets and out is not None:
             built = (Step(kind="deliver", text=command(_delivered(case, out))),)
-        elif (instead := unbuildable(case.network, case.notes)) is not None:
+        elif (instead := unbuildable(case.whole, case.notes)) is not None:
             built = instead
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
@@ -299,7 +299,7 @@ def unbuildable(network: Network, notes: Iterable[Note]) -> tuple[Step, ...] | N
     """Return what to do with a model that no TensorRT builds, by its notes; None if one may."""
     if any(note.kind == "unbuilt" for note in notes):
         return ()
-    own = dict.fromkeys(n.op_type for n in network.nodes() if is_of_onnx_runtime(n))
+    own = dict.fromkeys(n.op_type for n in network.all_nodes() if is_of_onnx_runtime(n))
     return (Step(kind="unfused", names={"operators": listed(list(own), 3)}),) if own else None
 
 
