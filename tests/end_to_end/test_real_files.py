@@ -683,6 +683,10 @@ def test_fp32_that_is_nan_itself_ends_fix(call):
             "[E] [TRT] 3: getPluginCreator could not find plugin: MultiHeadAttention version: 1",
             *("operator-unsupported", []),
         ),
+        (
+            "[E] [TRT] 3: getPluginCreator could not find plugin: EfficientNMS_TRT version: 1",
+            *("plugin-missing", []),
+        ),
         ("2026-01-02 10:00:00,123 - ERROR - Tensorflow op [a: B] is not supported", "unknown", []),
     ],
 )
