@@ -30,9 +30,11 @@ SECONDS = 60
 """How long a build may take; almost all take a few hundredths of a second."""
 _UNKNOWN = re.compile(
     r"Assertion failed: (creator\b|plugin != nullptr)|has no runners|no answer|the process ended"
+    r"|not supported by a dedicated kernel|must have the same shape"
 )
 """What it says of operators that the parser knows, but that only a GPU's plugins or kernels build,
-and of builds that did not end. An operator that it does not know is reported as a missing plugin in
+of those whose sizes decide (Attention with few channels, or with other ones for its values), and
+of builds that did not end. An operator that it does not know is reported as a missing plugin in
 other words."""
 _LACKING = re.compile(r"^(false|creator && .Plugin not found.*)$")
 """What the parser says of operators that it lacks."""

@@ -509,6 +509,88 @@ def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
     assert again.code == 0, again.out + again.err
 
 
+def sampling(kind):
+    """Draws that end a network, in a branch, or in a Loop, whose words nothing reads."""
+    drawn = helper.make_node(
+        *("Multinomial", ["h"], ["drawn"], "drawn"), sample_size=4, dtype=TensorProto.INT64
+    )
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "mm")]
+    outputs = [info("y", F32, ["n", 4])]
+    if kind == "end":
+        nodes.append(drawn)
+        outputs = [info("drawn", TensorProto.INT64, ["n", 4])]
+    if kind == "branch":
+        inner = [helper.make_node("Dropout", ["h", "ratio", "yes"], ["dropped"], "drop")]
+        branches = {
+            "then_branch": helper.make_graph(inner, "t", [], [info("dropped", F32, ["n", 8])]),
+            "else_branch": helper.make_graph(
+                *([helper.make_node("Identity", ["h"], ["same"], "same")], "e", []),
+                [info("same", F32, ["n", 8])],
+            ),
+        }
+        nodes += [
+            helper.make_node("ReduceMax", ["x"], ["most"], "most", keepdims=0),
+            helper.make_node("Greater", ["most", "ratio"], ["is"], "is"),
+            helper.make_node("If", ["is"], ["z"], "holder", **branches),
+        ]
+    if kind == "loop":
+        add = helper.make_node("Cast", ["drawn"], ["float"], "float", to=F32)
+        inner = [drawn, add, helper.make_node("Concat", ["float"] * 2, ["after"], "twice", axis=1)]
+        inner.append(helper.make_node("Identity", ["go"], ["goes"], "goes"))
+        given = [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, [])]
+        given.append(info("before", F32, ["n", 8]))
+        ends = [info("goes", TensorProto.BOOL, []), info("after", F32, ["n", 8])]
+        ends.append(info("drawn", TensorProto.INT64, ["n", 4]))
+        body = helper.make_graph(inner, "body", given, ends)
+        nodes.append(
+            helper.make_node("Loop", ["3", "yes", "h"], ["z", "words"], "holder", body=body)
+        )
+        outputs.append(info("words", TensorProto.INT64, [3, "n", 4]))
+    if kind != "end":
+        nodes.append(helper.make_node("MatMul", ["z", "v"], ["y"], "out"))
+    constants = {"w": weights(8, 8), "v": weights(8, 4), "ratio": np.float32(0.5)}
+    constants |= {"yes": np.array(True), "3": np.array(3)}
+    return proto(nodes, [info("x", F32, ["n", 8])], outputs, constants)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost", "judged"),
+    [("end", "drawn", {"h"}), ("branch", "", {"y", "h", "is"}), ("loop", "words", {"y", "h"})],
+)
+def test_what_is_drawn_in_bodies_or_given_out_is_said(kind, lost, judged, fixed, call):
+    model = sampling(kind)
+    ended = fixed(model, x=signals(8, 1, 8))
+    top = " ".join(ended.out.split("\n\n")[0].split())
+    assert (f"{lost} is not judged: " if lost else "holder draws random numbers") in top
+    assert set(ended.record["verdict"]["outputs"]) == judged
+    graph = onnx.load(ended.model).graph
+    assert [v.name for v in graph.output] == [v.name for v in model.graph.output]
+    assert [v.name for v in graph.input] == ["x"]
+    onnx.checker.check_model(onnx.load(ended.model), full_check=True)
+    again = call("verify", "m.onnx", ended.model, "--inputs", "x.npz")
+    assert again.code == 0, again.out + again.err
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_plugin_in_a_branch_is_named(inner, fixed):
+    """A plugin at the start, or in a branch, whose If is set aside."""
+    plugin = helper.make_node("Own_TRT", ["h"], ["p"], "own", domain="TRT")
+    nodes = [helper.make_node("Relu", ["x"], ["h"], "relu"), plugin]
+    if inner:
+        end = [info("p", F32, ["n", 8])]
+        body = helper.make_graph([plugin], "t", [], end)
+        nodes[1] = helper.make_node("If", ["c"], ["q"], "if", then_branch=body, else_branch=body)
+    nodes.append(helper.make_node("MatMul", ["q" if inner else "p", "w"], ["y"], "mm"))
+    model = proto(
+        *(nodes, [info("x", F32, ["n", 8]), info("c", TensorProto.BOOL, [])][: 1 + inner]),
+        *([info("y", F32, ["n", 8])], {"w": weights(8, 8)}),
+        TRT=1,
+    )
+    ended = fixed(model, x=signals(8, 1, 8), **({"c": np.array([True] * 8)} if inner else {}))
+    assert "y is not judged: Own_TRT does not run here" in " ".join(ended.out.split())
+    assert "needs plugins for Own_TRT:" in " ".join(ended.out.split())
+
+
 def two_rates(op="Equal", *, named=False):
     """A network that is one If: the sampling rate chooses the weights, as in voice detectors.
 
@@ -599,6 +681,10 @@ def test_fp32_that_is_nan_itself_ends_fix(call):
         (
             "[E] [TRT] 3: getPluginCreator could not find plugin: MultiHeadAttention version: 1",
             *("operator-unsupported", []),
+        ),
+        (
+            "[E] [TRT] 3: getPluginCreator could not find plugin: EfficientNMS_TRT version: 1",
+            *("plugin-missing", []),
         ),
         ("2026-01-02 10:00:00,123 - ERROR - Tensorflow op [a: B] is not supported", "unknown", []),
     ],

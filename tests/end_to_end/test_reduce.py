@@ -103,6 +103,44 @@ def test_a_command_of_the_user(length, place, reduced, tmp_path):
     assert record["checks"] <= 60
 
 
+def in_an_if(model):
+    """The network as the branch of an If that a mean decides, beside one that gives zeros."""
+    graph = model.graph
+    (x,), (y,) = graph.input, graph.output
+    branch = helper.make_graph(graph.node, "then", [], [y], graph.initializer)
+    zeros = helper.make_node("Sub", ["x", "x"], ["zeros"], "zeros")
+    end = helper.make_tensor_value_info("zeros", F32, ["n", 4, WIDTH])
+    other = helper.make_graph([zeros], "else", [], [end])
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], "mean", keepdims=0),
+        helper.make_node("Greater", ["mean", "limit"], ["is"], "is"),
+        helper.make_node("If", ["is"], ["out"], "if", then_branch=branch, else_branch=other),
+    ]
+    limit = numpy_helper.from_array(np.array(0, np.float32), "limit")
+    out = helper.make_tensor_value_info("out", F32, ["n", 4, WIDTH])
+    graph = helper.make_graph(nodes, "g", [x], [out], [limit])
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=9)
+
+
+@pytest.mark.parametrize(("fails", "remain"), [("verdict", "further"), ("command", "if")])
+def test_a_network_that_is_one_if(fails, remain, call, tmp_path):
+    """Its branch is cut down, unless the If itself is what fails."""
+    onnx.save(in_an_if(chain(overflow)), "m.onnx")
+    x = np.random.default_rng(1).standard_normal((4, 1, 4, WIDTH)).cumsum(-1)
+    x -= x.mean((1, 2, 3), keepdims=True) + np.array([1, -1, 1, -1]).reshape(4, 1, 1, 1)
+    np.savez("x.npz", x=x.astype(np.float32))
+    (tmp_path / "check.py").write_text(
+        "import sys, onnx\nsys.exit('if' in {n.name for n in onnx.load(sys.argv[1]).graph.node})\n"
+    )
+    check = fails if fails == "verdict" else f"{sys.executable} check.py {{model}}"
+    arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "--fails", check)
+    ended = call(*arguments, "-o", "small.onnx", "--json")
+    assert ended.code == 0, ended.out + ended.err
+    record = json.loads(ended.out)
+    assert remain in record["nodes"]
+    assert len(record["nodes"]) <= 5
+
+
 def test_what_does_not_fail_is_refused(call):
     onnx.save(chain(lambda read: ([], [], read), 20), "m.onnx")
     np.savez("x.npz", x=np.linspace(0, 1, 4 * WIDTH, dtype=np.float32).reshape(1, 1, 4, WIDTH))

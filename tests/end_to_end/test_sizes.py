@@ -83,6 +83,20 @@ def test_a_candidate_that_mixes_the_samples_of_a_batch_fails(judged):
     assert not ended.record["verdict"]["batch"]["passed"]
 
 
+def test_a_condition_on_all_samples_of_a_batch_fails_no_candidate(judged):
+    """It is the same for the first samples: their batch does not show that samples are mixed."""
+    condition = parsed(
+        """(float[n, 4] x) => (float[n, 4] y) <float w = {1.5}, float v = {3}, float u = {5}> {
+            m = ReduceMean <keepdims = 0> (x) c = Greater(m, w) f = Where(c, v, u) y = Mul(x, f)
+        }"""
+    )
+    x = X.copy()
+    x[3] += 1
+    ended = judged(condition, candidate=condition, x=x)
+    assert ended.code == 0, ended.out
+    assert ended.record["verdict"]["batch"]["whole"]
+
+
 def test_a_candidate_that_runs_on_single_samples_alone_fails(judged):
     one = onnx.ModelProto()
     one.CopyFrom(FROZEN)

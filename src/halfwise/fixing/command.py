@@ -318,8 +318,30 @@ def _in_batches(
 ) -> _Tried:
     """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers."""
     session = Session(case.network.model, runtime=settings.runtime)
-    alone = [outputs[name] for name in samples.ids]
     batching = find_batching(case.network, session, samples, outputs)
+    of_case = case, session, samples, outputs, settings
+    tried = _joined(batching, candidate, *of_case)
+    if tried.batch is None or tried.batch.passed or tried.batch.whole:
+        return tried
+    of_model = _joined(batching, case.network.model, *of_case)
+    if of_model.batch is None or of_model.batch.passed:
+        return tried
+    # The few samples of `find_batching` agreed on what depends on all, such as a condition.
+    mixing = Apart("whole", "the model mixes the samples of a batch", batching.inputs)
+    return _joined(mixing, candidate, *of_case)
+
+
+def _joined(
+    batching: Batching | Apart,
+    candidate: ir.Model,
+    case: Case,
+    session: Session,
+    samples: Samples,
+    outputs: Mapping[str, Outputs],
+    settings: Settings,
+) -> _Tried:
+    """Judge a candidate in batches; `session` runs the FP32 model."""
+    alone = [outputs[name] for name in samples.ids]
     tried = _Tried(batching.inputs)
     whole = isinstance(batching, Apart)
     if isinstance(batching, Apart):
@@ -348,11 +370,11 @@ def _in_batches(
         whole=whole,
         passed=False,
     )
-    session = Session(
+    low = Session(
         emulate_typed(candidate, accumulate=settings.accumulate), runtime=settings.runtime
     )
     try:
-        results: list[Outputs] = [session.run(batch) for batch in batches.samples]
+        results: list[Outputs] = [low.run(batch) for batch in batches.samples]
     except RunFailed as error:
         failures = (Failure(kind="batch", names={"why": error.message}),)
         return replace(tried, batch=with_failures(record, failures))

@@ -11,7 +11,7 @@ from halfwise.declarations import Inputs, spelt
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
-from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.model import Network, is_standard
 from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
@@ -266,7 +266,7 @@ def next_steps(
         late = verdict.required_worth >= 1 and bool(fixed.plan.keep)
         steps = (*lower, *cheap, *(_unfinished(fixed.search) if late else ()))
     elif not verdict.passed:
-        unfused = () if devices else unbuildable(case.network, case.notes) or ()
+        unfused = () if devices else unbuildable(case.whole, case.notes) or ()
         steps = (*lower, *_after_failure(verdict, case, fixed, devices), *unfused)
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
@@ -277,7 +277,7 @@ def next_steps(
         built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof)
         if request.settings.targets and out is not None:
             built = (Step(kind="deliver", text=command(_delivered(case, out))),)
-        elif (instead := unbuildable(case.network, case.notes)) is not None:
+        elif (instead := unbuildable(case.whole, case.notes)) is not None:
             built = instead
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
@@ -297,7 +297,7 @@ def unbuildable(network: Network, notes: Iterable[Note]) -> tuple[Step, ...] | N
     """Return what to do with a model that no TensorRT builds, by its notes; None if one may."""
     if any(note.kind == "unbuilt" for note in notes):
         return ()
-    own = dict.fromkeys(n.op_type for n in network.nodes() if is_of_onnx_runtime(n))
+    own = dict.fromkeys(n.op_type for n in network.all_nodes() if is_of_onnx_runtime(n))
     return (Step(kind="unfused", names={"operators": listed(list(own), 3)}),) if own else None
 
 
@@ -462,10 +462,9 @@ def building(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | No
         fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
         flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
         words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
-    lacking_here = () if case.aside is None else case.aside.foreign
-    foreign = dict.fromkeys(
-        n.op_type for n in case.whole.nodes() if not is_standard(n) or node_name(n) in lacking_here
-    )
+    lacking_here = () if case.aside is None else case.aside.lacking
+    custom = (n.op_type for n in case.whole.graph.all_nodes() if not is_standard(n))
+    foreign = dict.fromkeys((*lacking_here, *custom))
     plugins = {"plugins": listed(list(foreign), 3)} if foreign else {}
     late = next((str(n.facts["since"]) for n in case.notes if n.kind == "late"), None)
     names = {"since": late or since("strong typing"), **plugins}

@@ -44,7 +44,8 @@ class Aside:
         whole: The network with it.
         nodes: The nodes of its main graph that are not run.
         foreign: Those of them that ONNX Runtime does not run; the others draw, or follow.
-        draws: Those of them that draw random numbers.
+        lacking: The operators that it lacks there, in bodies too.
+        draws: Those of them that draw random numbers, in bodies too.
         supplied: Inputs that judging supplies: what these nodes compute.
         read: Values that these nodes read, which are judged.
         shapes: Values of which they read the size alone, each with the output that keeps it.
@@ -54,6 +55,7 @@ class Aside:
     whole: Network
     nodes: frozenset[NodeName]
     foreign: tuple[NodeName, ...] = ()
+    lacking: tuple[str, ...] = ()
     draws: tuple[NodeName, ...] = ()
     supplied: tuple[TensorName, ...] = ()
     read: tuple[TensorName, ...] = ()
@@ -90,9 +92,9 @@ def draws(node: ir.Node) -> bool:
 
 
 def seeded(model: ir.Model) -> ir.Model:
-    """Return a copy in which every draw of the main graph has a seed: its own, or its place."""
+    """Return a copy in which every draw has a seed: its own, or its place."""
     copy = model.clone()
-    for place, node in enumerate(copy.graph):
+    for place, node in enumerate(copy.graph.all_nodes()):
         if draws(node) and "seed" not in node.attributes:
             seed = ir.AttrInt64 if node.op_type == "Dropout" else ir.AttrFloat32
             node.attributes["seed"] = seed("seed", place + 1)
@@ -111,10 +113,10 @@ def set_aside(
             types. What follows of other such outputs is set aside too.
 
     Raises:
-        CaseError: a node in a body draws random numbers, or nothing remains to be judged.
+        CaseError: nothing remains to be judged.
     """
     foreign = [n for n in network.nodes() if not all(map(runs, with_bodies(n)))]
-    drawing = [n for n in network.nodes() if draws(n)]
+    drawing = [n for n in network.nodes() if n not in foreign and any(map(draws, with_bodies(n)))]
     if not foreign and not drawing:
         return network, None
     supplied = [v for n in drawing for v in n.outputs if v.uses() or v.is_graph_output()]
@@ -128,10 +130,12 @@ def set_aside(
     apart = reached([*foreign, *drawing], following)
     names = frozenset(map(node_name, apart))
     supplied = [v for v in supplied if any(owners[u.node] not in apart for u in v.uses())]
+    lacking = (n.op_type for one in foreign for n in with_bodies(one) if not runs(n))
     aside = Aside(
         network,
         names,
         foreign=tuple(map(node_name, foreign)),
+        lacking=tuple(dict.fromkeys(lacking)),
         draws=tuple(map(node_name, drawing)),
         supplied=tuple(map(tensor_name, supplied)),
     )
@@ -270,9 +274,11 @@ def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[
     graph.outputs.extend(v for v in read if not v.is_graph_output())
     remove_nodes(graph, apart)
     if not graph.outputs:
+        ops = {node_name(n): _full_name(n) for n in apart}
+        first = sorted({ops[name] for name in (*aside.foreign, *aside.draws)})
         raise CaseError(
-            "ONNX Runtime has none of the operators at the model's start: "
-            f"{', '.join(sorted({_full_name(n) for n in apart}))}; nothing remains to be judged.",
+            "Nothing remains to be judged without what ONNX Runtime lacks or what draws random "
+            f"numbers: {', '.join(first)}.",
             "Give the library with them (--ort-library), or numbers for their outputs "
             "(--plugin-outputs).",
         )
@@ -364,7 +370,7 @@ def write_back(model: ir.Model, aside: Aside | None) -> ir.Model:
     for value in [v for v in graph.inputs if v.name in aside.supplied]:
         graph.inputs.remove(value)
         drawn = _cast(graph, made[tensor_name(value)], value.dtype, names)
-        value.replace_all_uses_with(drawn)
+        value.replace_all_uses_with(drawn, replace_graph_outputs=True)
     graph.outputs[:] = [made.get(name) or there[name] for name in ends]
     passes.TopologicalSortPass()(result)
     drop_unused_constants((graph,))

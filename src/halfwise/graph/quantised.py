@@ -213,11 +213,14 @@ def pairs_of(network: Network, *, inner: bool = False) -> tuple[Pair, ...]:
     return tuple(pair for pair in pairs if pair is not None)
 
 
-def pairs_read(network: Network) -> Mapping[NodeName, Mapping[int, Pair]]:
-    """Return, for each node of the main graph that reads pairs, the pair at each such slot."""
-    nodes = set(network.nodes())
+def pairs_read(network: Network, *, inner: bool = False) -> Mapping[NodeName, Mapping[int, Pair]]:
+    """Return, for each node of the main graph that reads pairs, the pair at each such slot.
+
+    `inner`: also for those in bodies.
+    """
+    nodes = set(network.all_nodes() if inner else network.nodes())
     reads: dict[NodeName, dict[int, Pair]] = {}
-    for pair in pairs_of(network):
+    for pair in pairs_of(network, inner=inner):
         for node, slot in pair.readers:
             if node in nodes:
                 reads.setdefault(node_name(node), {})[slot] = pair
@@ -245,7 +248,7 @@ def _reading(
 ) -> dict[NodeName, tuple[Pair, ...]]:
     """Return the products that read both data and weights through pairs, or one of the two."""
     products: dict[NodeName, tuple[Pair, ...]] = {}
-    for node in network.nodes():
+    for node in network.all_nodes():
         slots = read.get(node_name(node), {})
         narrow = (slot for slot, pair in slots.items() if pair.dtype.bitwidth <= NARROW)
         data = [slot for slot in narrow if slot < _DATA]
@@ -259,11 +262,11 @@ class Census:
     """How much of a model is quantised.
 
     Attributes:
-        products: Convolutions and matrix products of the main graph, integer ones included.
+        products: Convolutions and matrix products, in bodies too, integer ones included.
         whole: Products whose data and weights both come through pairs.
         half: Products with only one of the two through a pair.
         integers: Products that compute with integers (QLinearConv, MatMulInteger, QGemm and so on).
-        quantised: Nodes of any graph that quantise, dequantise or compute with integers.
+        quantised: Nodes that quantise, dequantise or compute with integers.
     """
 
     products: int
@@ -281,9 +284,10 @@ def quantising(network: Network) -> list[ir.Node]:
 
 def census(network: Network) -> Census:
     """Return how much of a model is quantised; if nothing is, all but `products` are 0."""
-    integers, read = sum(n.op_type in _INTEGERS for n in network.nodes()), pairs_read(network)
+    integers = sum(n.op_type in _INTEGERS for n in network.all_nodes())
+    read = pairs_read(network, inner=True)
     return Census(
-        products=sum(is_standard(n, *QUANTISABLE) for n in network.nodes()) + integers,
+        products=sum(is_standard(n, *QUANTISABLE) for n in network.all_nodes()) + integers,
         whole=len(_reading(network, read, whole=True)),
         half=len(_reading(network, read, whole=False)),
         integers=integers,

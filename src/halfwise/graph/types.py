@@ -82,10 +82,15 @@ def onnx_runtime_schemas(domain: str, op_type: str) -> list[Any]:
     return [schema for schema in schemas if (schema.domain, schema.name) == (domain, op_type)]
 
 
+def is_own(domain: str, op_type: str) -> bool:
+    """Return whether an operator is ONNX Runtime's: it has schemas of TensorRT's plugins, too."""
+    return not op_type.endswith("_TRT") and bool(onnx_runtime_schemas(domain, op_type))
+
+
 def is_of_onnx_runtime(node: ir.Node) -> bool:
     """Return whether only ONNX Runtime has a node's operator, as its optimiser writes them."""
     unknown = is_standard(node) and not onnx.defs.has(node.op_type)
-    known = unknown and bool(onnx_runtime_schemas("", node.op_type))
+    known = unknown and is_own("", node.op_type)
     return node.domain == "com.microsoft" or known
 
 

@@ -200,7 +200,7 @@ def load_case(
     )
     if aside is None and not whole:
         ending = ending_in_ifs(network)
-        if branches := _branches(ending, (samples, heldout), runtime):
+        if branches := branches_of(ending, (samples, heldout), runtime):
             network, aside = resolve(ending, branches)
             notes += _aside_notes(aside)
     notes += _unobserved_notes(network)
@@ -268,7 +268,9 @@ def _set_aside(
     return judged, aside, supply
 
 
-def _branches(network: Network, every: Iterable[Samples], runtime: Runtime) -> dict[NodeName, str]:
+def branches_of(
+    network: Network, every: Iterable[Iterable[Sample]], runtime: Runtime
+) -> dict[NodeName, str]:
     """Return the branch that each outermost If takes on all samples; none if it takes both."""
     nodes = outermost(network)
     conditions = {node_name(n): v for n in nodes if (v := n.inputs[0]) is not None}
@@ -322,21 +324,20 @@ def _aside_notes(aside: Aside | None) -> Iterator[Note]:
     """Yield what was set aside, and what is judged instead."""
     if aside is None:
         return
+    of_model: dict[str, Fact] = {"outputs": aside.outputs, "read": aside.read}
+    ends = {name: fact for name, fact in of_model.items() if fact}
     if aside.draws:
-        yield Note(kind="draws", facts={"nodes": tuple(map(str, aside.draws))})
+        drawn: dict[str, Fact] = {"nodes": tuple(map(str, aside.draws))}
+        yield Note(kind="draws", facts=drawn if aside.foreign else drawn | ends)
     for name, branch in aside.branches.items():
         yield Note(kind="branch", facts={"node": name, "branch": branch})
     if aside.foreign:
-        ops = {node_name(n): n.op_type for n in aside.whole.nodes()}
         facts: dict[str, Fact] = {
-            "outputs": aside.outputs,
             "nodes": aside.foreign,
-            "ops": tuple(dict.fromkeys(ops[name] for name in aside.foreign)),
+            "ops": aside.lacking,
             "more": len(aside.nodes) - len(aside.foreign) - len(aside.draws),
-            "read": aside.read,
         }
-        facts = {name: fact for name, fact in facts.items() if fact != ()}
-        yield Note(kind="aside", severity="warning", facts=facts)
+        yield Note(kind="aside", severity="warning", facts=ends | facts)
 
 
 def _unobserved_notes(network: Network) -> Iterator[Note]:

@@ -254,7 +254,7 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
-_ABOUT_THE_MODEL = frozenset(("aside", "unbuilt", "late", "static", "frozen"))
+_ABOUT_THE_MODEL = frozenset(("aside", "draws", "unbuilt", "late", "static", "frozen"))
 """Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
 
 
@@ -264,9 +264,9 @@ def _caution(run: Run) -> str:
     right = "WebGPU" in places(run.verdict)
     sums = say("headline", "sums", right=right) if sums_wide(run.verdict) else ""
     about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
-    # The name of an output, which begins one of them, keeps its case.
+    # The names of outputs and nodes, which begin these, keep their case.
     told = ((n.kind, stopped(clause(n))) for n in about)
-    notes = [text if kind == "aside" else capital(sentence(text)) for kind, text in told]
+    notes = [text if kind in ("aside", "draws") else capital(sentence(text)) for kind, text in told]
     return " ".join(filter(None, (*notes, first, sums, overflowing(run))))
 
 

@@ -356,14 +356,16 @@ _PREFIX = re.compile(
     rf"""\s*(?:
       \[\d{{1,4}}[-/.:]\d[\d/.,:\ T-]*(?:\s(?P<dated>[A-Za-z_]+))?\]       # [11/20/2026-10:00:00]
     | \[(?:TRT|TensorRT(?:-LLM)?|Torch-TensorRT[^\]]*|MS)\](?:\s-\s)?
-    | \[(?P<bracket>[VIWEXFCSD!]|XX|{_WORD})\]
+    | \[\s?(?P<bracket>[VIWEXFCSD!]|XX|{_WORD})\s*\]
     | \[(?P<runtime>[VIWEF]):onnxruntime[^\]]*\]
     | \[libprotobuf\s(?P<protobuf>[A-Z]+)\s[^\]]*\]
-    | (?P<flow>[IWEF])\s\S+\.cc:\d+\](?:\sTF-TRT\sWarning:)?(?:\sDefaultLogger)?
+    | \[?(?P<flow>[IWEF])(?:\d{{3,4}}\s[\d:.]+(?:\s+\d+)?)?\s\S+\.\w+:\d+\]      # glog
+      (?:\sTF-TRT\sWarning:)?(?:\sDefaultLogger)?
     | \d{{4}}-\d\d-\d\d[\sT]\d\d:\d\d:\d\d[.,\d]*Z?:?(?=\s)
     | \d\d:\d\d:\d\d\.\d+(?=\s)
     | (?P<word>{_WORD})(?::(?:root:|torch_tensorrt\s?\[[^\]]*\]:)?|\s+TRT:)
     | (?:-\s)?(?:[\w.\[\]]+\s)?-\s(?P<logged>{_WORD})\s-(?=\s)                # Python's logging
+    | (?P<letter>[EW])\s+(?=[\w.]+:\s|[A-Z][a-z]+\s)                        # RKNN
     | [\w.-]+\s*\|(?=\s*\[)                                                # docker compose
     | [>\#](?=\s)
     | (?:output|noise):(?=\s[^"])                                          # the worker's own
@@ -379,7 +381,7 @@ _AT = re.compile(
 """Where a builder says which layer it is working on."""
 _CODE = re.compile(r"\bError Code:? ?\d+|\bError\[\d+\]")
 _RAISED = re.compile(
-    r"^[\w.]*(?:Error|Exception|NotImplemented|InvalidArgument|InvalidGraph|Fail)\b:"
+    r"^[\w.]*(?:Error|Exception|NotImplemented|InvalidArgument|InvalidGraph|Fail)(?::|$)"
     r"|\s(?:\w+\.)*[A-Z]\w*[a-z](?:Error|Exception): (?![-+.\d])"
     r"|\[ONNXRuntimeError\] : \d+ :|^terminate called after throwing"
 )
@@ -387,6 +389,14 @@ _RAISED = re.compile(
 
 In the middle of a line it has a class's name, and no number follows, as one would an error measure.
 """
+_MARKED = re.compile(
+    r"(?<![\w-])(?<!\b0 )(?<!\b[Nn][Oo] )(?:ERR|ERROR|FATAL|CRITICAL|FAILED|PANIC)(?![\w-])"
+    r"(?!\s*[:=]\s*[-+.\d])"
+    r"|(?:\w: |\) |\bfatal )[Ee]rror: (?![-+.\d])|(?<!\b0 )(?<!\bno )\bfailed[.!]?$"
+    r"|\blevel\"?[=:]\s?\"?(?:error|fatal|critical|panic)\b"
+    r"|(?:^|: )(?:[Ff]ailed|[Uu]nable) to |\bpanicked at |^panic: |^\w*make(?:\[\d+\])?: \*\*\*"
+)
+"""How other programs mark an error, in a line of no form known here; no number or 0 follows."""
 _LAYERNORM = "layernorm-fp16"
 _ENDS = ("crash", "killed")
 """Kinds that end a build: the lines before them tell how far it had come."""
@@ -477,7 +487,11 @@ class Explainer:
             self._take_known(*message, raw)
         elif line.severity in ("error", "warning"):
             self._found.keep("error" if line.severity == "error" else "warning", line.text, raw)
-        elif _CODE.search(line.text) or _RAISED.search(line.text):
+        elif (
+            _CODE.search(line.text)
+            or _RAISED.search(line.text)
+            or (not line.severity and _MARKED.search(line.text))
+        ):
             self._found.keep("error", line.text, raw)
 
     def _take_known(self, message: Message, match: re.Match[str], raw: str) -> None:

@@ -16,7 +16,7 @@ import onnx
 from halfwise.errors import UsageError
 from halfwise.formats import BF16, Format
 from halfwise.graph.taken import taken
-from halfwise.graph.types import onnx_runtime_schemas
+from halfwise.graph.types import is_own
 from halfwise.records import Typing, WorkerInfo
 from halfwise.tensorrt.worker import FIRST_UNKNOWN, OLDEST
 from halfwise.wording import either
@@ -225,7 +225,7 @@ def support(op: str) -> str:
         return f"No TensorRT up to {text_of(ASKED)} has {op}: rewrite it, or write a plugin."
     if onnx.defs.has(op):
         return f"TensorRT supports {op} with restrictions, which its operator list names."
-    if any(onnx_runtime_schemas(domain, op) for domain in ("", "com.microsoft")):
+    if any(is_own(domain, op) for domain in ("", "com.microsoft")):
         return "It is one of ONNX Runtime's: give TensorRT the file from before its optimizer."
     return ""
 

@@ -82,7 +82,7 @@ def _title(log: LogReport) -> str:
         if (number := sum(f.severity == severity for f in log.findings))
     ]
     if not quantities:
-        return "Nothing to explain: no warning, no error, no known message"
+        return "Nothing to explain: no known message, no line marked as a warning or an error"
     unknown = sum(f.kind == "unknown" for f in log.findings)
     return f"{', '.join(quantities)}{f'; {unknown} not known' if unknown else ''}"
 

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite
@@ -18,14 +19,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Case, Sample
+from halfwise.case import CPU, Case, Sample
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.bench import Tolerance, has_new_nonfinite
 from halfwise.formats import FP16
-from halfwise.graph.aside import remove_nodes
+from halfwise.graph.aside import ending_in_ifs, remove_nodes, resolve
 from halfwise.graph.casts import rewrite
 from halfwise.graph.dataflow import giving_out, varying_tensors
 from halfwise.graph.model import Network, add_constant, node_name, tensor_name
@@ -33,7 +34,7 @@ from halfwise.graph.roles import roles_of, with_bodies
 from halfwise.graph.weights import save
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
-from halfwise.options.loading import load_asked
+from halfwise.options.loading import branches_of, load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, NodeName, Record, TensorName
@@ -131,7 +132,8 @@ def reduce(
             "Give the inputs on which it fails, or another --fails.",
         )
     reads = fails in ("verdict", "run") or "{inputs}" in fails
-    search = Search(network, found[1], failing, reads=reads, progress=watcher.step)
+    inlined = _without_ifs(network, found[1], failing)
+    search = Search(inlined, found[1], failing, reads=reads, progress=watcher.step)
     nodes = search.smallest()
     path = Path(out)
     data = path.with_suffix(".npz")
@@ -143,7 +145,7 @@ def reduce(
         data=str(data),
         check=fails,
         sample=found[0],
-        before=len(search.nodes),
+        before=sum(1 for _ in network.nodes()),
         nodes=tuple(node_name(n) for n in nodes),
         ops=tuple(n.op_type for n in nodes),
         checks=search.checks,
@@ -151,6 +153,19 @@ def reduce(
         criterion=None if verdict is None else verdict.tolerance(part).criterion,
         error=None if verdict is None else verdict.error(part, sample),
     )
+
+
+def _without_ifs(network: Network, sample: Sample, failing: Fails) -> Network:
+    """Return a network with the branches that a sample takes in the place of its outermost Ifs.
+
+    If it fails like that too; else unchanged.
+    """
+    ending = ending_in_ifs(network)
+    with suppress(CaseError, RunFailed):
+        if branches := branches_of(ending, [[sample]], CPU):
+            inlined, _ = resolve(ending, branches)
+            return inlined if failing(inlined, sample) else network
+    return network
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.quantised import (
+    Census,
     census,
     give_kernel_shapes,
     moves_before,
@@ -22,6 +24,7 @@ from halfwise.graph.quantised import (
     without_kernel_shape,
 )
 from halfwise.graph.roles import roles_of
+from halfwise.options.loading import load_model
 from halfwise.records import NodeName
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
@@ -196,3 +199,25 @@ def test_convolutions_that_do_not_count():
     network = s.network(s.nodes[-1].output[0])
     assert residuals(network, {NodeName("shortcut")}) == {"sum": ("shortcut", 1)}
     assert residuals(network, ()) == {}
+
+
+IN_BODIES = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2, 2] x, bool c) => (float[2, 2] y) <float s = {0.1}, int8 z = {0}> {
+    plain = MatMul(x, x)
+    y = If (c) <
+        then_branch = quantised () => (float[2, 2] a) {
+            q = QuantizeLinear(plain, s, z) d = DequantizeLinear(q, s, z)
+            r = QuantizeLinear(x, s, z) e = DequantizeLinear(r, s, z)
+            a = MatMul(d, e)
+        },
+        else_branch = half () => (float[2, 2] b) {
+            u = QuantizeLinear(plain, s, z) v = DequantizeLinear(u, s, z)
+            b = MatMul(v, x)
+        }
+    >
+}"""
+
+
+def test_products_in_bodies_count():
+    network = load_model(onnx.parser.parse_model(IN_BODIES))
+    assert census(network) == Census(products=3, whole=1, half=1, integers=0, quantised=6)

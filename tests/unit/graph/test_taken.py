@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.graph.roles import Role, roles_of
-from halfwise.graph.taken import Feature, Refused, features, taken, why_not_low
+from halfwise.graph.taken import Feature, Refused, features, taken, why_not_low, why_refused
 from tests.unit.graph.sketch import Sketch, f32
 
 FP16, BF16 = ir.DataType.FLOAT16, ir.DataType.BFLOAT16
@@ -120,6 +120,17 @@ def attention(*mask, **attributes):
     s = Sketch(23)
     q, k, v = (s.op("Mul", s.input(n, [1, 2, 8, 16]), f32([2.0])) for n in "qkv")
     return s.network(s.op("Attention", q, k, v, *mask, name="n", **attributes))
+
+
+@pytest.mark.parametrize("mask", [[], [f32(np.zeros((8, 8)))]])
+def test_how_many_heads_attention_has_is_no_reason(mask):
+    """Builds of the tests' small heads are refused for their sizes, those of usual ones are not."""
+    s = Sketch(23)
+    q, k, v = (s.op("Cast", s.input(n, [1, 8, 256]), to=10) for n in "qkv")
+    low = [s.op("Cast", m, to=10) for m in mask]
+    node = node_of(s, s.op("Attention", q, k, v, *low, q_num_heads=4, kv_num_heads=4, scale=0.2))
+    assert why_refused(node, 23) is None
+    assert why_refused(node_of(s, s.op("Attention", q, k, v, softcap=2.0)), 23) is not None
 
 
 WEIGHTS = f32(np.ones((3, 4, 2, 2)))

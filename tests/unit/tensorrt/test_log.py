@@ -59,6 +59,11 @@ from halfwise.tensorrt.log import (
         ("2026-01-02 10:00:00,123 - ERROR - hello", "error", "hello"),
         ("2026-01-02 10:00:00,123 - tf2onnx.tfonnx - WARNING - hello", "warning", "hello"),
         ("[modelopt][onnx] - ERROR - hello", "error", "hello"),
+        ("[ ERROR ] hello", "error", "hello"),
+        ("E0102 10:00:00.123 1234 graph.cc:13] hello", "error", "hello"),
+        ("[W1130 12:00:00.123456789 socket.cpp:697] Warning: hello", "warning", "hello"),
+        ("W1130 12:00:00.123000 1234 torch/onnx/x.py:84] hello", "warning", "hello"),
+        ("E RKNN: hello", "error", "RKNN: hello"),
         ("&&&& FAILED TensorRT.trtexec", "error", "FAILED TensorRT.trtexec"),
         ("[8] Assertion failed: x", "", "[8] Assertion failed: x"),
         ("Error[10]: hello", "", "Error[10]: hello"),
@@ -70,6 +75,36 @@ from halfwise.tensorrt.log import (
 )
 def test_prefixes(line, severity, text):
     assert split_line(line) == (severity, text)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_error"),
+    [
+        ("thread 'main' panicked at src/main.rs:5:10:", True),
+        ("make: *** [Makefile:12: all] Error 2", True),
+        ("./model.cpp:14:5: error: 'foo' was not declared in this scope", True),
+        ("AssertionError", True),
+        ("npm ERR! code ELIFECYCLE", True),
+        ("Uncaught (in promise) Error: no available backend found", True),
+        ("ninja: build stopped: subcommand failed.", True),
+        ('level=error msg="conversion"', True),
+        ('{"level": "error", "msg": "conversion"}', True),
+        ("[2026-01-02 10:00:00,123][modelopt.onnx][ERROR] - hello", True),
+        ("2026-01-02 10:00:00 | ERROR    | mymod:func:12 - hello", True),
+        ("Failed to load the model", True),
+        ("There was no error during export and everything worked.", False),
+        ("The error rate is 0.03. Errors: 0. Maximum error: 0.0004", False),
+        ("Finished without errors. No ERROR found.", False),
+        ("12 passed, 0 failed", False),
+        ("FAILED: 0, ERROR: 0, 0 FAILED", False),
+        ("Verification: error: 1e-5", False),
+        ("[I] ERROR handling is on", False),
+        ('{"level":"info","msg":"no error"}', False),
+        ("I have a question about an error: what does it mean?", False),
+    ],
+)
+def test_what_other_programs_mark_as_an_error(line, is_error):
+    assert [found.severity for found in explain([line])] == ["error"] * is_error
 
 
 def test_nodes_of_a_verbose_line_after_the_warning():

@@ -128,7 +128,7 @@ def test_nodes_of_the_model():
 
 def test_nothing_to_explain():
     shown = explained(report(tensorrt=None))
-    assert shown.title == "Nothing to explain: no warning, no error, no known message"
+    assert shown.title.startswith("Nothing to explain: ")
     assert shown.about == "a.log · 10 lines"
     assert shown.parts == ()
 
