@@ -72,11 +72,16 @@ def sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
 
 
 def shape_inputs(network: Network) -> frozenset[TensorName]:
-    """Return the integer graph inputs of rank 0 or 1 whose elements reach a shape operand.
+    """Return the integer graph inputs whose elements reach a shape operand; see `size_inputs`."""
+    return frozenset(tensor_name(v) for v in size_inputs(network) if v.dtype in _INTEGERS)
 
-    The walk passes any operators but Shape and Size while values have rank 0 or 1: tensors of
-    higher rank take no part in shape arithmetic (in TensorRT too). It does not pass states of a
-    Loop or outputs of an If.
+
+def size_inputs(network: Network) -> frozenset[ir.Value]:
+    """Return the graph inputs of rank 0 or 1 whose elements reach a shape operand.
+
+    Floats may, through a Range or the scales of a Resize. The walk passes any operators but Shape
+    and Size while values have rank 0 or 1: tensors of higher rank take no part in shape arithmetic
+    (in TensorRT too). It does not pass states of a Loop or outputs of an If.
     """
     inputs = set(network.graph.inputs)
 
@@ -88,7 +93,7 @@ def shape_inputs(network: Network) -> frozenset[TensorName]:
 
     wanted = (v for n in network.model.graph.all_nodes() for v in _operands(n))
     seen = reached(filter(_may_be_a_shape, wanted), makes)
-    return frozenset(tensor_name(v) for v in seen.keys() & inputs if v.dtype in _INTEGERS)
+    return frozenset(seen.keys() & inputs)
 
 
 def _operands(node: ir.Node) -> Iterator[ir.Value]:

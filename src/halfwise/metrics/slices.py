@@ -216,19 +216,20 @@ class Slices:
         return tuple(one for one in some if one is not None)
 
     def quiet(self) -> tuple[float, float]:
-        """Return between which largest values a sample has a scale of its own; (0, 0) if nowhere.
+        """Return between which largest values a sample has its own scale; none if first ≥ last.
 
-        Beside louder ones. Few values may be small by chance, but not many samples of them: of
-        values uniform around 0, a share t is below t times the largest.
+        Beside louder ones, and above what may be noise. Few values may be small by chance, but not
+        many samples of them: of values uniform around 0, a share t is below t times the largest.
         """
         peaks = np.array([max(abs(most), abs(least)) for most, least, _ in self._samples])
         top = float(peaks.max(initial=0))
+        noise = (FLOOR if 0 <= self._ends[0] <= self._ends[1] <= 1 else NOISE) * top
         if self._fewest >= FEWEST_FAINT:
-            return NOISE * top, FAINT * top
+            return noise, FAINT * top
         tenths = FAINT ** np.arange(1, 6)
         below = np.array([np.count_nonzero((peaks > 0) & (peaks < t * top)) for t in tenths])
         shown = tenths[below >= np.maximum(FEWEST_SMALL, 5 * tenths * peaks.size)]
-        return (FAINT * shown[-1] * top, shown[0] * top) if shown.size else (0.0, 0.0)
+        return (max(noise, FAINT * shown[-1] * top), shown[0] * top) if shown.size else (0.0, 0.0)
 
     def _on_an_offset(self) -> list[Group]:
         """Return all samples as one group if all values lie on an offset; else nothing."""

@@ -117,6 +117,8 @@ def asked(criterion: Criterion, verdict: Verdict, *, heldout: bool) -> Iterator[
         yield f"other outputs: {allowed(Criterion())}{untested and f' ({untested})'}"
     if (worst := verdict.strict) is not None:
         facts = {"fails": worst > 1, "passed": verdict.passed, "heldout": heldout and worst <= 1}
+        # Targets are not asked it.
+        facts["elsewhere"] = len(verdict.as_file) > 1
         yield say("allowed", "strict", facts, worst=worst if isfinite(worst) else None)
 
 

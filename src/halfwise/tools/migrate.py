@@ -104,11 +104,14 @@ def migrate(
     named = next((word[7:] for word in words if word.startswith("--onnx=")), None)
     path = model or named or next(iter(re.findall(r"[\"']([^\"'\s]+\.onnx)[\"']", text)), None)
     if path is None:
-        raise UsageError("It names no ONNX file.", _GIVE)
+        raise UsageError("SOURCE, a build command or script, names no ONNX file.", _GIVE)
     if model is None and not Path(path).is_file():
         raise CaseError(no_file(path), _GIVE)
     if not re.search(r"--fp16|--best|BuilderFlag\.FP16", " ".join((*words, text))):
-        raise UsageError("It does not build in FP16.", "Only builds with the FP16 flag need this.")
+        raise UsageError(
+            "SOURCE, a build command or script, does not build in FP16.",
+            "Only builds with the FP16 flag need this.",
+        )
     network, _ = upcast(load_model(path, watcher or Silent()))
     chosen = _scripted(text, network) if text else _constrained(words, network)
     fp32 = tuple(name for name in map(node_name, network.nodes()) if name in chosen)

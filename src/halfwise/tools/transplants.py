@@ -21,6 +21,7 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, node_name
+from halfwise.graph.sizes import size_inputs
 from halfwise.judging.judge import fed
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete, relative_rms
@@ -214,7 +215,12 @@ def is_off(
     if not above:
         return False, largest
     session, random = Session(part.model, runtime=runtime), np.random.default_rng(0)
-    moved = {name: wiggled(a, UNITS[arithmetic], random) for name, a in sample.items()}
+    # Other sizes would be other outputs.
+    values = sample.keys() - {value.name for value in size_inputs(part)}
+    moved = {
+        name: wiggled(array, UNITS[arithmetic], random) if name in values else array
+        for name, array in sample.items()
+    }
     exact, rounded = session.run(sample), session.run(moved)
     factor = WIGGLED * sqrt(len(list(part.nodes())))
     natural = {name: factor * relative_rms(exact[name], rounded[name]) for name in above}

@@ -286,6 +286,14 @@ def test_a_band_within_0_and_1_counts_down_to_80_db(level: float) -> None:
     assert judged(truth, lie).passed == (level < FLOOR)
 
 
+@pytest.mark.parametrize("size", [1, 24])
+def test_a_probability_counts_down_to_80_db(size: int) -> None:
+    truth = [np.full(size, x, np.float32) for x in np.logspace(0, -6, 40)]
+    for level in (1e-3, FLOOR):
+        lie = [x * (x > level) for x in truth]
+        assert judged(truth, lie).passed == (level == FLOOR)
+
+
 def test_no_sample_of_whole_numbers_may_be_lost() -> None:
     set_ = np.arange(100) % 9 == 0
     truth, labels = [set_] * 200, [np.arange(60) % 5] * 200

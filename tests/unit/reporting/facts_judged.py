@@ -260,12 +260,14 @@ def asked(mask: Recognised) -> Iterator[str]:
     alone = Criterion(metric="mask-iou", metric_drop=0.05, recognised=(mask,))
     alike = {name: runs.output_error() for name in ("y", "h")}
     own, beside = {"y": alike["y"]}, alike
+    targets = (FileRun(runner="ONNX Runtime", outputs=own), FileRun(runner="WebGPU", outputs=own))
     for criterion, verdict in (
         (Criterion(), runs.verdict()),
         (by_use, runs.verdict(outputs=own, strict=0.9)),
         (by_use, runs.verdict(metric=labelled, outputs=beside, strict=3.04)),
         (by_use, runs.verdict(outputs=own, strict=inf)),
         (by_use, runs.verdict(outputs=own, passed=False, strict=0.2)),
+        (by_use, runs.verdict(outputs=own, passed=False, strict=0.2, as_file=targets)),
         (alone, runs.verdict()),
     ):
         yield " · ".join(verdicts.asked(criterion, verdict, heldout=verdict.unseen))
