@@ -119,10 +119,12 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def each_piece(work: Callable[..., _Found], *arrays: NDArray[Any]) -> list[_Found]:
     """Return what `work` gives for each piece of arrays of one size, computed on all cores.
 
+    Empty arrays have one piece.
+
     NumPy computes without Python's lock, so that weights of gigabytes do not wait for one core.
     """
     flat = [array.reshape(-1) for array in arrays]
-    starts = range(0, flat[0].size, CHUNK)
+    starts = range(0, max(1, flat[0].size), CHUNK)
 
     def some(first: int) -> list[_Found]:
         part = starts[first : first + _PIECES]
