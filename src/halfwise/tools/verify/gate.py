@@ -1,5 +1,6 @@
 """On which targets a file is right; where it is not, whether FP32 is, and where errors begin."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,8 @@ from halfwise.tools.reduce import Search
 from halfwise.tools.transplants import OFF, Kind, Transplants, is_off, localise
 from halfwise.tools.verify.candidate import demand_version
 
+LOCATING_SECONDS = 45.0
+"""How long the nodes at fault on a target are looked for: the verdict waits for them."""
 ENGINE = "TensorRT"
 """The name of engines among targets."""
 GATE = "gate"
@@ -190,8 +193,11 @@ class Gate:
             return _at(held, right, ran.folded)
         index = [*(of_file or ()), 0][0]
         sample = fed(wrong.model, self.case.calibration.select([index]))[0]
-        check = partial(self._fails_on, runner, not_run=of_file is None)
+        fails = partial(self._fails_on, runner, not_run=of_file is None)
+        ends = time.monotonic() + LOCATING_SECONDS
         self.watcher.stage("compare")
+        # Past the time, parts count as right: the region stays as small as it has become.
+        check = lambda *part: time.monotonic() < ends and fails(*part)  # noqa: E731
         region = Search(wrong, sample, check, progress=self.watcher.step).smallest()
         return _at(held, right, self._known(map(node_name, region)))
 
