@@ -30,8 +30,6 @@ from halfwise.tools.reduce import Search
 from halfwise.tools.transplants import OFF, Kind, Transplants, is_off, localise
 from halfwise.tools.verify.candidate import demand_version
 
-ENGINE = "TensorRT"
-"""The name of engines among targets."""
 GATE = "gate"
 """The command of a run that verified what another had held out."""
 
@@ -152,7 +150,8 @@ class Gate:
             shapes: The same at the shapes of its profiles; where only these fail, no node is named.
         """
         worker = maker.worker.info
-        held = Held(target=ENGINE, version=f"{worker.tensorrt} on {worker.gpu}", outcome="same")
+        version = f"{worker.tensorrt} on {worker.gpu}"
+        held = Held(target=worker.product, version=version, outcome="same")
         if with_shapes(verdict, shapes).passed:
             return held
         plain = maker.side("fp32")
