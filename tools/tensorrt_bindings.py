@@ -8,6 +8,7 @@ tensorrt_stub.c. Needs pip, a C compiler and Python 3.11, the last one with a wh
 
 import argparse
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -23,13 +24,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOTS = ROOT / "tests" / "bindings"
 PACKAGES = {
+    "1.7.1.116": "tensorrt_rtx_cu13_bindings",
     "8.6.1": "tensorrt_bindings",
     "10.0.1": "tensorrt_cu12_bindings",
     "10.16.1.11": "tensorrt_cu12_bindings",
     "11.4.0.106": "tensorrt_cu12_bindings",
 }
-MODULE = "tensorrt_bindings"
-LIBRARIES = ("libnvinfer", "libnvinfer_plugin", "libnvonnxparser", "libnvparsers")
+MODULES = ("tensorrt_bindings", "tensorrt_rtx_bindings")
+LIBRARIES = (
+    *("libnvinfer", "libnvinfer_plugin", "libnvonnxparser", "libnvparsers"),
+    *("libtensorrt_rtx", "libtensorrt_onnxparser_rtx"),
+)
 
 
 def main() -> int:
@@ -158,12 +163,12 @@ def _signatures(function: object) -> str:
         found = re.findall(r"^\w*(\(.*\) -> .*)", text, flags=re.MULTILINE)[:1]
     if not found and inspect.isfunction(function):
         found = [str(inspect.signature(function))]
-    return re.sub(r"\w+\.tensorrt\.| at 0x[0-9a-f]+", "", " | ".join(found))
+    return re.sub(r"\w+\.tensorrt(_rtx)?\.| at 0x[0-9a-f]+", "", " | ".join(found))
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["describe"]:
-        found = describe(importlib.import_module(MODULE))
+        found = describe(importlib.import_module(next(filter(importlib.util.find_spec, MODULES))))
         sys.stdout.write(json.dumps(found, indent=1, sort_keys=True) + "\n")
     else:
         sys.exit(main())

@@ -11,7 +11,8 @@ are nodes of the model one to one, but for Casts, which vanish, and for what `FU
 Knobs, all environment variables of the worker:
 
 ================================= ================================================================
-`HALFWISE_FAKE_TENSORRT`          the version: "8.6.1" (default), "10.0.1", "10.16.1", "11.4.0"
+`HALFWISE_FAKE_TENSORRT`          the version: "8.6.1" (default), "10.0.1", "10.16.1", "11.4.0";
+                                  "1.7.1" is TensorRT for RTX, the module `tensorrt_rtx`
 `HALFWISE_FAKE_TENSORRT_FAULTS`   what fails when: a JSON list of `faults.Fault`
 `HALFWISE_FAKE_TENSORRT_COUNTS`   a folder where builds, runs and faults are counted, so that they
                                   count on in the next process

@@ -17,6 +17,7 @@ from tests.fake_tensorrt.regions import Wrong
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
 _PYTHONPATH = ":".join(map(str, (_HERE, _ROOT, _ROOT / "src")))
+_RTX_PATH = ":".join(map(str, (_HERE / "rtx", _ROOT, _ROOT / "src")))
 _LONGEST_ADDRESS = 108
 """Bytes that the address of a socket has room for, with the one that ends it (unix(7))."""
 
@@ -120,7 +121,7 @@ def worker_command(
         "PACE": pace,
     }
     variables = {
-        "PYTHONPATH": _PYTHONPATH,
+        "PYTHONPATH": _RTX_PATH if version.startswith("1.") else _PYTHONPATH,
         "HALFWISE_CACHE": str(folders["cache"]),
         "TMPDIR": str(folders["tmp"]),
         "HALFWISE_CUDA_LIBRARY": str(cuda_library or "libcuda-that-is-not-there.so"),

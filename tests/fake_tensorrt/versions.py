@@ -11,6 +11,8 @@ from typing import Any
 
 VERSION = os.environ.get("HALFWISE_FAKE_TENSORRT", "8.6.1")
 NUMBERS = tuple(int(part) for part in VERSION.split("."))
+NUMBERS = (11, 1) if NUMBERS < (2,) else NUMBERS
+"""Of the TensorRT that behaves alike."""
 _SNAPSHOTS = Path(__file__).resolve().parents[1] / "bindings"
 
 

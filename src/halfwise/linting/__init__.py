@@ -21,11 +21,9 @@ from halfwise.reporting.parts import Lines, Report
 from halfwise.tensorrt.versions import (
     ASKED,
     FIRST_WITH,
-    RTX,
+    NEWEST_RTX,
     SINCE,
-    Version,
     known_version,
-    rtx_version,
     text_of,
 )
 from halfwise.wording import FEW, alike, clean, command, count, listed, meant, sentence, shorten
@@ -115,11 +113,10 @@ def lint(
         CaseError: not a file, or not an ONNX model at all.
         UsageError: an unknown version or rule.
     """
-    if target == "rtx":
-        trt_version = trt_version or max(RTX)
-        version: Version | None = rtx_version(trt_version)
-    else:
-        version = None if trt_version is None else known_version(trt_version)
+    rtx = target == "rtx"
+    if rtx:
+        trt_version = trt_version or NEWEST_RTX
+    version = None if trt_version is None else known_version(trt_version, rtx=rtx)
     ignored = tuple(dict.fromkeys(ignore))
     rules = [rule.id for rule in RULES]
     for name in ignored:
@@ -127,7 +124,7 @@ def lint(
             hint = meant(name, rules, f"Rules: {', '.join(rules)}.")
             raise UsageError(f"There is no rule called {name!r}.", hint)
     unchecked = read_unchecked(Path(model))
-    subject = Subject(unchecked, version, target == "rtx")
+    subject = Subject(unchecked, version, rtx)
     findings, skipped = examine(subject, ignored, watcher)
     proto = unchecked.proto
     return LintReport(
@@ -135,7 +132,7 @@ def lint(
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         opset=unchecked.opset,
         nodes=len(unchecked.nodes),
-        target="TensorRT for RTX" if target == "rtx" else "TensorRT",
+        target="TensorRT for RTX" if rtx else "TensorRT",
         version=trt_version,
         findings=findings,
         ignored=ignored,

@@ -148,6 +148,7 @@ class WorkerInfo(Record):
         name: The user's name for it.
         command: The command that starts it.
         tensorrt: Version of TensorRT; None if it cannot be imported.
+        product: "TensorRT" or "TensorRT for RTX", whose version it is.
         python: Version of Python.
         gpu: Name of the GPU; None if there is none.
         compute_capability: For example "9.0".
@@ -163,6 +164,7 @@ class WorkerInfo(Record):
     name: str
     command: tuple[str, ...]
     tensorrt: str | None = None
+    product: str = "TensorRT"
     python: str = ""
     gpu: str | None = None
     compute_capability: str | None = None

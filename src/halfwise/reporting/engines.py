@@ -438,7 +438,7 @@ def given_parts(engine: GivenEngine) -> tuple[Lines | Table, ...]:
 
 def _about(engine: Inspection | GivenEngine) -> str:
     file, worker = engine.engine, engine.worker
-    where = sentence(f"TensorRT {worker.tensorrt} on {worker.gpu}")
+    where = sentence(f"{worker.product} {worker.tensorrt} on {worker.gpu}")
     return f"{clean(file.path)}, {size_of(file.bytes)}, {where}"
 
 

@@ -1,5 +1,6 @@
 """What judges ask of a written file: ONNX Runtime here, and the targets of `--target`."""
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,12 +20,14 @@ from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
+from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Profile
 from halfwise.scratch import scratch
 from halfwise.targets.rtx import Build, RtxBuilder, folded, traffic
 from halfwise.targets.webgpu import WebGpu
 from halfwise.targets.worker import Crashed, Worker
 from halfwise.tensorrt.ports import profiles_from_data
+from halfwise.tensorrt.worker import driver_version
 from halfwise.tensorrt.workers import target_command
 from halfwise.wording import excerpt, stopped
 
@@ -210,8 +213,8 @@ def runners_of(
 
 
 @contextmanager
-def running(runners: Iterable[FileRunner]) -> Iterator[None]:
-    """Run the programs of runners during the block.
+def running(runners: Sequence[FileRunner], watcher: Watcher | None = None) -> Iterator[None]:
+    """Run the programs of runners during the block; a note says what a GPU here could run.
 
     Raises:
         BackendMissing: one cannot be asked.
@@ -219,6 +222,10 @@ def running(runners: Iterable[FileRunner]) -> Iterator[None]:
     try:
         for runner in runners:
             _ = runner.version
+            if not runner.runs and driver_version():
+                python = shlex.quote(shlex.join(target_command("rtx")))
+                run = f"--target tensorrt --trt-command {python} runs engines on the GPU here"
+                (watcher or Silent()).note(f"{runner.name} builds ahead of time; {run}")
         yield
     finally:
         for runner in runners:

@@ -27,7 +27,7 @@ from halfwise.tensorrt.versions import (
     RUN_VERSIONS,
     WRITTEN,
 )
-from halfwise.tensorrt.worker import ITEM_BYTES, PROTOCOL
+from halfwise.tensorrt.worker import ITEM_BYTES, PROTOCOL, product_of, titled
 from halfwise.wording import excerpt, stopped
 
 _SIZE = range(1 << 62)
@@ -311,6 +311,7 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
         name=name,
         command=tuple(command),
         tensorrt=answer["tensorrt"],
+        product=product_of(answer["tensorrt"]),
         python=answer["python"],
         gpu=gpu.get("name"),
         compute_capability=gpu.get("compute_capability"),
@@ -343,9 +344,9 @@ def _notes(info: WorkerInfo, answer: Mapping[str, Any]) -> list[str]:
 
 def _standing(version: str) -> str:
     if version in RUN_VERSIONS:
-        return f"halfwise was run with TensorRT {version}"
+        return f"halfwise was run with {titled(version)}"
     checked = "checked against its bindings" if version in CHECKED_VERSIONS else "unchecked"
-    return f"halfwise was not run with TensorRT {version}, {checked}"
+    return f"halfwise was not run with {titled(version)}, {checked}"
 
 
 Feeds = Mapping[str, NDArray[Any]]

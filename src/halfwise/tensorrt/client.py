@@ -307,7 +307,7 @@ def usable(spec: WorkerSpec, watcher: Watcher, *, exact: bool = False) -> Iterat
     with Worker(spec.name, spec.command) as worker:
         worker.demand_usable()
         info = worker.info
-        watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
+        watcher.note(f"{info.product} {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
         if info.tf32_remark:
             if exact and info.tf32_override != "0":
                 *begin, interpreter = info.command

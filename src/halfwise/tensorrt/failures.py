@@ -20,6 +20,7 @@ from halfwise.records import BuildOutcome, LogFinding, RefusalKind
 from halfwise.tensorrt.layers import foreign_region, names_in
 from halfwise.tensorrt.log import at_layer, explain, known, split_line
 from halfwise.tensorrt.transport import Ended, Lost
+from halfwise.tensorrt.worker import titled
 from halfwise.wording import MOST_ROWS, excerpt, seconds, stopped
 
 FailureStatus = Literal["failed", "crashed", "timeout", "lost", "interrupted"]
@@ -230,7 +231,7 @@ def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[
     first, findings = errors[0], explain(parser_lines(errors[:1]))
     where = f" at node {first['node']} ({first['op']})" if first["node"] else ""
     what = findings[0].sentence if findings else first["text"]
-    changed["message"] = f"TensorRT {tensorrt} cannot parse the model{where}: {what}"
+    changed["message"] = f"{titled(tensorrt)} cannot parse the model{where}: {what}"
     changed["hint"] = answer.get("hint") or (findings[0].hint if findings else "")
     return changed
 

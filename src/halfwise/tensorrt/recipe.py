@@ -256,7 +256,8 @@ def _judging(run: Run, config: BuildConfig | None, version: str, typing: Typing)
             f"engine it builds was not judged. {verify}"
         )
     elif run.engines.worker.tensorrt != version:
-        yield f"The engine was judged with TensorRT {run.engines.worker.tensorrt}. {verify}"
+        worker = run.engines.worker
+        yield f"The engine was judged with {worker.product} {worker.tensorrt}. {verify}"
     elif typing == "weak":
         yield (
             "Weakly typed builds differ from one to the next; the engine that was judged is in the "

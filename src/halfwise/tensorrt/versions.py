@@ -18,19 +18,18 @@ from halfwise.formats import BF16, Format
 from halfwise.graph.taken import taken
 from halfwise.graph.types import is_own
 from halfwise.records import Typing, WorkerInfo
-from halfwise.tensorrt.worker import FIRST_UNKNOWN, OLDEST
-from halfwise.wording import either
+from halfwise.tensorrt.worker import FIRST_UNKNOWN, OLDEST, api_of
 
 Version = tuple[int, int]
 """Major and minor."""
 
 ASKED: Version = (11, 0)
 """From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
-RTX: Mapping[str, Version] = {"1.4": (10, 16), "1.5": (11, 0), "1.6": (11, 1), "1.7": (11, 1)}
-"""By version of TensorRT for RTX, that of TensorRT with its API; all have strong typing only."""
+NEWEST_RTX = "1.7"
+"""The newest version of TensorRT for RTX that was asked."""
 RUN_VERSIONS = ("8.6.0",)
 """Versions that built and ran engines on an H200 (bench/gpu)."""
-CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
+CHECKED_VERSIONS = ("1.7.1.116", "8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
 WEAK_ONLY: Version = (8, 6)
 """The last series without strong typing."""
@@ -122,7 +121,8 @@ _LOGGED = re.compile(
 def version_of(text: str) -> Version:
     """Return major and minor of a version, such as 11, v8.6 or 9.0.1.post12.
 
-    Surrounding blanks are ignored; a missing minor version is 0.
+    Of TensorRT for RTX, which is below 2, those of the TensorRT with its API. Surrounding blanks
+    are ignored; a missing minor version is 0.
 
     Raises:
         ValueError: `text` is not a version.
@@ -130,7 +130,8 @@ def version_of(text: str) -> Version:
     match = WRITTEN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a version")
-    return int(match[1]), int(match[2] or 0)
+    version: Version = api_of((int(match[1]), int(match[2] or 0)))
+    return version
 
 
 def text_of(version: Version) -> str:
@@ -147,14 +148,16 @@ def logged_version(line: str) -> str | None:
     return match["plain"] or ".".join(str(int(number)) for number in numbers)
 
 
-def known_version(text: str) -> Version:
-    """Return major and minor of a version that a user names; a missing minor version is 0.
+def known_version(text: str, *, rtx: bool = False) -> Version:
+    """Return major and minor of a version that a user names, as `version_of`.
 
     Args:
         text: A version such as "11", "v8.6", "8.6.1" or "9.3.0.post12.dev1".
+        rtx: Whether it is one of TensorRT for RTX.
 
     Raises:
-        UsageError: not a version, "8" (8.5 and 8.6 differ), older than 8.5, or 12 or later.
+        UsageError: not a version, "8" (8.5 and 8.6 differ), older than 8.5, or 12 or later; of
+            TensorRT for RTX older than 1.4.
     """
     try:
         version = version_of(text)
@@ -162,28 +165,14 @@ def known_version(text: str) -> Version:
         version = (0, 0)
     if version == (8, 0) and "." not in text:
         raise UsageError("TensorRT 8.5 and 8.6 support different things.", "Give 8.5 or 8.6.")
-    if not OLDEST <= version < FIRST_UNKNOWN:
+    below_2 = text.strip().lower().startswith(("1.", "v1."))
+    if not OLDEST <= version < FIRST_UNKNOWN or rtx != below_2:
+        product, known = ("TensorRT for RTX", "1.4 to 1.7") if rtx else ("TensorRT", "8.5 to 11")
         raise UsageError(
-            f"{text!r} is not a known version of TensorRT.",
-            f"Give a version such as 8.6, 10.13 or 11 (--trt-version); {text_of(OLDEST)} to 11 are "
-            "known.",
+            f"{text!r} is not a known version of {product}.",
+            f"Give one with --trt-version: {known} are known.",
         )
     return version
-
-
-def rtx_version(text: str) -> Version:
-    """Return the version of TensorRT that a version of TensorRT for RTX is like.
-
-    Raises:
-        UsageError: it is none that is known.
-    """
-    series = ".".join(text.removeprefix("v").split(".")[:2])
-    if series not in RTX:
-        raise UsageError(
-            f"{text!r} is not a known version of TensorRT for RTX; expected {either(tuple(RTX))}.",
-            "Give it with --trt-version, or leave that out for the latest.",
-        )
-    return RTX[series]
 
 
 def has(feature: Feature, version: Version | str | None) -> bool:
@@ -250,7 +239,7 @@ def regime(
     Raises:
         UsageError: the worker's TensorRT or GPU lacks the regime or the low format.
     """
-    version = f"TensorRT {worker.tensorrt}"
+    version = f"{worker.product} {worker.tensorrt}"
     if wanted is not None and wanted not in worker.typing:
         raise UsageError(
             f"{version} has no {wanted} typing.",

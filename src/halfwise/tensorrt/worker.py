@@ -1,8 +1,9 @@
 """The TensorRT worker: a single file that runs where TensorRT is, and is sent there at each start.
 
-It needs Python ≥ 3.8, numpy and `tensorrt` 8.5 to 11.4; it calls CUDA only through the driver
-library. halfwise starts an interpreter (`python3`, `docker run -i … python3`, `ssh orin python3`)
-and writes this source to its standard input; nothing is installed there.
+It needs Python ≥ 3.8, numpy and `tensorrt` 8.5 to 11.4, or else `tensorrt_rtx` from 1.4 on; it
+calls CUDA only through the driver library. halfwise starts an interpreter (`python3`,
+`docker run -i … python3`, `ssh orin python3`) and writes this source to its standard input; nothing
+is installed there.
 
 Two processes run it. The *supervisor* talks to halfwise over standard input and output, and
 never imports TensorRT. Its *child* does the work. A segmentation fault, an abort, an out-of-memory
@@ -32,6 +33,8 @@ import collections
 import contextlib
 import ctypes
 import hashlib
+import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -51,6 +54,9 @@ LENGTHS = struct.Struct(">IQ")
 OLDEST = (8, 5)
 NEWEST_CHECKED = (11, 4)
 FIRST_UNKNOWN = (12, 0)
+RTX = (((1, 6), (11, 1)), ((1, 5), (11, 0)), ((1, 4), (10, 16)))
+"""From which version on TensorRT for RTX has the API of which TensorRT, the newest first; but for
+weak typing, which it never has."""
 CHUNK = 1 << 20
 """Bytes read or written at a time, as `files.BLOCK`."""
 _UNUSED_DAYS = 14
@@ -581,10 +587,26 @@ def driver_version():
 # --------------------------------------------------------------------------------------- service
 
 
+def product_of(version):
+    """Return the product of a version as text: those of TensorRT for RTX are below 2."""
+    return "TensorRT for RTX" if str(version).startswith("1.") else "TensorRT"
+
+
+def titled(version):
+    """Return a version as text with its product."""
+    return f"{product_of(version)} {version}"
+
+
+def api_of(version):
+    """Return the version of TensorRT that has a version's API: itself, if not for RTX."""
+    known = (api for first, api in RTX if first <= version < (2, 0))
+    return next(known, version)
+
+
 def version_of(trt):
-    """Return the module's major and minor version."""
+    """Return major and minor version of TensorRT with the module's API."""
     numbers = trt.__version__.split(".")
-    return int(numbers[0]), int(numbers[1])
+    return api_of((int(numbers[0]), int(numbers[1])))
 
 
 def typing_regimes(trt):
@@ -647,32 +669,39 @@ class Service:
     # Environment.
 
     def trt(self):
-        """Return the module `tensorrt`, and create its logger.
+        """Return the module `tensorrt`, else `tensorrt_rtx`, and create its logger.
 
         Raises:
             Refused: it cannot be imported, or its version is unknown.
         """
         if self._trt is not None:
             return self._trt
-        try:
-            import tensorrt
-        except Exception as error:
-            raise Refused(
-                "tensorrt-missing",
-                f"Python {platform.python_version()} at {sys.executable} cannot import tensorrt: "
-                f"{error}",
-                "Name the Python that can: --trt-command PATH.",
-            )
+        tensorrt = self._imported()
         if not OLDEST <= version_of(tensorrt) < FIRST_UNKNOWN:
             raise Refused(
                 "tensorrt-version",
-                f"TensorRT {tensorrt.__version__} is not supported; 8.5 to 11.4 are.",
+                f"{titled(tensorrt.__version__)} is not supported; TensorRT 8.5 to 11.4 and "
+                "TensorRT for RTX from 1.4 on are.",
                 "Give a Python with another version: --trt-command PATH.",
             )
         self._logger = _logger(tensorrt, self)
         tensorrt.init_libnvinfer_plugins(self._logger, "")
         self._trt = tensorrt
         return tensorrt
+
+    def _imported(self):
+        names = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")
+        there = (n for n in names if n in sys.modules or importlib.util.find_spec(n))
+        name = next(there, "tensorrt")
+        try:
+            return importlib.import_module(name)
+        except Exception as error:
+            raise Refused(
+                "tensorrt-missing",
+                f"Python {platform.python_version()} at {sys.executable} cannot import {name}: "
+                f"{error}",
+                "Name the Python that can: --trt-command PATH.",
+            )
 
     def cuda(self):
         """Return the device."""
@@ -805,7 +834,7 @@ class Service:
         if engine is None:
             raise Refused(
                 "engine",
-                f"TensorRT {trt.__version__} cannot read the engine.",
+                f"{titled(trt.__version__)} cannot read the engine.",
                 "An engine runs only on the TensorRT version and kind of GPU that built it.",
                 log=list(self.complaints),
             )
@@ -1232,7 +1261,7 @@ class Build:
             return
         errors = [_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
         last = self.service.complaints[-1] if self.service.complaints else "no reason given"
-        text = f"TensorRT {self.trt.__version__} cannot parse the model: {last}"
+        text = f"{titled(self.trt.__version__)} cannot parse the model: {last}"
         raise Refused("parse", text, errors=errors)
 
     def _constrain(self, layers, nodes):
@@ -1272,7 +1301,7 @@ class Build:
             if not hasattr(options, "builder_optimization_level"):
                 raise Refused(
                     "option",
-                    f"TensorRT {trt.__version__} has no builder optimization level.",
+                    f"{titled(trt.__version__)} has no builder optimization level.",
                     "Leave --engine optimization-level out.",
                 )
             options.builder_optimization_level = config["optimization_level"]
@@ -1298,7 +1327,7 @@ class Build:
         """Return a member of an enumeration by name, since numbers differ between versions."""
         member = getattr(getattr(self.trt, group), name, None)
         if member is None:
-            raise Refused(code, f"TensorRT {self.trt.__version__} has no {what} {name}.", hint)
+            raise Refused(code, f"{titled(self.trt.__version__)} has no {what} {name}.", hint)
         return member
 
     def _add_profiles(self, builder, network, options):

@@ -16,6 +16,7 @@ from halfwise.targets.profiles import profiles, store
 from halfwise.targets.runners import runners_of, running
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
+from halfwise.tensorrt.worker import titled
 from halfwise.tensorrt.workers import WorkerSpec, resolve
 from halfwise.wording import size_of
 
@@ -77,7 +78,7 @@ def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
     """Return facts about each worker by name; workers are queried in parallel."""
     facts = {
         "tensorrt": f"ran with {', '.join(RUN_VERSIONS)}; only checked against the bindings of "
-        f"{', '.join(CHECKED_VERSIONS)}"
+        f"{', '.join(map(titled, CHECKED_VERSIONS))}"
     }
     with ThreadPoolExecutor(len(specs)) as pool:
         for of_worker in pool.map(_facts, specs):
@@ -93,7 +94,7 @@ def _facts(spec: WorkerSpec) -> dict[str, str]:
             info = worker.info
     except BackendMissing as error:
         return facts | {f"{title} unusable": " ".join(filter(None, (error.message, error.hint)))}
-    facts[f"{title} TensorRT"] = f"{info.tensorrt or 'not found'}, Python {info.python}"
+    facts[f"{title} {info.product}"] = f"{info.tensorrt or 'not found'}, Python {info.python}"
     if info.gpu is not None:
         facts[f"{title} GPU"] = _gpu(info)
     if info.typing:

@@ -28,6 +28,7 @@ WEAK = [v for v in VERSIONS if "FP16" in load(v).members("BuilderFlag")]
 STRONG = [
     v for v in VERSIONS if "STRONGLY_TYPED" in load(v).members("NetworkDefinitionCreationFlag")
 ]
+NEW = ("1.7.1.116", "11.4.0.106")
 PROMISES = {
     # `_constrain` asks for nothing in strong typing, and weak typing needs the flag.
     "pinned": "BuilderFlag.FP16",
@@ -55,17 +56,20 @@ def test_every_promise_is_needed() -> None:
     [
         (
             "config.set_flag(trt.BuilderFlag.STRICT_TYPES)",
-            "BuilderFlag.STRICT_TYPES is not in 10.0.1",
+            "BuilderFlag.STRICT_TYPES is not in 1.7.1.116, 10.0.1",
         ),
         ("config.set_flagg(1)", "set_flagg is not in any version"),
         ("trt.BuildFlag", "BuildFlag is not in any version"),
         ("config.progress_monitor = None", "progress_monitor is not in 8.6.1"),
-        ("engine.device_memory_size", "device_memory_size is not in 11.4.0.106"),
-        ("context.execute_async_v2([], 0)", "execute_async_v2 is not in 10.0.1, 10.16.1.11, 11.4"),
-        ("flags = trt.BuilderFlag\n    flags.FP16", "BuilderFlag.FP16 is not in 11.4.0.106"),
+        ("engine.device_memory_size", "device_memory_size is not in 1.7.1.116, 11.4.0.106"),
+        ("context.execute_async_v2([], 0)", "execute_async_v2 is not in 1.7.1.116, 10.0.1"),
+        (
+            "flags = trt.BuilderFlag\n    flags.FP16",
+            "FP16 is not in 1.7.1.116, 11.4.0.106",
+        ),
         (
             "flags, n = self.trt.BuilderFlag, 1\n    flags.BF16",
-            "BuilderFlag.BF16 is not in 8.6.1, 11.4",
+            "BuilderFlag.BF16 is not in 1.7.1.116, 8.6.1, 11.4",
         ),
         ("hasattr(trt, 'IProgresMonitor')", "no version has IProgresMonitor"),
         (
@@ -372,7 +376,7 @@ def test_builds_refuse_what_the_version_lacks(version, serve) -> None:
         build(service, typing, low="bf16" if typing == "weak" else None)
     with refused("option"):
         build(service, typing, tactic_sources=["CUBLAS_XL"])
-    with refused("option") if version == "11.4.0.106" else contextlib.nullcontext():
+    with refused("option") if version in NEW else contextlib.nullcontext():
         build(service, typing, tactic_sources=["CUDNN"])
 
 

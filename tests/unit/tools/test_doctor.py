@@ -54,7 +54,7 @@ def test_doctor():
     assert facts["onnxruntime"] == onnxruntime.__version__
     assert facts["device cpu"] == "available"
     assert facts["tensorrt"].startswith(
-        "ran with 8.6.0; only checked against the bindings of 8.6.1"
+        "ran with 8.6.0; only checked against the bindings of TensorRT for RTX 1.7.1"
     )
     assert sys.executable in facts["worker tensorrt"]
     assert "cannot import tensorrt" in facts["worker tensorrt unusable"]

@@ -37,7 +37,7 @@ from halfwise.records import (
 )
 from halfwise.tensorrt.failures import how_refused
 from halfwise.tensorrt.layers import region_of
-from halfwise.tensorrt.versions import has, version_of
+from halfwise.tensorrt.versions import has
 from halfwise.wording import count
 
 FUTILE = 1.07
@@ -325,7 +325,7 @@ class EngineSearch:
         if device is None:
             return
         refused = refusals([failed.worst.build], variant.case.network)
-        has_levels = has("optimization levels", version_of(device.worker.info.tensorrt or ""))
+        has_levels = has("optimization levels", device.worker.info.tensorrt)
         is_free = has_levels and device.builds.settings.optimization_level is None
         how = next(iter(refused), None), failed.number, variant.computing
         for step, plan in instead(failed.plan, *how, level=is_free):

@@ -23,7 +23,6 @@ from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, 
 from halfwise.scratch import scratch
 from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tensorrt.versions import version_of
 from halfwise.tools.compare.walk import all_low, arithmetic_on
 
 _LABELS = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}
@@ -132,12 +131,6 @@ class EngineMaker(Workbench):
         """Count builds with other makers'."""
         super().__post_init__()
         self.builds.numbers = self.numbers
-
-    @property
-    def tensorrt(self) -> tuple[int, int] | None:
-        """Major and minor version of the worker's TensorRT."""
-        text = self.worker.info.tensorrt
-        return None if text is None else version_of(text)
 
     def of(self, case: Case) -> "EngineMaker":
         """Return the maker for another case on the same worker, with the same settings.

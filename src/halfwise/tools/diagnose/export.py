@@ -36,6 +36,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.remarks import reasons
+from halfwise.tensorrt.versions import version_of
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
 from halfwise.tools.diagnose.harness import no_change
@@ -67,7 +68,8 @@ def healthy(subject: Subject) -> Rung:
     path = subject.case.network.path
     if path is None and not nonfinite:
         return skipped(3, "model", "The model was not loaded from a file.")
-    version = None if subject.engines is None else subject.engines.tensorrt
+    worker = None if subject.engines is None else subject.engines.worker.info
+    version = None if worker is None else version_of(worker.tensorrt or "")
     findings: tuple[Finding, ...] = ()
     if path is not None:
         read = read_unchecked(path)

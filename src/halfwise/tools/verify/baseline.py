@@ -12,7 +12,7 @@ from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.view import worsened
 from halfwise.store import MODEL_FILE, read_run
-from halfwise.tools.verify.gate import ENGINE, Again
+from halfwise.tools.verify.gate import Again
 from halfwise.wording import command, count
 
 _MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))
@@ -115,7 +115,7 @@ def _versions(run: Run) -> dict[str, str]:
     """Return the versions of what ran or built a run's file, by target."""
     workers = [engines.worker for engines in run.devices]
     workers += [run.given_engine.worker] if run.given_engine else []
-    engines = [(ENGINE, f"{worker.tensorrt} on {worker.gpu}") for worker in workers[:1]]
+    engines = [(w.product, f"{w.tensorrt} on {w.gpu}") for w in workers[:1]]
     return dict([*((file.runner, file.version) for file in run.verdict.as_file), *engines])
 
 
@@ -138,7 +138,7 @@ def _figures(run: Run) -> _Figures:
     timed = [] if engine is None else [(engine.worker, engine.latency)]
     timed += [(e.worker, e.row.latency) for e in run.devices if e.row and e.row.latency]
     for worker, latency in timed:
-        figures["time", f"{worker.gpu}, TensorRT {worker.tensorrt}"] = latency.median_ms
+        figures["time", f"{worker.gpu}, {worker.product} {worker.tensorrt}"] = latency.median_ms
     return figures
 
 

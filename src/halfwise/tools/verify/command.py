@@ -336,7 +336,7 @@ def _judging(
         )
         if not other.mistyped:  # the file itself runs nowhere
             filed = other.model, case, settings, samples, references
-            with running(settings.targets):
+            with running(settings.targets, watcher):
                 judged = judged_as_file(judged, *filed, always=bool(settings.targets))
                 held = Gate(case, other, references, settings, watcher).files(judged)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)

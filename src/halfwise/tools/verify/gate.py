@@ -33,8 +33,6 @@ from halfwise.tools.verify.candidate import demand_version
 
 LOCATING_SECONDS = 45.0
 """How long the nodes at fault on a target are looked for: the verdict waits for them."""
-ENGINE = "TensorRT"
-"""The name of engines among targets."""
 GATE = "gate"
 """The command of a run that verified what another had held out."""
 
@@ -155,7 +153,8 @@ class Gate:
             shapes: The same at the shapes of its profiles; where only these fail, no node is named.
         """
         worker = maker.worker.info
-        held = Held(target=ENGINE, version=f"{worker.tensorrt} on {worker.gpu}", outcome="same")
+        version = f"{worker.tensorrt} on {worker.gpu}"
+        held = Held(target=worker.product, version=version, outcome="same")
         if with_shapes(verdict, shapes).passed:
             return held
         plain = maker.side("fp32")
