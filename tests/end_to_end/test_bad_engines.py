@@ -46,7 +46,7 @@ def test_a_version_outside_the_range(refused, tmp_path, version):
     (tmp_path / "there" / "tensorrt.py").write_text(f"__version__ = {version!r}\n")
     command = worker(["env", f"PYTHONPATH={tmp_path / 'there'}", sys.executable])
     message = refused(4, *building(*command))
-    assert f"TensorRT {version} is not supported; 8.5 to 11.4 are." in message
+    assert f"TensorRT {version} is not supported; TensorRT 8.5 to 11.4" in message
 
 
 def test_a_python_that_is_too_old(refused, tmp_path):
