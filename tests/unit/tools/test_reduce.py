@@ -11,7 +11,7 @@ from halfwise.graph.model import node_name
 from halfwise.metrics.difference import relative_rms
 from halfwise.tools.reduce import Search
 from tests import control
-from tests.control import BOOL, MATRIX
+from tests.control import BOOL
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, network
 
@@ -59,17 +59,12 @@ def test_integers_from_outside_are_constants():
 
 def test_bodies_go_with_their_node():
     s = Sketch()
-    x, flag = s.input("x", [2, 2]), s.input("flag", [], BOOL)
+    x, flag = s.input("x", [2, 4]), s.input("flag", [], BOOL)
     outer = s.op("Tanh", x, name="outer")
-    bodies = {
-        branch: control.graph(
-            branch, [helper.make_node(op, [outer], [f"{branch}_y"])], (), [(f"{branch}_y", MATRIX)]
-        )
-        for branch, op in (("then_branch", "Exp"), ("else_branch", "Abs"))
-    }
-    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **bodies))
+    branches = control.branches("b", outer, x)
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
     whole = s.network(s.op("Neg", "chosen", name="neg"))
-    sample = {"x": f32(np.ones((2, 2))), "flag": np.array(True)}
+    sample = {"x": f32(np.ones((2, 4))), "flag": np.array(True)}
     assert "outer_out" in piece(whole, sample, "choose")[1]
 
 
