@@ -46,6 +46,8 @@ RULES = tuple(
     each for module in FAMILIES for each in vars(module).values() if isinstance(each, Rule)
 )
 """Every rule, by family and then as defined."""
+PARSERS = frozenset(rule.id for rule in RULES if rule.family == "tensorrt")
+"""Rules on what TensorRT's parser takes."""
 
 _MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
 """What rules may raise on a graph that the checker refuses, for example with too few operands or
@@ -151,7 +153,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
         return ()
     try:
         unchecked = read_unchecked(network.path)
-        findings, _ = examine(Subject(unchecked, ASKED))
+        findings, _ = examine(Subject(unchecked, ASKED), PARSERS)
     except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
         failure: dict[str, Fact] = {"error": type(error).__name__}
         return (Note(kind="lint-failed", severity="warning", facts=failure),)
@@ -161,9 +163,8 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
     grave = [
         f
         for f in findings
-        if family[f.rule] != "tensorrt"
-        and (f.severity == "error" or f.rule == "checker" or family[f.rule] == "quantisation")
-        and f.severity != "info"
+        if f.severity == "error"
+        or (f.severity != "info" and (f.rule == "checker" or family[f.rule] == "quantisation"))
     ]
     return (*notes, *_counted(grave))
 
@@ -184,7 +185,7 @@ def _refusals(model: Unchecked) -> Iterator[Note]:
     """
     first, ops = FIRST_WITH["strong typing"], {node.op_type for _, node in model.nodes}
     told_apart = {SINCE[op] for op in ops & SINCE.keys() if SINCE[op] > first}
-    others = [rule.id for rule in RULES if rule.family != "tensorrt"]
+    others = [rule.id for rule in RULES if rule.id not in PARSERS]
     later: dict[str, Fact] = {}
     for version in sorted({first, ASKED, *told_apart}, reverse=True):
         findings, _ = examine(Subject(model, version), others)
