@@ -139,6 +139,11 @@ LOW_FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
 """Formats that nodes may be lowered to, by their names in options."""
 
 
+ALIKE_IN_FP32 = 4.0
+"""Factor up to which two errors of rounding are alike: both flip a few choices each, and counts as
+small as these vary. Our choice."""
+
+
 def nudged(
     sample: Mapping[str, NDArray[np.generic]], draw: np.random.Generator
 ) -> dict[str, NDArray[np.generic]]:

@@ -21,7 +21,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.errors import RunFailed
-from halfwise.formats import nudged
+from halfwise.formats import ALIKE_IN_FP32, nudged
 from halfwise.graph.bodies import shared_tensors
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model, varying_tensors
 from halfwise.graph.model import Network, tensor_name
@@ -216,8 +216,6 @@ YOLOX nano, on one sample against FP64), and a hundredth of what the default tol
 ROUNDED = 2e-2
 """Largest difference on given samples that rounding in FP32 may explain: more digits must be left
 to show a function."""
-ALIKE = 4.0
-"""Two errors that rounding makes may differ by this factor."""
 MOST_ELEMENTS = 1 << 25
 """Elements of all activations on one sample, times samples of a group; the fewest are `FEWEST`."""
 FEWEST = 4
@@ -372,7 +370,7 @@ def _beyond_rounding(
         own = {p: _rounding(p, original, scale, budget) for p in (*given, *others)}
         usual = max(own[pair] for pair in given)
         for pair, rounding in own.items():
-            explained = min(ALIKE * max(usual, rounding), ROUNDED if pair in given else inf)
+            explained = min(ALIKE_IN_FP32 * max(usual, rounding), ROUNDED if pair in given else inf)
             if differences[pair] <= explained:
                 differences[pair] = min(differences[pair], LIMIT)
     return max(differences.values(), default=0.0)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from halfwise import linting
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
-from halfwise.formats import nudged
+from halfwise.formats import ALIKE_IN_FP32, nudged
 from halfwise.graph.dataflow import reached
 from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
@@ -41,7 +41,6 @@ from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
 from halfwise.tools.diagnose.harness import no_change
 from halfwise.tools.diagnose.subject import (
-    ALIKE,
     Subject,
     signs_of,
     skipped,
@@ -174,7 +173,7 @@ def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
         )
         framework, rounding = _distance(theirs, ours), _distance(others, ours)
         unclear = rounding > OTHER_KERNELS
-        if framework > (ALIKE * rounding if unclear else OTHER_KERNELS):
+        if framework > (ALIKE_IN_FP32 * rounding if unclear else OTHER_KERNELS):
             return {}
         if unclear:
             doubtful[name] = rounding, framework

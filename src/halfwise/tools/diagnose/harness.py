@@ -17,7 +17,7 @@ from halfwise.case import Column, Samples
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
-from halfwise.formats import ROUNDINGS, ROUNDINGS_OF_MODEL
+from halfwise.formats import ALIKE_IN_FP32, ROUNDINGS, ROUNDINGS_OF_MODEL
 from halfwise.judging.reference import frozen_size
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import RelativeError, compare, is_discrete
@@ -32,7 +32,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.remarks import clause, frozen_advice, frozen_cause, not_real
-from halfwise.tools.diagnose.subject import ALIKE, Subject
+from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses, transformation
 from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped, verb
@@ -251,7 +251,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     tried = list(_tried(subject, target, before, planned))
     matching = [each for each in tried if each.error <= OTHER_KERNELS and each.shown]
     least = min((each.error for each in matching or tried), default=inf)
-    close = (each for each in matching or tried if each.error <= ALIKE * least + ROUNDINGS)
+    close = (each for each in matching or tried if each.error <= ALIKE_IN_FP32 * least + ROUNDINGS)
     best = next(close, None) if least < inf else None
     matches = bool(matching) and best is not None and best.shown >= _FEWEST
     if best is not None and matches:

@@ -33,10 +33,6 @@ from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import Side, Walk
 from halfwise.wording import number
 
-ALIKE = 4.0
-"""Factor up to which two errors in FP32 are alike: both flip a few choices each, and counts as
-small as these vary. Our choice."""
-
 
 def demand_expected(expected: str | Path | None, runner: str | None) -> None:
     """Raise UsageError if a runner is named, but no outputs are given."""
