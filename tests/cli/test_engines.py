@@ -318,7 +318,7 @@ def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
     export = told("export")
     assert versions.DEFAULT_BUILDER in export
     assert f"{versions.text_of(worker.OLDEST)} to {versions.FIRST_WITHOUT_WEAK[0]}" in export
-    assert f"weak for {versions.WEAK_ONLY[0]}.x" in export
+    assert "weak for 8.x" in export
     first = versions.text_of(versions.FIRST_WITH["strong typing by default"])
     assert f"strong from TensorRT {first}" in told("build", "--help-all")
 

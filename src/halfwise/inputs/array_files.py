@@ -110,15 +110,6 @@ def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
         return {name: _stand_in(archive, name, path) for name in archive.files}
 
 
-def peek_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a `.npz` or `.npy` file by name, without content for `.npz`.
-
-    Raises:
-        CaseError: As for `read_npz` and `read_npy`.
-    """
-    return peek_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
-
-
 @contextmanager
 def _archive(path: Path) -> Iterator[NpzFile]:
     try:

@@ -172,7 +172,7 @@ class Growth(Record):
 
 
 TensorStatus = Literal[
-    "good", "born", "amplified", "inherited", "constant", "fused", "missing", "refused", "skipped"
+    "good", "born", "amplified", "inherited", "constant", "fused", "missing", "skipped"
 ]
 SideName = Literal["a", "b"]
 

@@ -223,14 +223,12 @@ class Worker(Link):
         profile: int,
         feeds: Feeds,
         timeout: float | None = None,
-        *,
-        iterations: int = 20,
     ) -> tuple[str, dict[str, float]]:
-        """Return the inspector's raw JSON, and the mean milliseconds of every layer.
+        """Return the inspector's raw JSON, and the mean milliseconds of every layer in 20 runs.
 
         The sample's shapes are bound, which resolves dynamic ones. Same errors as `run`.
         """
-        how = {"iterations": iterations}
+        how = {"iterations": 20}
         answer, data = self._ask_bound(
             "inspect", engine, profile, feeds, "Inspecting", timeout, how
         )

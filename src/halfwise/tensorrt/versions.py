@@ -31,8 +31,6 @@ RUN_VERSIONS = ("8.6.0",)
 """Versions that built and ran engines on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("1.7.1.116", "8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
-WEAK_ONLY: Version = (8, 6)
-"""The last series without strong typing."""
 DEFAULT_BUILDER = "10.16"
 """The last series with both typings; its strong recipes work for 11 too."""
 

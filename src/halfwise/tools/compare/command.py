@@ -48,7 +48,7 @@ _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
 """Operators that other tools fold into the product before them if their operands are constant."""
 
 
-def hiding_folded(other: Network, original: Network) -> ir.Model:
+def _hiding_folded(other: Network, original: Network) -> ir.Model:
     """Return a copy of another file in which no tensor has the name of one that it does not hold.
 
     A product that absorbed the node behind it may keep its own name for the result, and a quantised
@@ -256,7 +256,7 @@ def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: b
     network = load(path)
     demand_same_inputs(case.network, network.model, str(path))
     check_types(network, runtime=settings.runtime)
-    model, samples = hiding_folded(network, case.network), case.calibration
+    model, samples = _hiding_folded(network, case.network), case.calibration
     arithmetic = arithmetic_of(network)
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)

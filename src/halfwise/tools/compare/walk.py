@@ -289,11 +289,6 @@ class Found:
     worst: Born | None = None
     given: dict[SideName, frozenset[TensorName]] = field(default_factory=dict)
 
-    @property
-    def is_float(self) -> bool:
-        """Whether the tensor holds floating-point numbers."""
-        return any(is_float(v) for v in self.node.outputs if v.name == self.tensor)
-
 
 def comparable(network: Network) -> dict[TensorName, ir.Node]:
     """Return the comparable tensors, in graph order, each with its node.

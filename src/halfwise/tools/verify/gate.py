@@ -190,7 +190,7 @@ class Gate:
             wrong, of_file = self.candidate, None if ran.not_run else failing
         if not runner.runs:
             return _at(held, right, ran.folded)
-        index = [*(of_file or ()), 0][0]
+        index = next(iter(of_file or ()), 0)
         sample = fed(wrong.model, self.case.calibration.select([index]))[0]
         fails = partial(self._fails_on, runner, not_run=of_file is None)
         ends = time.monotonic() + LOCATING_SECONDS
