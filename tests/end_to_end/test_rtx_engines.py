@@ -52,12 +52,32 @@ def test_an_engine_that_is_wrong_there_fails(engines):
     assert ended.record["engines"]["delivered"] is None
 
 
-@pytest.mark.usefixtures("in_rtx")
-def test_ahead_of_time_beside_a_gpu_the_other_way_is_named(fix, monkeypatch):
-    monkeypatch.setattr("halfwise.targets.runners.driver_version", lambda: "580.1")
-    ended = fix(models.small(), "--target", "rtx", "--no-repair")
+@pytest.fixture
+def on_a_gpu(monkeypatch, command):
+    """Let `--target rtx` find the stand-in, beside a driver."""
+    monkeypatch.setenv("HALFWISE_RTX_COMMAND", command)
+    monkeypatch.setattr("halfwise.options.engines.driver_version", lambda: "580.1")
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_the_target_is_run_where_a_gpu_is(fix, call):
+    ended = fix(models.layer_norm(), "--target", "rtx")
     assert ended.code == 0, ended.err
-    assert "--target tensorrt --trt-command" in ended.err
+    assert "TensorRT for RTX 1.7.1" in told(ended)
+    assert ended.record["verdict"]["level"] == "engine"
+    again = call("verify", "run", "--target", "rtx", "-o", "again", folder="again")
+    assert again.code == 0, again.err
+    (held,) = again.record["held"]
+    assert (held["target"], held["outcome"]) == ("TensorRT for RTX", "same")
+
+
+@pytest.mark.usefixtures("on_a_gpu", "in_rtx")
+def test_a_capability_asks_for_a_build_ahead_of_time(fix):
+    ended = fix(models.small(), "--target", "rtx", "--sm", "SM89", "--no-repair")
+    assert ended.code == 0, ended.err
+    (_, run) = ended.record["verdict"]["as_file"]
+    assert run["built"]
+    assert "SM89" in run["runner"]
 
 
 def test_the_real_builder_takes_what_the_worker_asks(rtx, cuda_library, tmp_path):

@@ -113,7 +113,7 @@ def fix_request(
     watcher = watcher or Silent()
     loaded = load_asked(model, request, watcher)
     case = _readable(_linted(loaded, request.target, watcher), watcher)
-    with frozen_named(case, request.settings), running(request.settings.targets, watcher):
+    with frozen_named(case, request.settings), running(request.settings.targets):
         if request.target is not None:
             # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
             from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415

@@ -1,6 +1,7 @@
 """Where and how engines are built, from the options."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -9,7 +10,8 @@ from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
 from halfwise.errors import UsageError
 from halfwise.tensorrt.ports import profiles_from_options
-from halfwise.tensorrt.workers import WorkerSpec, memory_bytes, resolve
+from halfwise.tensorrt.worker import driver_version
+from halfwise.tensorrt.workers import WorkerSpec, memory_bytes, resolve, target_command
 
 TENSORRT = "tensorrt"
 
@@ -51,6 +53,25 @@ class Target:
         samples = case.calibration + case.heldout
         profiles = profiles_from_options(case.network, samples, *self.shapes)
         return replace(self.settings, profiles=profiles)
+
+
+def run_here(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options; engines of TensorRT for RTX are built and run where a GPU is.
+
+    Then `rtx` is `tensorrt` with the Python of TensorRT for RTX as its worker, as nothing else
+    differs. It builds ahead of time without a driver, for a given `sm`, and beside other engines.
+
+    Raises:
+        UsageError: see `target_command`.
+    """
+    targets = options.get("target") or ()
+    targets = (targets,) if isinstance(targets, str) else tuple(targets)
+    apart = options.keys() & {"sm", "trt_command", "trt_worker"} or TENSORRT in targets
+    if "rtx" not in targets or apart or driver_version() is None:
+        return dict(options)
+    targets = tuple(TENSORRT if name == "rtx" else name for name in targets)
+    command = shlex.join(target_command("rtx"))
+    return {**options, "target": targets, "trt_command": command}
 
 
 def understand_target(options: Mapping[str, Any]) -> Target | None:

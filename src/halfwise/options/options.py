@@ -19,7 +19,7 @@ from halfwise.errors import UsageError
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.metrics.measures import DEFAULT_REL_MAX
-from halfwise.options.engines import Target, one_worker, understand_target
+from halfwise.options.engines import Target, one_worker, run_here, understand_target
 from halfwise.records import Allowed, Criterion, RepairRule, RightBy
 from halfwise.targets.profiles import lowest_sums_of
 from halfwise.targets.runners import runners_of
@@ -121,7 +121,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     for name in options.keys() - names.keys():
         hint = meant(name, names, f"Options: {', '.join(names)}.")
         raise UsageError(f"Unknown option {name}.", hint)
-    values = one_worker(declarations.given(**options))
+    values = run_here(one_worker(declarations.given(**options)))
     for name, value in values.items():
         kind = get_origin(shell_type(Options.__annotations__[name]))
         if kind is Sequence and isinstance(value, str | Path):

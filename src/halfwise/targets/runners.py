@@ -1,6 +1,5 @@
 """What judges ask of a written file: ONNX Runtime here, and the targets of `--target`."""
 
-import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,14 +19,12 @@ from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
-from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Profile
 from halfwise.scratch import scratch
 from halfwise.targets.rtx import Build, RtxBuilder, folded, traffic
 from halfwise.targets.webgpu import WebGpu
 from halfwise.targets.worker import Crashed, Worker
 from halfwise.tensorrt.ports import profiles_from_data
-from halfwise.tensorrt.worker import driver_version
 from halfwise.tensorrt.workers import target_command
 from halfwise.wording import excerpt, stopped
 
@@ -213,8 +210,8 @@ def runners_of(
 
 
 @contextmanager
-def running(runners: Sequence[FileRunner], watcher: Watcher | None = None) -> Iterator[None]:
-    """Run the programs of runners during the block; a note says what a GPU here could run.
+def running(runners: Sequence[FileRunner]) -> Iterator[None]:
+    """Run the programs of runners during the block.
 
     Raises:
         BackendMissing: one cannot be asked.
@@ -222,10 +219,6 @@ def running(runners: Sequence[FileRunner], watcher: Watcher | None = None) -> It
     try:
         for runner in runners:
             _ = runner.version
-            if not runner.runs and driver_version():
-                python = shlex.quote(shlex.join(target_command("rtx")))
-                run = f"--target tensorrt --trt-command {python} runs engines on the GPU here"
-                (watcher or Silent()).note(f"{runner.name} builds ahead of time; {run}")
         yield
     finally:
         for runner in runners:

@@ -37,7 +37,7 @@ from halfwise.judging.reference import (
 from halfwise.linting import precision_remarks
 from halfwise.metrics import Outputs
 from halfwise.observing.reference import observe_network
-from halfwise.options.engines import TENSORRT, Target, engine_target, split
+from halfwise.options.engines import TENSORRT, Target, engine_target, run_here, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -127,7 +127,7 @@ def verify(
         options: See `Options`.
     """
     started, watcher, folder = time.monotonic(), watcher or Silent(), free_folder(out)
-    asked: dict[str, Any] = dict(options)
+    asked = run_here(options)
     again = None
     if candidate is None:
         again = again_of(model, inputs)
@@ -336,7 +336,7 @@ def _judging(
         )
         if not other.mistyped:  # the file itself runs nowhere
             filed = other.model, case, settings, samples, references
-            with running(settings.targets, watcher):
+            with running(settings.targets):
                 judged = judged_as_file(judged, *filed, always=bool(settings.targets))
                 held = Gate(case, other, references, settings, watcher).files(judged)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)

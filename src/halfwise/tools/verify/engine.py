@@ -98,7 +98,7 @@ def verify_built(
         EngineMaker(
             case, settings, target.profiled(case), worker, folder, watcher
         ).lasting() as maker,
-        running(settings.targets, watcher),
+        running(settings.targets),
     ):
         candidate = readable(candidate, worker.info.tensorrt)
         demand_types(candidate, maker.builds.typing)
