@@ -417,7 +417,8 @@ class Targets(TypedDict, total=False):
         Sequence[TargetName] | TargetName,
         _engine(
             "Where the result has to hold. tensorrt: build engines and judge their outputs. rtx: "
-            "TensorRT for RTX, likewise if a GPU is here, else only built. webgpu, ort-cuda: run in ONNX Runtime there. Repeatable.",
+            "TensorRT for RTX, likewise if a GPU is here, else only built. webgpu, ort-cuda: run "
+            "in ONNX Runtime there. Repeatable.",
             "|".join(get_args(TargetName)),
             main=True,
         ),
