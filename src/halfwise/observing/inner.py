@@ -1,11 +1,13 @@
 """What happens inside an op but shows in none of its tensors: squares, sums, cancellation, margins.
 
 Squares follow from extrema. Sums are computed in the model: each op that sums gets a twin on
-magnitudes. Cancellation and margins need elements, so they are views of tensors.
+magnitudes. Cancellation and margins need elements, so they are views of tensors. Fused operators
+give out what they compute inside: a twin is asked for the scores of an attention, the sum of a
+SkipLayerNormalization.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
@@ -17,7 +19,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.emulation.rounding import cast, new_node
+from halfwise.emulation.rounding import Steps, cast, new_node
 from halfwise.formats import Format
 from halfwise.graph.model import (
     Network,
@@ -130,7 +132,7 @@ def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node],
             return None
         mean, nodes = add_constant(graph, f"{prefix}::mean", means.reshape(-1, 1)), rows
     else:
-        axes, by_input, attributes = _axes([last], prefix, opset)
+        axes, by_input, attributes = _integers("axes", [last], prefix, by_input=opset >= 18)
         reduced = new_node("ReduceMean", [row, *by_input], f"{prefix}::mean", attributes)
         mean, nodes = reduced.outputs[0], [*rows, *axes, reduced]
     total = new_node("Sub", [row, mean], f"{prefix}::total")
@@ -163,7 +165,9 @@ def _clamped_at_zero(value: ir.Value) -> bool:
     return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
 
 
-Kind = Literal["square", "sum", "cancellation", "margin", "roundoff"]
+Kind = Literal[
+    "square", "sum", "cancellation", "margin", "roundoff", "score", "residual", "mean-square"
+]
 
 
 @dataclass
@@ -232,29 +236,115 @@ def squares(
             yield node_name(node), value**power, sample
 
 
-def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName, NodeName]]:
-    """Return a model without outputs that also bounds running sums, and the node of each bound.
+Twins = Callable[[ir.Node, Steps, int], dict[Kind, ir.Value]]
+"""Collects nodes that compute numbers of a node at an opset, and returns these by kind."""
 
-    Each node that sums and may be low gets a twin of the same operator on |inputs|, without bias
-    (added after the sum): Σ|a||b| for MatMul, Gemm and Conv, Σ|x| for ReduceSum, ReduceMean and
-    GlobalAveragePool.
-    Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact up to FP32
-    rounding; one run costs about twice plain inference.
+
+def with_twins(
+    network: Network, roles: Roles, twins: Twins
+) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, Kind]]]:
+    """Return a model without outputs that also computes numbers of nodes that may be low.
+
+    Returns:
+        The model, and the node and kind of each of these numbers.
     """
     model = network.copy()
     opset = opset_of(model)
-    sums: dict[TensorName, NodeName] = {}
+    numbers: dict[TensorName, tuple[NodeName, Kind]] = {}
     for node in list(model.graph):
         name = node_name(node)
-        if not (roles[name].free and is_float(node.inputs[0] if node.inputs else None)):
-            continue
-        twin = _summing_twin(node, f"halfwise::sum::{name}", opset)
-        if twin:
-            model.graph.insert_after(node, twin)
-            sums[tensor_name(twin[-1].outputs[0])] = name
-    # Callers want only the sums; an output would be fetched on every run.
+        if roles[name].free and is_float(node.inputs[0] if node.inputs else None):
+            steps = Steps(f"halfwise::twin::{name}")
+            found = twins(node, steps, opset)
+            model.graph.insert_after(node, steps.nodes)
+            numbers |= {tensor_name(value): (name, kind) for kind, value in found.items()}
+    # Callers want only the numbers; an output would be fetched on every run.
     model.graph.outputs.clear()
-    return model, sums
+    return model, numbers
+
+
+def sums(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
+    """Return what bounds the running sums of a node that sums; empty for others.
+
+    That is a twin of the same operator on |inputs|, without bias (added after the sum): Σ|a||b| for
+    MatMul, Gemm and Conv, Σ|x| for ReduceSum, ReduceMean and GlobalAveragePool.
+    Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact up to FP32
+    rounding; one run costs about twice plain inference.
+    """
+    steps.nodes += _summing_twin(node, steps.prefix, opset)
+    return {"sum": steps.nodes[-1].outputs[0]} if steps.nodes else {}
+
+
+_MICROSOFT = "com.microsoft"
+_ASKED: Mapping[tuple[str, str], tuple[Kind, Container[int], Mapping[str, float]]] = {
+    ("", "Attention"): ("score", (3,), {"qk_matmul_output_mode": 0}),
+    (_MICROSOFT, "GroupQueryAttention"): ("score", (10, 11), {"qk_output": 1, "softcap": 0.0}),
+    (_MICROSOFT, "MultiHeadAttention"): ("score", (4, 5), {"unidirectional": 0}),
+    (_MICROSOFT, "SkipLayerNormalization"): ("residual", (), {}),
+    (_MICROSOFT, "SkipSimplifiedLayerNormalization"): ("residual", (), {}),
+}
+"""Operators whose fourth output is what they compute inside, with its kind. Without some inputs
+and with some attributes, scores are those before masks, biases and caps."""
+_PACKED = (_MICROSOFT, "Attention")
+
+
+def is_fused(node: ir.Node) -> bool:
+    """Return whether `insides` may know what a node computes inside."""
+    return (node.domain, node.op_type) in (*_ASKED, _PACKED)
+
+
+def insides(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
+    """Return what a fused node computes inside: scores, sums, means of squares; empty for others.
+
+    A twin is asked for it. ONNX Runtime's kernels for the CPU answer, those for GPUs may fail. Its
+    Attention is a product, a Split, and a MultiHeadAttention; it is left out if it rotates or the
+    number of its weights is unknown.
+    """
+    op_type, inputs, attributes = node.op_type, list(node.inputs), dict(node.attributes)
+    if (node.domain, op_type) == _PACKED:
+        op_type, inputs = "MultiHeadAttention", _separate(node, steps, opset)
+        attributes = {n: a for n, a in attributes.items() if n in ("num_heads", "scale")}
+    if (node.domain, op_type) not in _ASKED or not inputs:
+        return {}
+    kind, left_out, changed = _ASKED[node.domain, op_type]
+    read = [None if slot in left_out else value for slot, value in enumerate(inputs)]
+    # Norms give no statistics on the CPU.
+    names = ("y", "", "", kind) if kind == "residual" else ("y", "key", "value", kind)
+    outputs = [ir.val(n and f"{steps.prefix}::{n}", ir.DataType.FLOAT) for n in names]
+    twin = ir.node(
+        op_type,
+        read,
+        {**attributes, **changed},
+        domain=node.domain,
+        outputs=outputs,
+        name=steps.prefix,
+    )
+    steps.nodes.append(twin)
+    if kind == "score":
+        return {kind: outputs[-1]}
+    axes, by_input, last = _integers("axes", [-1], steps.prefix, by_input=opset >= 18)
+    steps.nodes += axes
+    squares = steps.op("Mul", [outputs[-1], outputs[-1]])
+    return {kind: outputs[-1], "mean-square": steps.op("ReduceMean", [squares, *by_input], last)}
+
+
+def _separate(node: ir.Node, steps: Steps, opset: int) -> list[ir.Value | None]:
+    """Return the inputs of the MultiHeadAttention in an Attention; none if it has another form."""
+    x, weights, bias, _, past = (*node.inputs, None, None, None)[:5]
+    width = weights.shape[-1] if weights is not None and weights.shape is not None else None
+    if node.attributes.get_int("do_rotary", 0) or not isinstance(width, int):
+        return []
+    sizes = node.attributes.get_ints("qkv_hidden_sizes", [width // 3] * 3)
+    given, by_input, attributes = _integers("split", sizes, steps.prefix, by_input=opset >= 13)
+    product = steps.op("MatMul", [x, weights])
+    outputs = [ir.val(f"{steps.prefix}::{name}", ir.DataType.FLOAT) for name in ("q", "k", "v")]
+    split = ir.node("Split", [product, *by_input], {"axis": 2, **attributes}, outputs=outputs)
+    steps.nodes += [*given, split]
+    if past is None:
+        return [*outputs, bias]
+    places = [steps.op("Constant", [], {"value": ir.tensor(i)}, ir.DataType.INT64) for i in (0, 1)]
+    cache = [steps.op("Gather", [past, place]) for place in places]
+    return [*outputs, bias, None, None, *cache]
 
 
 def views(
@@ -362,7 +452,9 @@ def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
         case "ReduceMean":
             return [new_node("ReduceL1", ins, prefix, node.attributes)]
         case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
-            axes, by_input, attributes = _axes(range(2, ins[0].shape.rank()), prefix, opset)
+            axes, by_input, attributes = _integers(
+                "axes", range(2, ins[0].shape.rank()), prefix, by_input=opset >= 18
+            )
             return [*axes, new_node("ReduceL1", [ins[0], *by_input], prefix, attributes)]
         case "Softmax":
             return _softmax_sum(node, prefix, opset)
@@ -390,14 +482,14 @@ def _magnitude(value: ir.Value | None, name: str) -> tuple[list[ir.Node], ir.Val
     return [], graph.initializers.get(name) or add_constant(graph, name, np.abs(array))
 
 
-def _axes(
-    axes: Sequence[int], prefix: str, opset: int
-) -> tuple[list[ir.Node], list[ir.Value], dict[str, list[int]]]:
-    """Return the axes of a reduction as new nodes, operands and attributes."""
-    if opset < 18:
-        return [], [], {"axes": list(axes)}
-    array = ir.tensor(np.array(axes, np.int64))
-    node = new_node("Constant", [], f"{prefix}::axes", {"value": array}, ir.DataType.INT64)
+def _integers(
+    name: str, values: Sequence[int], prefix: str, *, by_input: bool
+) -> tuple[list[ir.Node], list[ir.Value], dict[str, Sequence[int]]]:
+    """Return an attribute, which later opsets take as input, as nodes, operands, attributes."""
+    if not by_input:
+        return [], [], {name: values}
+    array = ir.tensor(np.array(values, np.int64))
+    node = new_node("Constant", [], f"{prefix}::{name}", {"value": array}, ir.DataType.INT64)
     return [node], [node.outputs[0]], {}
 
 
@@ -409,6 +501,6 @@ def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
         # In these opsets, Softmax flattens its input to two axes.
         nodes = [new_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
         inputs, axis = [nodes[0].outputs[0]], 1
-    axes, by_input, attributes = _axes([axis], prefix, opset)
+    axes, by_input, attributes = _integers("axes", [axis], prefix, by_input=opset >= 18)
     largest = new_node("ReduceMax", [*inputs, *by_input], f"{prefix}::max", attributes)
     return [*nodes, *axes, largest, new_node("Reciprocal", [largest.outputs[0]], prefix)]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -26,7 +27,7 @@ from halfwise.emulation.probe import (
     roots,
 )
 from halfwise.emulation.rounding import cast, new_node
-from halfwise.errors import BuildFailed, CaseError
+from halfwise.errors import BuildFailed, CaseError, RunFailed
 from halfwise.formats import BF16, FP32, Format
 from halfwise.graph.casts import adjusted_constants, low_type
 from halfwise.graph.conversion import BF16_OPSET
@@ -36,7 +37,17 @@ from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.judging.reference import check, frozen_named
 from halfwise.metrics import Outputs
-from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
+from halfwise.observing.inner import (
+    InnerNumbers,
+    Kind,
+    insides,
+    is_fused,
+    squares,
+    sums,
+    views,
+    with_smallest,
+    with_twins,
+)
 from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
@@ -48,7 +59,7 @@ _PREFIX = "halfwise::rounded::"
 
 def with_roundoff(
     network: Network, roles: Roles, fmt: Format
-) -> tuple[ir.Model, dict[TensorName, NodeName]]:
+) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, Kind]]]:
     """Return a model without outputs that computes relative errors, and the node of each.
 
     Every tensor of a node that may be low, every weight and every graph input is rounded to the
@@ -65,11 +76,11 @@ def with_roundoff(
         return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
     twins = _Twins(model.graph, roles, fmt, network.opset)
-    errors: dict[TensorName, NodeName] = {}
+    errors: dict[TensorName, tuple[NodeName, Kind]] = {}
     for node in _needed(model.graph, names):
         twins.add(node)
         if (name := node_name(node)) in names and is_float(node.outputs[0]):
-            errors[twins.error(node)] = name
+            errors[twins.error(node)] = name, "roundoff"
     values = (v for node in model.graph for v in node.outputs if v.name in errors)
     model.graph.outputs[:] = list(values)
     drop_unused_nodes(model.graph)
@@ -361,14 +372,19 @@ class Observer:
         chosen = self._choose(every, min(count, len(every), affordable))
         few = chosen[:: ceil(len(chosen) / FEW_SAMPLES)]
         summed = self._choose(chosen, 1) if self._few_sums else chosen
-        measured: list[tuple[Kind, tuple[ir.Model, dict[TensorName, NodeName]], list[int]]] = [
-            ("sum", with_sums(self._network, self._roles), summed),
-            ("roundoff", with_roundoff(self._network, self._roles, self._fmt), few),
+        network, roles = self._network, self._roles
+        measured = [
+            (*with_twins(network, roles, sums), summed),
+            (*with_roundoff(network, roles, self._fmt), few),
         ]
-        measured = [(kind, made, where) for kind, made, where in measured if made[1]]
-        self._steps = self._done + sum(len(where) for *_, where in measured) + len(chosen)
-        for kind, made, where in measured:
-            self._measure(kind, *made, where)
+        is_any_fused = any(map(is_fused, network.nodes()))
+        runs = sum(len(where) for _, wanted, where in measured if wanted)
+        self._steps = self._done + runs + len(chosen) * (2 if is_any_fused else 1)
+        for model, wanted, where in measured:
+            self._measure(model, wanted, where)
+        if is_any_fused:
+            with suppress(BuildFailed, RunFailed):
+                self._measure(*with_twins(network, roles, insides), chosen)
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
@@ -417,14 +433,15 @@ class Observer:
 
     def _measure(
         self,
-        kind: Kind,
         model: ir.Model,
-        nodes: Mapping[TensorName, NodeName],
+        wanted: Mapping[TensorName, tuple[NodeName, Kind]],
         chosen: Sequence[int],
     ) -> None:
         """Take the extrema of tensors added to a model as numbers of the nodes they belong to."""
+        if not wanted:
+            return
         try:
-            probe = ExtremaProbe(model, tuple(nodes), runtime=self._runtime)
+            probe = ExtremaProbe(model, tuple(wanted), runtime=self._runtime)
         except CaseError as error:
             # The added nodes are at fault: the plain model loads.
             raise BuildFailed(
@@ -433,7 +450,7 @@ class Observer:
             ) from error
         for index in chosen:
             for name, extremum in probe.run(self._samples[index])[1].items():
-                self._inner.add(nodes[name], kind, extremum.absmax, index)
+                self._inner.add(*wanted[name], extremum.absmax, index)
             self._tick()
 
     def _elements(self, chosen: Sequence[int]) -> None:

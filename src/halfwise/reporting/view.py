@@ -53,6 +53,7 @@ from halfwise.reporting.remarks import (
     cost_line,
     cut_lines,
     has_int8,
+    message,
     note,
     nothing_gained,
     quantised_note,
@@ -267,7 +268,21 @@ def _caution(run: Run) -> str:
     # The names of outputs and nodes, which begin these, keep their case.
     told = ((n.kind, stopped(clause(n))) for n in about)
     notes = [text if kind in ("aside", "draws") else capital(sentence(text)) for kind, text in told]
-    return " ".join(filter(None, (*notes, first, sums, overflowing(run))))
+    return " ".join(filter(None, (*notes, first, sums, _inside(run), overflowing(run))))
+
+
+def _inside(run: Run) -> str:
+    """Return what is beyond the range inside low nodes of a plan that passed emulated; else ""."""
+    plan = run.plan
+    if plan is None or not run.verdict.passed or run.verdict.level != "emulated":
+        return ""
+    kept = {one.node for one in plan.keep}
+    beyond = {guard.node: guard for guard in run.guards if "what" in guard.names}
+    found = [guard for node, guard in beyond.items() if node not in kept]
+    if not found:
+        return ""
+    told = {"message": capital(message(found[0])), "more": len(found) - 1 or None}
+    return say("headline", "inside", found[0].names, told)
 
 
 def no_faster(run: Run) -> str:

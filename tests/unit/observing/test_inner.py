@@ -15,7 +15,7 @@ from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
 from halfwise.observing import observe_network
-from halfwise.observing.inner import cancellation, with_sums
+from halfwise.observing.inner import cancellation, sums, with_twins
 
 rng = np.random.default_rng(7)
 small = st.floats(-1000, 1000, width=32)
@@ -136,7 +136,7 @@ def test_magnitudes_of_small_constants_are_constants(small, computed, monkeypatc
         <float[3,4] w = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12}>
         { a = MatMul (x, w) b = Gemm (x, w) c = MatMul (w, x) }"""
     network = network_of(body, 17)
-    model, _ = with_sums(network, roles_of(network))
+    model, _ = with_twins(network, roles_of(network), sums)
     read = [n.inputs[0] for n in model.graph if n.op_type == "Abs"]
     weights = [v for v in read if v is not None and v.const_value]
     assert len(weights) == computed
