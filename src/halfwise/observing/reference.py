@@ -26,7 +26,7 @@ from halfwise.emulation.probe import (
     observable,
     roots,
 )
-from halfwise.emulation.rounding import cast, new_node
+from halfwise.emulation.rounding import Steps
 from halfwise.errors import BuildFailed, CaseError, RunFailed
 from halfwise.formats import BF16, FP32, Format
 from halfwise.graph.casts import adjusted_constants, low_type
@@ -155,16 +155,15 @@ class _Twins:
         """Add the relative error of the first output; return its name."""
         value = node.outputs[0]
         twin = self.twin.get(value, value)
-        prefix = f"{_PREFIX}error::{value.name}"
-        difference = new_node("Sub", [twin, value], f"{prefix}::d")
+        steps = Steps(f"{_PREFIX}error::{value.name}")
+        difference = steps.op("Sub", [twin, value])
         # Before opset 11, Equal takes no floats.
-        nonzero = cast(value, ir.DataType.BOOL, f"{prefix}::n")
-        zero = new_node("Not", nonzero.outputs, f"{prefix}::z", dtype=ir.DataType.BOOL)
-        one = cast(zero.outputs[0], ir.DataType.FLOAT, f"{prefix}::o")
-        divisor = new_node("Add", [value, one.outputs[0]], f"{prefix}::v")
-        error = new_node("Div", [difference.outputs[0], divisor.outputs[0]], prefix)
-        self.graph.extend([difference, nonzero, zero, one, divisor, error])
-        return tensor_name(error.outputs[0])
+        nonzero = steps.op("Cast", [value], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
+        zero = steps.op("Not", [nonzero], dtype=ir.DataType.BOOL)
+        one = steps.op("Cast", [zero], {"to": int(ir.DataType.FLOAT)})
+        error = steps.op("Div", [difference, steps.op("Add", [value, one])])
+        self.graph.extend(steps.nodes)
+        return tensor_name(error)
 
     def _rounded(self, value: ir.Value | None) -> ir.Value | None:
         if value is None or not is_float(value):
@@ -191,12 +190,12 @@ class _Twins:
 
         For c = x · (2^s + 1), c - (c - x) is x rounded to 24 - s bits.
         """
-        prefix = f"{_PREFIX}round::{value.name}"
+        steps = Steps(f"{_PREFIX}round::{value.name}")
         # Max and Min do not broadcast before opset 8.
-        x = new_node("Clip", [value, *self.ends], f"{prefix}::x", self.clipping)
-        c = new_node("Mul", [x.outputs[0], self.factor], f"{prefix}::c")
-        rest = new_node("Sub", [c.outputs[0], x.outputs[0]], f"{prefix}::rest")
-        return [x, c, rest, new_node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
+        x = steps.op("Clip", [value, *self.ends], self.clipping)
+        c = steps.op("Mul", [x, self.factor])
+        steps.op("Sub", [c, steps.op("Sub", [c, x])])
+        return steps.nodes
 
     def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
         return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))

@@ -53,7 +53,6 @@ from halfwise.reporting.remarks import (
     cost_line,
     cut_lines,
     has_int8,
-    message,
     note,
     nothing_gained,
     quantised_note,
@@ -268,7 +267,7 @@ def _caution(run: Run) -> str:
     # The names of outputs and nodes, which begin these, keep their case.
     told = ((n.kind, stopped(clause(n))) for n in about)
     notes = [text if kind in ("aside", "draws") else capital(sentence(text)) for kind, text in told]
-    return " ".join(filter(None, (*notes, first, sums, _inside(run), overflowing(run))))
+    return " ".join(filter(None, (*notes, first, _inside(run), sums, overflowing(run))))
 
 
 def _inside(run: Run) -> str:
@@ -281,8 +280,7 @@ def _inside(run: Run) -> str:
     found = [guard for node, guard in beyond.items() if node not in kept]
     if not found:
         return ""
-    told = {"message": capital(message(found[0])), "more": len(found) - 1 or None}
-    return say("headline", "inside", found[0].names, told)
+    return say("headline", "inside", found[0].facts, more=len(found) - 1 or None)
 
 
 def no_faster(run: Run) -> str:
