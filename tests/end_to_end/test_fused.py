@@ -3,9 +3,14 @@
 from functools import partial
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
+from onnxruntime import InferenceSession
+from onnxruntime.transformers.optimizer import optimize_model
 
 from tests.models import fused
+from tests.models.illness import Ill
 
 SUM, SIMPLE = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 ATTENTIONS = [
@@ -75,3 +80,45 @@ def test_where_the_file_itself_overflows_the_scores_say_why(fix, factor, kept):
     ended = fix(fused.onnx_attention(factor))
     assert ended.code == 0, ended.err
     assert [one["guard"] for one in ended.record["plan"]["keep"]] == kept
+
+
+def reference(proto, tensor):
+    told = onnx.ModelProto()
+    told.CopyFrom(proto)
+    told.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
+    return InferenceSession(told.SerializeToString())
+
+
+def fused_by_onnx_runtime(ill, tmp_path):
+    onnx.save(ill.proto, tmp_path / "unfused.onnx")
+    path = str(tmp_path / "unfused.onnx")
+    optimised = optimize_model(path, "bert", num_heads=4, hidden_size=64, opt_level=0)
+    optimised.save_model_to_file(str(tmp_path / "fused.onnx"))
+    made = onnx.load(tmp_path / "fused.onnx")
+    ops = {node.op_type for node in made.graph.node}
+    assert {"Attention", SUM} <= ops
+    assert "Softmax" not in ops
+    return Ill(made, ill.inputs)
+
+
+@pytest.mark.parametrize("factor", [100.0, 10.0])
+def test_what_onnx_runtime_fuses_hides_nothing(fix, tmp_path, factor):
+    ill = fused.bert(factor)
+    ended = fix(fused_by_onnx_runtime(ill, tmp_path))
+    assert ended.code == 0, ended.err
+    assert ended.kept == set()
+    found = [g for g in ended.record["guards"] if g["names"].get("what") == "scores"]
+    session = reference(ill.proto, "scaled")
+    largest = max(
+        float(np.abs(session.run(["scaled"], {n: a[i] for n, a in ill.inputs.items()})[0]).max())
+        for i in range(len(ill.inputs["ids"]))
+    )
+    assert [g["numbers"]["value"] for g in found] == (
+        [pytest.approx(largest, rel=0.2)] if largest > 65520 else []
+    )
+
+
+def test_the_same_before_fusion(fix):
+    ended = fix(fused.bert(100.0), "--no-repair")
+    assert ended.code == 0, ended.err
+    assert "overflow" in {one["guard"] for one in ended.record["plan"]["keep"]}

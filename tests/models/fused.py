@@ -118,3 +118,73 @@ def skip_norm(size: float, *, op: str = "SkipLayerNormalization") -> Ill:
         helper.make_node(op, read, ["y"], "skip", **OWN),
     ]
     return _ill(nodes, weights, {}, {"x": x})
+
+
+def bert(factor: float) -> Ill:
+    """A layer of BERT as PyTorch exports it; queries and keys are random rotations of their input.
+
+    Their scores reach about 64 · factor² / 4.
+    """
+    rng, width, heads = np.random.default_rng(5), 64, 4
+    turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
+    weights: dict[str, Any] = {
+        "words": f32(rng.normal(size=(80, width))),
+        "apart": np.array([0, 0, heads, width // heads]),
+        "joined": np.array([0, 0, width]),
+        "first": np.array([1]),
+        "second": np.array([2]),
+        "one": f32(1),
+        "far": f32(-10000),
+        "root": f32((width // heads) ** 0.5),
+    }
+    nodes = []
+
+    def node(op: str, read: str, made: str, **attributes: Any) -> None:
+        nodes.append(helper.make_node(op, read.split(), [made], made, **attributes))
+
+    def norm(read: str, made: str) -> None:
+        weights.update({f"{made}_g": f32(np.ones(width)), f"{made}_b": f32(np.zeros(width))})
+        node("LayerNormalization", f"{read} {made}_g {made}_b", made, axis=-1, epsilon=1e-5)
+
+    def linear(read: str, made: str, weight: np.ndarray) -> None:
+        weights.update({f"{made}_w": f32(weight), f"{made}_b": f32(0.1 * rng.normal(size=width))})
+        node("MatMul", f"{read} {made}_w", f"{made}_product")
+        node("Add", f"{made}_product {made}_b", made)
+
+    node("Unsqueeze", "mask first", "rows")
+    node("Unsqueeze", "rows second", "planes")
+    node("Cast", "planes", "seen", to=TensorProto.FLOAT)
+    node("Sub", "one seen", "hidden")
+    node("Mul", "hidden far", "masked_by")
+    node("Gather", "words ids", "embedded")
+    norm("embedded", "x")
+    for name, weight in (("q", factor * turn), ("k", factor * turn), ("v", 0.1 * turn)):
+        linear("x", name, weight)
+        node("Reshape", f"{name} apart", f"{name}_heads")
+        node(
+            "Transpose",
+            f"{name}_heads",
+            f"{name}_t",
+            perm=[0, 2, *((3, 1) if name == "k" else (1, 3))],
+        )
+    node("MatMul", "q_t k_t", "scores")
+    node("Div", "scores root", "scaled")
+    node("Add", "scaled masked_by", "masked")
+    node("Softmax", "masked", "attended", axis=-1)
+    node("MatMul", "attended v_t", "context")
+    node("Transpose", "context", "context_t", perm=[0, 2, 1, 3])
+    node("Reshape", "context_t joined", "flat")
+    linear("flat", "out", 0.1 * turn)
+    node("Add", "out x", "residual")
+    norm("residual", "y")
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", 10])
+        for name in ("ids", "mask")
+    ]
+    given = {"ids": rng.integers(0, 80, (12, 1, 10)), "mask": np.ones((12, 1, 10), np.int64)}
+    given["mask"][:, :, 8:] = 0
+    result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 10, width])]
+    tensors = [numpy_helper.from_array(np.asarray(a), name) for name, a in weights.items()]
+    graph = helper.make_graph(nodes, "bert", ends, result, tensors)
+    imports = [helper.make_opsetid("", 17)]
+    return Ill(helper.make_model(graph, opset_imports=imports, ir_version=9), given)
