@@ -31,7 +31,7 @@ from halfwise.errors import BuildFailed, CaseError, RunFailed
 from halfwise.formats import BF16, FP32, Format
 from halfwise.graph.casts import adjusted_constants, low_type
 from halfwise.graph.conversion import BF16_OPSET
-from halfwise.graph.dataflow import drop_unused_nodes
+from halfwise.graph.dataflow import drop_unused_nodes, reached
 from halfwise.graph.model import Network, add_constant, node_name, small_constant, tensor_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
@@ -102,10 +102,11 @@ def rounded(array: NDArray[np.float32], fmt: Format) -> NDArray[np.float32]:
 
 def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
     """Return the nodes that `names` depend on, in graph order."""
-    needed = {n for n in graph if node_name(n) in names}
-    for node in reversed(graph):
-        if node in needed:
-            needed |= {p for v in node.inputs if v is not None and (p := v.producer())}
+
+    def before(node: ir.Node) -> list[ir.Node]:
+        return [made for v in node.inputs if v is not None and (made := v.producer())]
+
+    needed = reached([n for n in graph if node_name(n) in names], before)
     return [n for n in graph if n in needed]
 
 

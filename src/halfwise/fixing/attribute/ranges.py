@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.accumulate import has_sum
-from halfwise.emulation.blocks import BLOCK
+from halfwise.emulation.blocks import BLOCK, Call
 from halfwise.fixing.attribute.evidence import (
     FOLDING,
     SIGNIFICANT,
@@ -86,19 +86,9 @@ def _terms(node: ir.Node) -> int | None:
         "Softmax": (0, (attributes.get_int("axis", -1),)),
     }
     slot, axes = reads.get(node.op_type) or (0, axes_of(node))
-    return _size(node.inputs[slot], axes)
-
-
-def _size(value: ir.Value | None, axes: tuple[int, ...] | None) -> int | None:
-    """Return the product of some dimensions (all for None), None if one is unknown."""
-    if value is None or value.shape is None:
-        return None
-    shape = list(value.shape)
-    if axes is not None and not all(-len(shape) <= axis < len(shape) for axis in axes):
-        return None
-    sides = shape if axes is None else [shape[axis] for axis in axes]
-    lengths = [side for side in sides if isinstance(side, int)]
-    return prod(lengths) if len(lengths) == len(sides) else None
+    call = Call(node, node.inputs)
+    shape = call.shape(slot) or ()
+    return call.terms((slot, range(len(shape)) if axes is None else axes))
 
 
 _SEVERITY_OF_ZEROS = 0.5
