@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import add_constant
+from halfwise.graph.model import REDUCED_AXES_ARE_READ, add_constant
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,12 @@ class Steps:
         """Return a constant i64[] or i64[len(values)]."""
         array = ir.tensor(np.array(values, np.int64))
         return self.op("Constant", [], {"value": array}, ir.DataType.INT64)
+
+    def reduced(self, op_type: str, value: ir.Value, axes: Sequence[int], opset: int) -> ir.Value:
+        """Return a reduction other than ReduceSum over axes, which are kept with size 1."""
+        if opset < REDUCED_AXES_ARE_READ:
+            return self.op(op_type, [value], {"axes": list(axes)})
+        return self.op(op_type, [value, self.integers(list(axes))])
 
 
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:

@@ -128,7 +128,7 @@ def _subtraction(node: ir.Node, steps: Steps, opset: int) -> tuple[ir.Value, ir.
             return None
         mean = add_constant(graph, f"{steps.prefix}::mean", means.reshape(-1, 1))
     else:
-        mean = _reduced("ReduceMean", row, [last], steps, opset)
+        mean = steps.reduced("ReduceMean", row, [last], opset)
     return _largest(row, mean, steps), steps.op("Sub", [row, mean])
 
 
@@ -272,7 +272,7 @@ def sums(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
         case "ReduceMean":
             total = steps.op("ReduceL1", ins, node.attributes)
         case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
-            total = _reduced("ReduceL1", ins[0], range(2, ins[0].shape.rank()), steps, opset)
+            total = steps.reduced("ReduceL1", ins[0], range(2, ins[0].shape.rank()), opset)
         case "Softmax":
             total = _softmax_sum(node, steps, opset)
         case _:
@@ -305,16 +305,7 @@ def _softmax_sum(node: ir.Node, steps: Steps, opset: int) -> ir.Value:
     if opset < 13:
         # In these opsets, Softmax flattens its input to two axes.
         value, axis = steps.op("Flatten", [value], {"axis": axis}), 1
-    return steps.op("Reciprocal", [_reduced("ReduceMax", value, [axis], steps, opset)])
-
-
-def _reduced(
-    op_type: str, value: ir.Value, axes: Sequence[int], steps: Steps, opset: int
-) -> ir.Value:
-    """Return a reduction, whose axes are an input from opset 18 on."""
-    if opset < 18:
-        return steps.op(op_type, [value], {"axes": list(axes)})
-    return steps.op(op_type, [value, steps.integers(list(axes))])
+    return steps.op("Reciprocal", [steps.reduced("ReduceMax", value, [axis], opset)])
 
 
 _MICROSOFT = "com.microsoft"
@@ -328,11 +319,6 @@ _ASKED: Mapping[tuple[str, str], tuple[Kind, Container[int], Mapping[str, float]
 """Operators whose fourth output is what they compute inside, with its kind. Without some inputs
 and with some attributes, scores are those before masks, biases and caps."""
 _PACKED = (_MICROSOFT, "Attention")
-
-
-def is_fused(node: ir.Node) -> bool:
-    """Return whether `insides` may know what a node computes inside."""
-    return (node.domain, node.op_type) in (*_ASKED, _PACKED)
 
 
 def insides(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
@@ -365,7 +351,7 @@ def insides(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
     if kind == "score":
         return {kind: outputs[-1]}
     squares = steps.op("Mul", [outputs[-1], outputs[-1]])
-    return {kind: outputs[-1], "mean-square": _reduced("ReduceMean", squares, [-1], steps, opset)}
+    return {kind: outputs[-1], "mean-square": steps.reduced("ReduceMean", squares, [-1], opset)}
 
 
 def _separate(node: ir.Node, steps: Steps, opset: int) -> list[ir.Value | None]:

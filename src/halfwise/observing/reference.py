@@ -41,7 +41,6 @@ from halfwise.observing.inner import (
     InnerNumbers,
     Kind,
     insides,
-    is_fused,
     squares,
     sums,
     views,
@@ -373,18 +372,11 @@ class Observer:
         few = chosen[:: ceil(len(chosen) / FEW_SAMPLES)]
         summed = self._choose(chosen, 1) if self._few_sums else chosen
         network, roles = self._network, self._roles
-        measured = [
-            (*with_twins(network, roles, sums), summed),
-            (*with_roundoff(network, roles, self._fmt), few),
-        ]
-        is_any_fused = any(map(is_fused, network.nodes()))
-        runs = sum(len(where) for _, wanted, where in measured if wanted)
-        self._steps = self._done + runs + len(chosen) * (2 if is_any_fused else 1)
-        for model, wanted, where in measured:
-            self._measure(model, wanted, where)
-        if is_any_fused:
-            with suppress(BuildFailed, RunFailed):
-                self._measure(*with_twins(network, roles, insides), chosen)
+        self._steps = self._done + len(summed) + len(few) + 2 * len(chosen)
+        self._measure(*with_twins(network, roles, sums), summed)
+        self._measure(*with_roundoff(network, roles, self._fmt), few)
+        with suppress(BuildFailed, RunFailed):
+            self._measure(*with_twins(network, roles, insides), chosen)
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
@@ -439,6 +431,7 @@ class Observer:
     ) -> None:
         """Take the extrema of tensors added to a model as numbers of the nodes they belong to."""
         if not wanted:
+            self._steps -= len(chosen)
             return
         try:
             probe = ExtremaProbe(model, tuple(wanted), runtime=self._runtime)
