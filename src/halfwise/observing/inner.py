@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -34,7 +33,7 @@ from halfwise.graph.model import (
 from halfwise.graph.reading import moves, split_constant
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
-from halfwise.records import InnerObservation, NodeName, TensorName
+from halfwise.records import InnerKind, InnerObservation, NodeName, TensorName
 
 CENTRING = frozenset(
     ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
@@ -157,18 +156,13 @@ def _clamped_at_zero(value: ir.Value) -> bool:
     return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
 
 
-Kind = Literal[
-    "square", "sum", "cancellation", "margin", "roundoff", "score", "residual", "mean-square"
-]
-
-
 @dataclass
 class InnerNumbers:
     """The worst number of each kind per node so far: the largest, or for margins the smallest."""
 
-    _worst: dict[NodeName, dict[Kind, tuple[float, int]]] = field(default_factory=dict)
+    _worst: dict[NodeName, dict[InnerKind, tuple[float, int]]] = field(default_factory=dict)
 
-    def add(self, node: NodeName, kind: Kind, value: float, sample: int) -> None:
+    def add(self, node: NodeName, kind: InnerKind, value: float, sample: int) -> None:
         """Add a number; NaN is ignored."""
         if np.isnan(value):
             return
@@ -177,7 +171,7 @@ class InnerNumbers:
         if extreme is None or (value < extreme[0] if kind == "margin" else value > extreme[0]):
             kinds[kind] = (value, sample)
 
-    def worst(self, node: NodeName, kind: Kind) -> float:
+    def worst(self, node: NodeName, kind: InnerKind) -> float:
         """Return the worst number so far; -inf if there is none."""
         return self._worst.get(node, {}).get(kind, (-np.inf, 0))[0]
 
@@ -228,13 +222,13 @@ def squares(
             yield node_name(node), value**power, sample
 
 
-Twins = Callable[[ir.Node, Steps, int], dict[Kind, ir.Value]]
+Twins = Callable[[ir.Node, Steps, int], dict[InnerKind, ir.Value]]
 """Collects nodes that compute numbers of a node at an opset, and returns these by kind."""
 
 
 def with_twins(
     network: Network, roles: Roles, twins: Twins
-) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, Kind]]]:
+) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, InnerKind]]]:
     """Return a model without outputs that also computes numbers of nodes that may be low.
 
     Returns:
@@ -242,7 +236,7 @@ def with_twins(
     """
     model = network.copy()
     opset = opset_of(model)
-    numbers: dict[TensorName, tuple[NodeName, Kind]] = {}
+    numbers: dict[TensorName, tuple[NodeName, InnerKind]] = {}
     for node in list(model.graph):
         name = node_name(node)
         if roles[name].free and is_float(node.inputs[0] if node.inputs else None):
@@ -255,7 +249,7 @@ def with_twins(
     return model, numbers
 
 
-def sums(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
+def sums(node: ir.Node, steps: Steps, opset: int) -> dict[InnerKind, ir.Value]:
     """Return what bounds the running sums of a node that sums; empty for others.
 
     That is a twin of the same operator on |inputs|, without bias (added after the sum): Σ|a||b| for
@@ -309,7 +303,7 @@ def _softmax_sum(node: ir.Node, steps: Steps, opset: int) -> ir.Value:
 
 
 _MICROSOFT = "com.microsoft"
-_ASKED: Mapping[tuple[str, str], tuple[Kind, Container[int], Mapping[str, float]]] = {
+_ASKED: Mapping[tuple[str, str], tuple[InnerKind, Container[int], Mapping[str, float]]] = {
     ("", "Attention"): ("score", (3,), {"qk_matmul_output_mode": 0}),
     (_MICROSOFT, "GroupQueryAttention"): ("score", (10, 11), {"qk_output": 1, "softcap": 0.0}),
     (_MICROSOFT, "MultiHeadAttention"): ("score", (4, 5), {"unidirectional": 0}),
@@ -318,10 +312,9 @@ _ASKED: Mapping[tuple[str, str], tuple[Kind, Container[int], Mapping[str, float]
 }
 """Operators whose fourth output is what they compute inside, with its kind. Without some inputs
 and with some attributes, scores are those before masks, biases and caps."""
-_PACKED = (_MICROSOFT, "Attention")
 
 
-def insides(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
+def insides(node: ir.Node, steps: Steps, opset: int) -> dict[InnerKind, ir.Value]:
     """Return what a fused node computes inside: scores, sums, means of squares; empty for others.
 
     A twin is asked for it. ONNX Runtime's kernels for the CPU answer, those for GPUs may fail. Its
@@ -329,7 +322,7 @@ def insides(node: ir.Node, steps: Steps, opset: int) -> dict[Kind, ir.Value]:
     number of its weights is unknown.
     """
     op_type, inputs, attributes = node.op_type, list(node.inputs), dict(node.attributes)
-    if (node.domain, op_type) == _PACKED:
+    if (node.domain, op_type) == (_MICROSOFT, "Attention"):
         op_type, inputs = "MultiHeadAttention", _separate(node, steps, opset)
         attributes = {n: a for n, a in attributes.items() if n in ("num_heads", "scale")}
     if (node.domain, op_type) not in _ASKED or not inputs:
@@ -394,7 +387,7 @@ def views(
     """
     opset = opset_of(model)
 
-    def add(node: NodeName, kind: Kind, value: float, place: int) -> None:
+    def add(node: NodeName, kind: InnerKind, value: float, place: int) -> None:
         inner.add(node, kind, value, chosen[place])
 
     def cancelling(node: ir.Node, copy: ir.Node) -> View | None:

@@ -39,7 +39,6 @@ from halfwise.judging.reference import check, frozen_named
 from halfwise.metrics import Outputs
 from halfwise.observing.inner import (
     InnerNumbers,
-    Kind,
     insides,
     squares,
     sums,
@@ -51,14 +50,14 @@ from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Detail, NodeName, Observation, Observations, TensorName
+from halfwise.records import Detail, InnerKind, NodeName, Observation, Observations, TensorName
 
 _PREFIX = "halfwise::rounded::"
 
 
 def with_roundoff(
     network: Network, roles: Roles, fmt: Format
-) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, Kind]]]:
+) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, InnerKind]]]:
     """Return a model without outputs that computes relative errors, and the node of each.
 
     Every tensor of a node that may be low, every weight and every graph input is rounded to the
@@ -75,7 +74,7 @@ def with_roundoff(
         return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
     twins = _Twins(model.graph, roles, fmt, network.opset)
-    errors: dict[TensorName, tuple[NodeName, Kind]] = {}
+    errors: dict[TensorName, tuple[NodeName, InnerKind]] = {}
     for node in _needed(model.graph, names):
         twins.add(node)
         if (name := node_name(node)) in names and is_float(node.outputs[0]):
@@ -426,7 +425,7 @@ class Observer:
     def _measure(
         self,
         model: ir.Model,
-        wanted: Mapping[TensorName, tuple[NodeName, Kind]],
+        wanted: Mapping[TensorName, tuple[NodeName, InnerKind]],
         chosen: Sequence[int],
     ) -> None:
         """Take the extrema of tensors added to a model as numbers of the nodes they belong to."""

@@ -65,6 +65,11 @@ class Observation(Record):
     op: str = ""
 
 
+InnerKind = Literal[
+    "square", "sum", "cancellation", "margin", "roundoff", "score", "residual", "mean-square"
+]
+
+
 class InnerObservation(Record):
     """A value inside an op that no single tensor shows.
 
@@ -91,9 +96,7 @@ class InnerObservation(Record):
 
     node: NodeName
     op: str
-    kind: Literal[
-        "square", "sum", "cancellation", "margin", "roundoff", "score", "residual", "mean-square"
-    ]
+    kind: InnerKind
     value: float
     worst_sample: int
 
