@@ -69,9 +69,6 @@ def with_roundoff(
     """
     wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
     names = {node_name(n) for n in wanted if n.graph is network.graph}
-    if not names:
-        # Most models have none, and copying thousands of nodes takes time.
-        return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
     twins = _Twins(model.graph, roles, fmt, network.opset)
     errors: dict[TensorName, tuple[NodeName, InnerKind]] = {}
@@ -340,7 +337,9 @@ class Observer:
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         known = () if seen is None else seen.on(network.model, samples, self._reach)
         self.outputs = self._extrema(known)
-        self._squares()
+        absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
+        for node, value, sample in squares(network, roles, absmax):
+            self._inner.add(node, "square", value, sample)
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
             for body in observed_bodies(network, samples, runtime)
@@ -374,6 +373,7 @@ class Observer:
         self._steps = self._done + len(summed) + len(few) + 2 * len(chosen)
         self._measure(*with_twins(network, roles, sums), summed)
         self._measure(*with_roundoff(network, roles, self._fmt), few)
+        # Kernels for GPUs do not give out what is inside.
         with suppress(BuildFailed, RunFailed):
             self._measure(*with_twins(network, roles, insides), chosen)
         self._elements(chosen)
@@ -415,12 +415,6 @@ class Observer:
             large = (t for t in finite if least[t] == sizes[t] > 2 * DRAWN)
             self._drawn = {t: sizes[t] for t in large}
         return outputs
-
-    def _squares(self) -> None:
-        """Derive squares from the extrema."""
-        absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
-        for node, value, sample in squares(self._network, self._roles, absmax):
-            self._inner.add(node, "square", value, sample)
 
     def _measure(
         self,

@@ -276,8 +276,8 @@ def _inside(run: Run) -> str:
     if plan is None or not run.verdict.passed or run.verdict.level != "emulated":
         return ""
     kept = {one.node for one in plan.keep}
-    beyond = {guard.node: guard for guard in run.guards if "what" in guard.names}
-    found = [guard for node, guard in beyond.items() if node not in kept]
+    beyond = (guard for guard in run.guards if "what" in guard.names and guard.node not in kept)
+    found = [*{guard.node: guard for guard in beyond}.values()]
     if not found:
         return ""
     return say("headline", "inside", found[0].facts, more=len(found) - 1 or None)

@@ -154,7 +154,6 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
 
 
 _SQUARED = {
-    "LpNormalization": "Divide by the largest magnitude first.",
     "ReduceL2": "Divide by the largest magnitude before, and multiply by it afterwards.",
     "ReduceSumSquare": "Divide by the largest magnitude before, multiply by its square afterwards.",
 }
