@@ -280,7 +280,9 @@ def _inside(run: Run) -> str:
     found = [*{guard.node: guard for guard in beyond}.values()]
     if not found:
         return ""
-    return say("headline", "inside", found[0].facts, more=len(found) - 1 or None)
+    ops = dict.fromkeys(guard.names["op"] for guard in found)
+    facts = {"more": len(found) - 1 or None, "rules": " --keep-op ".join(ops)}
+    return say("headline", "inside", found[0].facts, facts)
 
 
 def no_faster(run: Run) -> str:
