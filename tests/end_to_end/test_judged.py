@@ -21,6 +21,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.tools.weights import read_safetensors
 from tests import models
 from tests.judges import folded
+from tests.models import fused
 from tests.models.accumulation import mean_beside_products
 from tests.unit.fixing.int8.products import outlier, residual
 from tests.unit.graph.sketch import Sketch, f32
@@ -224,6 +225,22 @@ def test_what_holds_with_sums_in_fp16(fix, right, make):
     ended = fix(make(), "--no-repair", "--accumulate", "fp16")
     assert ended.code == 0, ended.out
     assert "sum" in ended.kept
+    right(ended.model, "model.onnx", "model.npz")
+
+
+HIDDEN = [
+    partial(fused.multi_head, fused.BEYOND),
+    partial(fused.packed, fused.BEYOND),
+    partial(fused.skip_norm, 3000.0),
+]
+
+
+@pytest.mark.parametrize("make", HIDDEN)
+def test_webgpu_has_in_fp32_what_fused_operators_hide(fix, right, make):
+    """So the guards on it are only suspicions, and keep nothing."""
+    ended = fix(make())
+    assert (ended.code, ended.kept) == (0, set())
+    assert any("what" in guard["names"] for guard in ended.record["guards"])
     right(ended.model, "model.onnx", "model.npz")
 
 

@@ -122,11 +122,7 @@ def _softmax(call: Call, steps: LowSteps) -> ir.Value | None:
     if call.is_short((0, [axis])):
         return None
     x = call.input(0)
-    # From opset 18 on, ReduceMax takes its axes as an input.
-    if steps.opset >= 18:
-        peak = steps.op("ReduceMax", [x, steps.integers([axis])])
-    else:
-        peak = steps.op("ReduceMax", [x], {"axes": [axis]})
+    peak = steps.reduced("ReduceMax", x, [axis], steps.opset)
     shifted = steps.op("Sub", [x, peak])
     exps = steps.op("Exp", [shifted])
     if steps.each:  # WebGPU sums in a tree, but stores the sum

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from math import ceil, prod
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.emulation.rounding import Steps, round_value
@@ -27,11 +26,6 @@ class LowSteps(Steps):
         super().__init__(prefix)
         self.fmt, self.opset, self.each = fmt, opset, each
         self.shortest = -1 if each else BLOCK
-
-    def integers(self, values: int | Sequence[int]) -> ir.Value:
-        """Return a constant i64[] or i64[len(values)]."""
-        array = ir.tensor(np.array(values, np.int64))
-        return self.op("Constant", [], {"value": array}, INT64)
 
     def count(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """Return the number of elements of `value` along `axes`, i64[]."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.rounding import cast, new_node
+from halfwise.emulation.rounding import Steps, new_node
 from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import drop_unused_nodes, giving_out
 from halfwise.graph.model import add_constant, is_standard, opset_of, tensor_name
@@ -386,24 +386,19 @@ def _root(value: ir.Value) -> ir.Value:
 
 
 def _reduced(
-    same: ir.Value, ops: Sequence[str], name: str, *, exact: bool, selects: bool
-) -> Iterator[ir.Node]:
-    """Yield nodes that end in the results of `ops`; if `exact`, the last one counts."""
+    steps: Steps, same: ir.Value, ops: Sequence[str], *, exact: bool, selects: bool
+) -> list[ir.Value]:
+    """Return the results of `ops`; if `exact`, the last one counts."""
     values = dict.fromkeys(ops, same)
     if exact:
-        nothing = new_node("Sub", [same, same], f"{name}::nothing")  # NaN where not finite
-        lost = cast(nothing.outputs[0], ir.DataType.BOOL, f"{name}::lost")
-        count = cast(lost.outputs[0], ir.DataType.FLOAT, f"{name}::count")
-        yield from (nothing, lost, count)
+        nothing = steps.op("Sub", [same, same])  # NaN where not finite
+        lost = steps.op("Cast", [nothing], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
+        count = steps.op("Cast", [lost], {"to": int(ir.DataType.FLOAT)})
         if selects and len(ops) > 1:
-            zero = new_node("Sub", [count.outputs[0]] * 2, f"{name}::zero")
-            choice = [lost.outputs[0], zero.outputs[0], same]
-            finite = new_node("Where", choice, f"{name}::finite")
-            yield from (zero, finite)
-            values = dict.fromkeys(ops, finite.outputs[0])
-        values[_REDUCTIONS[-1]] = count.outputs[0]
-    for op, value in values.items():
-        yield new_node(op, [value], f"{name}::{op}")
+            zero = steps.op("Sub", [count, count])
+            values = dict.fromkeys(ops, steps.op("Where", [lost, zero, same]))
+        values[_REDUCTIONS[-1]] = count
+    return [steps.op(op, [value]) for op, value in values.items()]
 
 
 @contextmanager
@@ -438,20 +433,19 @@ def _packed(
     selects = opset_of(model) >= SELECTING_OPSET
     groups: list[list[ir.Node]] = []
     for start in range(0, len(tensors), TENSORS_AT_ONCE):
-        per_tensor: list[list[ir.Node]] = []
+        nodes: list[ir.Node] = []
+        parts: list[ir.Value] = []
+        shapes: list[ir.Value] = []
         for i, name in enumerate(tensors[start : start + TENSORS_AT_ONCE], start):
-            flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
-            shape = new_node("Shape", flat.outputs, f"halfwise::{i}::shape", dtype=INT64)
-            wait = [flat.outputs[0], shape.outputs[0]]
-            same = new_node("Reshape", wait, f"halfwise::{i}::same")
-            exact = name in suspects
-            results = _reduced(same.outputs[0], ops, f"halfwise::{i}", exact=exact, selects=selects)
-            per_tensor.append([flat, shape, same, *results])
-        parts = [node.outputs[0] for nodes in per_tensor for node in nodes[-len(ops) :]]
-        shapes = [shape.outputs[0] for _, shape, *_ in per_tensor]
+            steps = Steps(f"halfwise::{i}")
+            flat = steps.op("Flatten", [values[name]], {"axis": 0})
+            shapes.append(steps.op("Shape", [flat], dtype=INT64))
+            same = steps.op("Reshape", [flat, shapes[-1]])
+            parts += _reduced(steps, same, ops, exact=name in suspects, selects=selects)
+            nodes = [*steps.nodes, *nodes]
         joined = new_node("Concat", shapes, f"halfwise::{start}::shapes", {"axis": 0}, INT64)
         concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0})
-        groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), joined, concat])
+        groups.append([*nodes, joined, concat])
     ends = [group[-1].outputs[0] for group in groups]
     whole = new_node("Concat", ends, _PACKED, {"axis": 0})
     ends = [group[-2].outputs[0] for group in groups]

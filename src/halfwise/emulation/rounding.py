@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import add_constant
+from halfwise.graph.model import REDUCED_AXES_ARE_READ, add_constant
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,17 @@ class Steps:
         """Return a constant f32[]."""
         return self.op("Constant", [], {"value": ir.tensor(np.array(value, np.float32))})
 
+    def integers(self, values: int | Sequence[int]) -> ir.Value:
+        """Return a constant i64[] or i64[len(values)]."""
+        array = ir.tensor(np.array(values, np.int64))
+        return self.op("Constant", [], {"value": array}, ir.DataType.INT64)
+
+    def reduced(self, op_type: str, value: ir.Value, axes: Sequence[int], opset: int) -> ir.Value:
+        """Return a reduction other than ReduceSum over axes, which are kept with size 1."""
+        if opset < REDUCED_AXES_ARE_READ:
+            return self.op(op_type, [value], {"axes": list(axes)})
+        return self.op(op_type, [value, self.integers(list(axes))])
+
 
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:
     """Return the Cast pair FP32 → low → FP32 on `value`; new names start with `prefix`.
@@ -128,7 +139,7 @@ POINTWISE = frozenset(
 
 _GROUP = 128
 """Switches that one Gather and one Split hand out; no result depends on it."""
-_SPLIT_BY_INPUT = 13
+SPLIT_BY_INPUT = 13
 """The first opset whose Split takes sizes as an input."""
 
 
@@ -171,7 +182,7 @@ class Elements:
         group = self._gather(self.input, np.array(places), f"{names[0]}::among")
         outputs = [ir.val(name, ir.DataType.BOOL) for name in names]
         inputs, attributes, sizes = [group.outputs[0]], [ir.AttrInt64("axis", 0)], [1] * len(names)
-        if self._graph.opset_imports.get("", 0) < _SPLIT_BY_INPUT:
+        if self._graph.opset_imports.get("", 0) < SPLIT_BY_INPUT:
             attributes.append(ir.AttrInt64s("split", sizes))
         else:
             inputs.append(add_constant(self._graph, f"{names[0]}::sizes", np.array(sizes)))

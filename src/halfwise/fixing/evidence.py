@@ -48,14 +48,12 @@ class Evidence:
         references: Outputs of each sample.
         guards: Guards, most severe first.
         limits: Reduced ranges of tensors that would overflow within the headroom.
-        samples: Identifiers of the samples.
     """
 
     observations: Observations
     references: list[Outputs]
     guards: tuple[Guard, ...]
     limits: dict[TensorName, float]
-    samples: tuple[str, ...]
 
     @property
     def nonfinite(self) -> frozenset[TensorName]:
@@ -119,7 +117,7 @@ def _concluded(
         accumulate=settings.accumulate,
     )
     limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
-    return Evidence(observations, references, guards, limits, observations.samples)
+    return Evidence(observations, references, guards, limits)
 
 
 class Observed:
@@ -163,5 +161,5 @@ class Observed:
 
     def catch_up(self, variant: Variant, samples: Samples) -> None:
         """Gather evidence from samples that joined; without time for it, the old one stays."""
-        if self[variant].samples != samples.ids:
+        if self[variant].observations.samples != samples.ids:
             self._budget.within("observe", partial(self.look, variant, samples), None)

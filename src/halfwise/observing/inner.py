@@ -1,23 +1,24 @@
 """What happens inside an op but shows in none of its tensors: squares, sums, cancellation, margins.
 
 Squares follow from extrema. Sums are computed in the model: each op that sums gets a twin on
-magnitudes. Cancellation and margins need elements, so they are views of tensors.
+magnitudes. Cancellation and margins need elements, so they are views of tensors. Fused operators
+give out what they compute inside: a twin is asked for the scores of an attention, the sum of a
+SkipLayerNormalization.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.emulation.rounding import cast, new_node
+from halfwise.emulation.rounding import SPLIT_BY_INPUT, Steps
 from halfwise.formats import Format
 from halfwise.graph.model import (
     Network,
@@ -32,7 +33,7 @@ from halfwise.graph.model import (
 from halfwise.graph.reading import moves, split_constant
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
-from halfwise.records import InnerObservation, NodeName, TensorName
+from halfwise.records import InnerKind, InnerObservation, NodeName, TensorName
 
 CENTRING = frozenset(
     ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
@@ -93,11 +94,11 @@ def cancellation(
     return median if median > beyond else float("nan")
 
 
-def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node], ir.Value] | None:
-    """Return nodes that compute max(|a|, |b|) where a node adds or subtracts, and the result a ± b.
+def _subtraction(node: ir.Node, steps: Steps, opset: int) -> tuple[ir.Value, ir.Value] | None:
+    """Return max(|a|, |b|) where a node adds or subtracts, and the result a ± b.
 
-    The last of the nodes computes the maximum. None if the node subtracts nothing that varies, and
-    before opset 8, where Max takes only operands of one shape.
+    None if the node subtracts nothing that varies, and before opset 8, where Max takes only
+    operands of one shape.
     """
     if opset < 8:
         return None
@@ -105,14 +106,13 @@ def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node],
         a, b = node.inputs
         if not (varies(a) or varies(b)) or not (is_float(a) and is_float(b)):
             return None
-        return _largest(a, b, prefix), node.outputs[0]
+        return _largest(a, b, steps), node.outputs[0]
     value = node.inputs[0] if is_standard(node, *CENTRING) else None
     if value is None or not is_float(value):
         return None
     last = 2
     if node.op_type == "LayerNormalization":
-        axis, last = {"axis": node.attributes.get_int("axis", -1)}, 1
-        rows = [new_node("Flatten", [value], f"{prefix}::rows", axis)]
+        row, last = steps.op("Flatten", [value], {"axis": node.attributes.get_int("axis", -1)}), 1
     else:
         # Of each sample, the elements of one channel or group; 0 copies a size.
         groups = node.attributes.get_int("num_groups", 0)
@@ -120,26 +120,19 @@ def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node],
         known = [size for size in sizes if isinstance(size, int)]
         # A size is not inferred where another may be 0, as that of a batch.
         rest = math.prod(known) // (groups or 1) if value.shape and known == sizes else -1
-        array = {"value": ir.tensor(np.array([0, groups, rest], np.int64))}
-        shape = new_node("Constant", [], f"{prefix}::shape", array, ir.DataType.INT64)
-        rows = [shape, new_node("Reshape", [value, shape.outputs[0]], f"{prefix}::rows")]
-    row = rows[-1].outputs[0]
+        row = steps.op("Reshape", [value, steps.integers([0, groups, rest])])
     if node.op_type == "BatchNormalization":
         means, graph = small_constant(node.inputs[3]), node.graph
         if means is None or not isinstance(graph, ir.Graph):
             return None
-        mean, nodes = add_constant(graph, f"{prefix}::mean", means.reshape(-1, 1)), rows
+        mean = add_constant(graph, f"{steps.prefix}::mean", means.reshape(-1, 1))
     else:
-        axes, by_input, attributes = _axes([last], prefix, opset)
-        reduced = new_node("ReduceMean", [row, *by_input], f"{prefix}::mean", attributes)
-        mean, nodes = reduced.outputs[0], [*rows, *axes, reduced]
-    total = new_node("Sub", [row, mean], f"{prefix}::total")
-    return [*nodes, total, *_largest(row, mean, prefix)], total.outputs[0]
+        mean = steps.reduced("ReduceMean", row, [last], opset)
+    return _largest(row, mean, steps), steps.op("Sub", [row, mean])
 
 
-def _largest(a: ir.Value | None, b: ir.Value | None, prefix: str) -> list[ir.Node]:
-    (of_a, a), (of_b, b) = _magnitude(a, f"{prefix}::a"), _magnitude(b, f"{prefix}::b")
-    return [*of_a, *of_b, new_node("Max", [a, b], prefix)]
+def _largest(a: ir.Value | None, b: ir.Value | None, steps: Steps) -> ir.Value:
+    return steps.op("Max", [_magnitude(a, steps), _magnitude(b, steps)])
 
 
 def is_exponent(value: ir.Value) -> bool:
@@ -163,16 +156,13 @@ def _clamped_at_zero(value: ir.Value) -> bool:
     return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
 
 
-Kind = Literal["square", "sum", "cancellation", "margin", "roundoff"]
-
-
 @dataclass
 class InnerNumbers:
     """The worst number of each kind per node so far: the largest, or for margins the smallest."""
 
-    _worst: dict[NodeName, dict[Kind, tuple[float, int]]] = field(default_factory=dict)
+    _worst: dict[NodeName, dict[InnerKind, tuple[float, int]]] = field(default_factory=dict)
 
-    def add(self, node: NodeName, kind: Kind, value: float, sample: int) -> None:
+    def add(self, node: NodeName, kind: InnerKind, value: float, sample: int) -> None:
         """Add a number; NaN is ignored."""
         if np.isnan(value):
             return
@@ -181,7 +171,7 @@ class InnerNumbers:
         if extreme is None or (value < extreme[0] if kind == "margin" else value > extreme[0]):
             kinds[kind] = (value, sample)
 
-    def worst(self, node: NodeName, kind: Kind) -> float:
+    def worst(self, node: NodeName, kind: InnerKind) -> float:
         """Return the worst number so far; -inf if there is none."""
         return self._worst.get(node, {}).get(kind, (-np.inf, 0))[0]
 
@@ -232,29 +222,147 @@ def squares(
             yield node_name(node), value**power, sample
 
 
-def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName, NodeName]]:
-    """Return a model without outputs that also bounds running sums, and the node of each bound.
+Twins = Callable[[ir.Node, Steps, int], dict[InnerKind, ir.Value]]
+"""Collects nodes that compute numbers of a node at an opset, and returns these by kind."""
 
-    Each node that sums and may be low gets a twin of the same operator on |inputs|, without bias
-    (added after the sum): Σ|a||b| for MatMul, Gemm and Conv, Σ|x| for ReduceSum, ReduceMean and
-    GlobalAveragePool.
-    Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact up to FP32
-    rounding; one run costs about twice plain inference.
+
+def with_twins(
+    network: Network, roles: Roles, twins: Twins
+) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, InnerKind]]]:
+    """Return a model without outputs that also computes numbers of nodes that may be low.
+
+    Returns:
+        The model, and the node and kind of each of these numbers.
     """
     model = network.copy()
     opset = opset_of(model)
-    sums: dict[TensorName, NodeName] = {}
+    numbers: dict[TensorName, tuple[NodeName, InnerKind]] = {}
     for node in list(model.graph):
         name = node_name(node)
-        if not (roles[name].free and is_float(node.inputs[0] if node.inputs else None)):
-            continue
-        twin = _summing_twin(node, f"halfwise::sum::{name}", opset)
-        if twin:
-            model.graph.insert_after(node, twin)
-            sums[tensor_name(twin[-1].outputs[0])] = name
-    # Callers want only the sums; an output would be fetched on every run.
+        if roles[name].free and is_float(node.inputs[0] if node.inputs else None):
+            steps = Steps(f"halfwise::twin::{name}")
+            found = twins(node, steps, opset)
+            model.graph.insert_after(node, steps.nodes)
+            numbers |= {tensor_name(value): (name, kind) for kind, value in found.items()}
+    # Callers want only the numbers; an output would be fetched on every run.
     model.graph.outputs.clear()
-    return model, sums
+    return model, numbers
+
+
+def sums(node: ir.Node, steps: Steps, opset: int) -> dict[InnerKind, ir.Value]:
+    """Return what bounds the running sums of a node that sums; empty for others.
+
+    That is a twin of the same operator on |inputs|, without bias (added after the sum): Σ|a||b| for
+    MatMul, Gemm and Conv, Σ|x| for ReduceSum, ReduceMean and GlobalAveragePool.
+    Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact up to FP32
+    rounding; one run costs about twice plain inference.
+    """
+    ins = list(node.inputs)
+    match node.op_type:
+        case "MatMul" | "Conv" | "Gemm":
+            total = _product_sum(node, steps, opset)
+        case "ReduceSum":
+            total = steps.op("ReduceSum", [steps.op("Abs", ins[:1]), *ins[1:]], node.attributes)
+        case "ReduceMean":
+            total = steps.op("ReduceL1", ins, node.attributes)
+        case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
+            total = steps.reduced("ReduceL1", ins[0], range(2, ins[0].shape.rank()), opset)
+        case "Softmax":
+            total = _softmax_sum(node, steps, opset)
+        case _:
+            return {}
+    return {"sum": total}
+
+
+def _product_sum(node: ir.Node, steps: Steps, opset: int) -> ir.Value:
+    ins, attributes = list(node.inputs), dict(node.attributes)
+    factors = [_magnitude(value, steps) for value in ins[:2]]
+    bias: list[ir.Value | None] = []
+    if node.op_type == "Gemm":
+        # Before opset 11 the bias is required.
+        bias = ins[2:] if opset < 11 else []
+        attributes |= {"alpha": ir.AttrFloat32("alpha", 1.0), "beta": ir.AttrFloat32("beta", 0.0)}
+    return steps.op(node.op_type, [*factors, *bias], attributes)
+
+
+def _magnitude(value: ir.Value | None, steps: Steps) -> ir.Value:
+    """Return |value|; a small constant's is computed once."""
+    array, graph = small_constant(value), value.graph if value is not None else None
+    if value is None or array is None or not isinstance(graph, ir.Graph):
+        return steps.op("Abs", [value])
+    name = f"halfwise::abs::{value.name}"
+    return graph.initializers.get(name) or add_constant(graph, name, np.abs(array))
+
+
+def _softmax_sum(node: ir.Node, steps: Steps, opset: int) -> ir.Value:
+    value, axis = node.outputs[0], node.attributes.get_int("axis", 1 if opset < 13 else -1)
+    if opset < 13:
+        # In these opsets, Softmax flattens its input to two axes.
+        value, axis = steps.op("Flatten", [value], {"axis": axis}), 1
+    return steps.op("Reciprocal", [steps.reduced("ReduceMax", value, [axis], opset)])
+
+
+_MICROSOFT = "com.microsoft"
+_ASKED: Mapping[tuple[str, str], tuple[InnerKind, Container[int], Mapping[str, float]]] = {
+    ("", "Attention"): ("score", (3,), {"qk_matmul_output_mode": 0}),
+    (_MICROSOFT, "GroupQueryAttention"): ("score", (10, 11), {"qk_output": 1, "softcap": 0.0}),
+    (_MICROSOFT, "MultiHeadAttention"): ("score", (4, 5), {"unidirectional": 0}),
+    (_MICROSOFT, "SkipLayerNormalization"): ("residual", (), {}),
+    (_MICROSOFT, "SkipSimplifiedLayerNormalization"): ("residual", (), {}),
+}
+"""Operators whose fourth output is what they compute inside, with its kind. Without some inputs
+and with some attributes, scores are those before masks, biases and caps."""
+
+
+def insides(node: ir.Node, steps: Steps, opset: int) -> dict[InnerKind, ir.Value]:
+    """Return what a fused node computes inside: scores, sums, means of squares; empty for others.
+
+    A twin is asked for it. ONNX Runtime's kernels for the CPU answer, those for GPUs may fail. Its
+    Attention is a product, a Split, and a MultiHeadAttention; it is left out if it rotates or the
+    number of its weights is unknown.
+    """
+    op_type, inputs, attributes = node.op_type, list(node.inputs), dict(node.attributes)
+    if (node.domain, op_type) == (_MICROSOFT, "Attention"):
+        op_type, inputs = "MultiHeadAttention", _separate(node, steps, opset)
+        attributes = {n: a for n, a in attributes.items() if n in ("num_heads", "scale")}
+    if (node.domain, op_type) not in _ASKED or not inputs:
+        return {}
+    kind, left_out, changed = _ASKED[node.domain, op_type]
+    read = [None if slot in left_out else value for slot, value in enumerate(inputs)]
+    # Norms give no statistics on the CPU.
+    names = ("y", "", "", kind) if kind == "residual" else ("y", "key", "value", kind)
+    outputs = [ir.val(n and f"{steps.prefix}::{n}", ir.DataType.FLOAT) for n in names]
+    twin = ir.node(
+        op_type,
+        read,
+        {**attributes, **changed},
+        domain=node.domain,
+        outputs=outputs,
+        name=steps.prefix,
+    )
+    steps.nodes.append(twin)
+    if kind == "score":
+        return {kind: outputs[-1]}
+    squares = steps.op("Mul", [outputs[-1], outputs[-1]])
+    return {kind: outputs[-1], "mean-square": steps.reduced("ReduceMean", squares, [-1], opset)}
+
+
+def _separate(node: ir.Node, steps: Steps, opset: int) -> list[ir.Value | None]:
+    """Return the inputs of the MultiHeadAttention in an Attention; none if it has another form."""
+    x, weights, bias, _, past = (*node.inputs, None, None, None)[:5]
+    width = weights.shape[-1] if weights is not None and weights.shape is not None else None
+    if node.attributes.get_int("do_rotary", 0) or not isinstance(width, int):
+        return []
+    sizes = node.attributes.get_ints("qkv_hidden_sizes", [width // 3] * 3)
+    by_input = opset >= SPLIT_BY_INPUT
+    read = [steps.op("MatMul", [x, weights]), *([steps.integers(sizes)] if by_input else [])]
+    attributes = {"axis": 2} | ({} if by_input else {"split": sizes})
+    outputs = [ir.val(f"{steps.prefix}::{name}", ir.DataType.FLOAT) for name in ("q", "k", "v")]
+    steps.nodes.append(ir.node("Split", read, attributes, outputs=outputs))
+    if past is None:
+        return [*outputs, bias]
+    cache = [steps.op("Gather", [past, steps.integers(place)]) for place in (0, 1)]
+    return [*outputs, bias, None, None, *cache]
 
 
 def views(
@@ -279,16 +387,16 @@ def views(
     """
     opset = opset_of(model)
 
-    def add(node: NodeName, kind: Kind, value: float, place: int) -> None:
+    def add(node: NodeName, kind: InnerKind, value: float, place: int) -> None:
         inner.add(node, kind, value, chosen[place])
 
     def cancelling(node: ir.Node, copy: ir.Node) -> View | None:
         name, result = node_name(node), node.outputs[0]
-        made = _subtraction(copy, f"halfwise::cancelled::{name}", opset)
+        steps = Steps(f"halfwise::cancelled::{name}")
+        made = _subtraction(copy, steps, opset)
         if made is None:
             return None
-        nodes, total = made
-        model.graph.insert_after(copy, nodes)
+        model.graph.insert_after(copy, steps.nodes)
         is_sum = node.op_type in ("Add", "Sub")
         counting = {
             "constant": is_sum and not all(map(varies, node.inputs)),
@@ -301,8 +409,7 @@ def views(
             ratio = cancellation(largest, total, **counting, beyond=beyond)
             add(name, "cancellation", ratio, place)
 
-        tensors = tensor_name(nodes[-1].outputs[0]), tensor_name(total)
-        return View(tensors, visit, drawn=drawn.get(tensor_name(result), 0))
+        return View(tuple(map(tensor_name, made)), visit, drawn=drawn.get(tensor_name(result), 0))
 
     measuring: dict[NodeName, View] = {}
     for node, copy in zip(network.nodes(), list(model.graph), strict=True):
@@ -328,19 +435,15 @@ def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[Tensor
     values = {v.name: v for v in (*graph.inputs, *(v for n in graph for v in n.outputs))}
     none = add_constant(graph, "halfwise::inf", np.array(np.inf, np.float32))
     for tensor in tensors:
-        value, prefix = values[tensor], f"halfwise::smallest::{tensor}"
-        magnitude = new_node("Abs", [value], f"{prefix}::abs")
-        counts = cast(value, ir.DataType.BOOL, f"{prefix}::nonzero")
-        wanted = [counts.outputs[0], magnitude.outputs[0], none]
-        nonzero = new_node("Where", wanted, f"{prefix}::of")
-        least = new_node("ReduceMin", nonzero.outputs, prefix)
-        nodes = [magnitude, counts, nonzero, least]
+        value, steps = values[tensor], Steps(f"halfwise::smallest::{tensor}")
+        counts = steps.op("Cast", [value], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
+        nonzero = steps.op("Where", [counts, steps.op("Abs", [value]), none])
+        smallest[tensor] = tensor_name(steps.op("ReduceMin", [nonzero]))
         producer = value.producer()
         if producer is None:
-            graph.insert_before(graph[0], nodes)
+            graph.insert_before(graph[0], steps.nodes)
         else:
-            graph.insert_after(producer, nodes)
-        smallest[tensor] = tensor_name(least.outputs[0])
+            graph.insert_after(producer, steps.nodes)
     return smallest
 
 
@@ -348,67 +451,3 @@ def _constant_max(value: ir.Value | None) -> float:
     if value is None or value.const_value is None or not value.is_initializer():
         return float("nan")
     return float(np.max(np.asarray(constant_array(value), np.float32), initial=-np.inf))
-
-
-def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
-    """Return new nodes, the last of which computes the sums of `node`; empty if it has no sums."""
-    ins = list(node.inputs)
-    match node.op_type:
-        case "MatMul" | "Conv" | "Gemm":
-            return _product_sum(node, prefix, opset)
-        case "ReduceSum":
-            a = new_node("Abs", ins[:1], f"{prefix}::a")
-            return [a, new_node("ReduceSum", [a.outputs[0], *ins[1:]], prefix, node.attributes)]
-        case "ReduceMean":
-            return [new_node("ReduceL1", ins, prefix, node.attributes)]
-        case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
-            axes, by_input, attributes = _axes(range(2, ins[0].shape.rank()), prefix, opset)
-            return [*axes, new_node("ReduceL1", [ins[0], *by_input], prefix, attributes)]
-        case "Softmax":
-            return _softmax_sum(node, prefix, opset)
-    return []
-
-
-def _product_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
-    ins, attributes = list(node.inputs), dict(node.attributes)
-    (of_a, a), (of_b, b) = _magnitude(ins[0], f"{prefix}::a"), _magnitude(ins[1], f"{prefix}::b")
-    bias: list[ir.Value | None] = []
-    if node.op_type == "Gemm":
-        # Before opset 11 the bias is required.
-        bias = ins[2:] if opset < 11 else []
-        attributes |= {"alpha": ir.AttrFloat32("alpha", 1.0), "beta": ir.AttrFloat32("beta", 0.0)}
-    return [*of_a, *of_b, new_node(node.op_type, [a, b, *bias], prefix, attributes)]
-
-
-def _magnitude(value: ir.Value | None, name: str) -> tuple[list[ir.Node], ir.Value]:
-    """Return the nodes that compute |value|, and |value|; a small constant's is computed once."""
-    array, graph = small_constant(value), value.graph if value is not None else None
-    if value is None or array is None or not isinstance(graph, ir.Graph):
-        node = new_node("Abs", [value], name)
-        return [node], node.outputs[0]
-    name = f"halfwise::abs::{value.name}"
-    return [], graph.initializers.get(name) or add_constant(graph, name, np.abs(array))
-
-
-def _axes(
-    axes: Sequence[int], prefix: str, opset: int
-) -> tuple[list[ir.Node], list[ir.Value], dict[str, list[int]]]:
-    """Return the axes of a reduction as new nodes, operands and attributes."""
-    if opset < 18:
-        return [], [], {"axes": list(axes)}
-    array = ir.tensor(np.array(axes, np.int64))
-    node = new_node("Constant", [], f"{prefix}::axes", {"value": array}, ir.DataType.INT64)
-    return [node], [node.outputs[0]], {}
-
-
-def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
-    nodes = []
-    inputs: list[ir.Value | None] = [node.outputs[0]]
-    axis = node.attributes.get_int("axis", 1 if opset < 13 else -1)
-    if opset < 13:
-        # In these opsets, Softmax flattens its input to two axes.
-        nodes = [new_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
-        inputs, axis = [nodes[0].outputs[0]], 1
-    axes, by_input, attributes = _axes([axis], prefix, opset)
-    largest = new_node("ReduceMax", [*inputs, *by_input], f"{prefix}::max", attributes)
-    return [*nodes, *axes, largest, new_node("Reciprocal", [largest.outputs[0]], prefix)]

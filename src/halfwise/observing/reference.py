@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -25,30 +26,38 @@ from halfwise.emulation.probe import (
     observable,
     roots,
 )
-from halfwise.emulation.rounding import cast, new_node
-from halfwise.errors import BuildFailed, CaseError
+from halfwise.emulation.rounding import Steps
+from halfwise.errors import BuildFailed, CaseError, RunFailed
 from halfwise.formats import BF16, FP32, Format
 from halfwise.graph.casts import adjusted_constants, low_type
 from halfwise.graph.conversion import BF16_OPSET
-from halfwise.graph.dataflow import drop_unused_nodes
+from halfwise.graph.dataflow import drop_unused_nodes, reached
 from halfwise.graph.model import Network, add_constant, node_name, small_constant, tensor_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.judging.reference import check, frozen_named
 from halfwise.metrics import Outputs
-from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
+from halfwise.observing.inner import (
+    InnerNumbers,
+    insides,
+    squares,
+    sums,
+    views,
+    with_smallest,
+    with_twins,
+)
 from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Detail, NodeName, Observation, Observations, TensorName
+from halfwise.records import Detail, InnerKind, NodeName, Observation, Observations, TensorName
 
 _PREFIX = "halfwise::rounded::"
 
 
 def with_roundoff(
     network: Network, roles: Roles, fmt: Format
-) -> tuple[ir.Model, dict[TensorName, NodeName]]:
+) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, InnerKind]]]:
     """Return a model without outputs that computes relative errors, and the node of each.
 
     Every tensor of a node that may be low, every weight and every graph input is rounded to the
@@ -60,16 +69,13 @@ def with_roundoff(
     """
     wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
     names = {node_name(n) for n in wanted if n.graph is network.graph}
-    if not names:
-        # Most models have none, and copying thousands of nodes takes time.
-        return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
     twins = _Twins(model.graph, roles, fmt, network.opset)
-    errors: dict[TensorName, NodeName] = {}
+    errors: dict[TensorName, tuple[NodeName, InnerKind]] = {}
     for node in _needed(model.graph, names):
         twins.add(node)
         if (name := node_name(node)) in names and is_float(node.outputs[0]):
-            errors[twins.error(node)] = name
+            errors[twins.error(node)] = name, "roundoff"
     values = (v for node in model.graph for v in node.outputs if v.name in errors)
     model.graph.outputs[:] = list(values)
     drop_unused_nodes(model.graph)
@@ -91,10 +97,11 @@ def rounded(array: NDArray[np.float32], fmt: Format) -> NDArray[np.float32]:
 
 def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
     """Return the nodes that `names` depend on, in graph order."""
-    needed = {n for n in graph if node_name(n) in names}
-    for node in reversed(graph):
-        if node in needed:
-            needed |= {p for v in node.inputs if v is not None and (p := v.producer())}
+
+    def before(node: ir.Node) -> list[ir.Node]:
+        return [made for v in node.inputs if v is not None and (made := v.producer())]
+
+    needed = reached([n for n in graph if node_name(n) in names], before)
     return [n for n in graph if n in needed]
 
 
@@ -144,16 +151,15 @@ class _Twins:
         """Add the relative error of the first output; return its name."""
         value = node.outputs[0]
         twin = self.twin.get(value, value)
-        prefix = f"{_PREFIX}error::{value.name}"
-        difference = new_node("Sub", [twin, value], f"{prefix}::d")
+        steps = Steps(f"{_PREFIX}error::{value.name}")
+        difference = steps.op("Sub", [twin, value])
         # Before opset 11, Equal takes no floats.
-        nonzero = cast(value, ir.DataType.BOOL, f"{prefix}::n")
-        zero = new_node("Not", nonzero.outputs, f"{prefix}::z", dtype=ir.DataType.BOOL)
-        one = cast(zero.outputs[0], ir.DataType.FLOAT, f"{prefix}::o")
-        divisor = new_node("Add", [value, one.outputs[0]], f"{prefix}::v")
-        error = new_node("Div", [difference.outputs[0], divisor.outputs[0]], prefix)
-        self.graph.extend([difference, nonzero, zero, one, divisor, error])
-        return tensor_name(error.outputs[0])
+        nonzero = steps.op("Cast", [value], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
+        zero = steps.op("Not", [nonzero], dtype=ir.DataType.BOOL)
+        one = steps.op("Cast", [zero], {"to": int(ir.DataType.FLOAT)})
+        error = steps.op("Div", [difference, steps.op("Add", [value, one])])
+        self.graph.extend(steps.nodes)
+        return tensor_name(error)
 
     def _rounded(self, value: ir.Value | None) -> ir.Value | None:
         if value is None or not is_float(value):
@@ -180,12 +186,12 @@ class _Twins:
 
         For c = x · (2^s + 1), c - (c - x) is x rounded to 24 - s bits.
         """
-        prefix = f"{_PREFIX}round::{value.name}"
+        steps = Steps(f"{_PREFIX}round::{value.name}")
         # Max and Min do not broadcast before opset 8.
-        x = new_node("Clip", [value, *self.ends], f"{prefix}::x", self.clipping)
-        c = new_node("Mul", [x.outputs[0], self.factor], f"{prefix}::c")
-        rest = new_node("Sub", [c.outputs[0], x.outputs[0]], f"{prefix}::rest")
-        return [x, c, rest, new_node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
+        x = steps.op("Clip", [value, *self.ends], self.clipping)
+        c = steps.op("Mul", [x, self.factor])
+        steps.op("Sub", [c, steps.op("Sub", [c, x])])
+        return steps.nodes
 
     def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
         return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
@@ -331,7 +337,9 @@ class Observer:
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         known = () if seen is None else seen.on(network.model, samples, self._reach)
         self.outputs = self._extrema(known)
-        self._squares()
+        absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
+        for node, value, sample in squares(network, roles, absmax):
+            self._inner.add(node, "square", value, sample)
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
             for body in observed_bodies(network, samples, runtime)
@@ -361,14 +369,13 @@ class Observer:
         chosen = self._choose(every, min(count, len(every), affordable))
         few = chosen[:: ceil(len(chosen) / FEW_SAMPLES)]
         summed = self._choose(chosen, 1) if self._few_sums else chosen
-        measured: list[tuple[Kind, tuple[ir.Model, dict[TensorName, NodeName]], list[int]]] = [
-            ("sum", with_sums(self._network, self._roles), summed),
-            ("roundoff", with_roundoff(self._network, self._roles, self._fmt), few),
-        ]
-        measured = [(kind, made, where) for kind, made, where in measured if made[1]]
-        self._steps = self._done + sum(len(where) for *_, where in measured) + len(chosen)
-        for kind, made, where in measured:
-            self._measure(kind, *made, where)
+        network, roles = self._network, self._roles
+        self._steps = self._done + len(summed) + len(few) + 2 * len(chosen)
+        self._measure(*with_twins(network, roles, sums), summed)
+        self._measure(*with_roundoff(network, roles, self._fmt), few)
+        # Kernels for GPUs do not give out what is inside.
+        with suppress(BuildFailed, RunFailed):
+            self._measure(*with_twins(network, roles, insides), chosen)
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
@@ -409,22 +416,18 @@ class Observer:
             self._drawn = {t: sizes[t] for t in large}
         return outputs
 
-    def _squares(self) -> None:
-        """Derive squares from the extrema."""
-        absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
-        for node, value, sample in squares(self._network, self._roles, absmax):
-            self._inner.add(node, "square", value, sample)
-
     def _measure(
         self,
-        kind: Kind,
         model: ir.Model,
-        nodes: Mapping[TensorName, NodeName],
+        wanted: Mapping[TensorName, tuple[NodeName, InnerKind]],
         chosen: Sequence[int],
     ) -> None:
         """Take the extrema of tensors added to a model as numbers of the nodes they belong to."""
+        if not wanted:
+            self._steps -= len(chosen)
+            return
         try:
-            probe = ExtremaProbe(model, tuple(nodes), runtime=self._runtime)
+            probe = ExtremaProbe(model, tuple(wanted), runtime=self._runtime)
         except CaseError as error:
             # The added nodes are at fault: the plain model loads.
             raise BuildFailed(
@@ -433,7 +436,7 @@ class Observer:
             ) from error
         for index in chosen:
             for name, extremum in probe.run(self._samples[index])[1].items():
-                self._inner.add(nodes[name], kind, extremum.absmax, index)
+                self._inner.add(*wanted[name], extremum.absmax, index)
             self._tick()
 
     def _elements(self, chosen: Sequence[int]) -> None:

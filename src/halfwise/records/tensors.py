@@ -65,6 +65,11 @@ class Observation(Record):
     op: str = ""
 
 
+InnerKind = Literal[
+    "square", "sum", "cancellation", "margin", "roundoff", "score", "residual", "mean-square"
+]
+
+
 class InnerObservation(Record):
     """A value inside an op that no single tensor shows.
 
@@ -73,7 +78,10 @@ class InnerObservation(Record):
         op: Its operator type.
         kind: What `value` is. "square": the largest x² (or Σx²) inside Pow, ReduceL2 and
             ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
-            ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "cancellation": median over
+            ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "score": the largest
+            magnitude of scaled products of queries and keys in an attention of one node, masked
+            ones included. "residual": that of the sum that a SkipLayerNormalization normalises.
+            "mean-square": the largest mean of its squares. "cancellation": median over
             elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean; inf if
             most results are zero (zeros of a constant operand do not count). Of max(|a|, |b|)
             if the result is only an exponent of e, over the exponents that matter. "margin": for
@@ -88,7 +96,7 @@ class InnerObservation(Record):
 
     node: NodeName
     op: str
-    kind: Literal["square", "sum", "cancellation", "margin", "roundoff"]
+    kind: InnerKind
     value: float
     worst_sample: int
 
@@ -107,8 +115,9 @@ class Guard(Facts):
         message: One sentence with the numbers, which the report makes of the facts. "" until the
             run is recorded.
         names: Names in the sentence: the "low" format; the "sample" with the largest number; the
-            "op" and what is "inside" a body; the tensor that is "squared"; the "reader" concerned;
-            what values that are too small "becomes" (zero, subnormal).
+            "op" and what is "inside" a body; "what" is too large there (scores, sums, mean
+            squares); the tensor that is "squared"; the "reader" concerned; what values that are too
+            small "becomes" (zero, subnormal).
         numbers: Numbers by name: the observed "value" and the "limit" of the low format that it
             exceeds or approaches; "share" of all elements, of a constant's non-zero ones or of a
             stream; the number of "elements" or additions concerned, out of "size"; the number of

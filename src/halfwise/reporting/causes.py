@@ -283,7 +283,9 @@ def reason_line(run: Run) -> str:
     keep, low = run.plan.keep if run.plan else (), run.baseline
     if not keep:
         return ""
-    if low is not None and low.within and all(k.kept_by == "rule" for k in keep):
+    suspected = {node for guard in run.guards for node in guard.nodes}
+    ruled = all(k.kept_by == "rule" and k.node not in suspected for k in keep)
+    if low is not None and low.within and ruled:
         return say("trouble", "rules", nodes=len(keep))
     reasons = Counter(reason_of(kept, run.followed) for kept in keep)
     chosen = run.search is not None and any(s.kind == "chosen" for s in run.search.remarks)

@@ -267,7 +267,22 @@ def _caution(run: Run) -> str:
     # The names of outputs and nodes, which begin these, keep their case.
     told = ((n.kind, stopped(clause(n))) for n in about)
     notes = [text if kind in ("aside", "draws") else capital(sentence(text)) for kind, text in told]
-    return " ".join(filter(None, (*notes, first, sums, overflowing(run))))
+    return " ".join(filter(None, (*notes, first, _inside(run), sums, overflowing(run))))
+
+
+def _inside(run: Run) -> str:
+    """Return what is beyond the range inside low nodes of a plan that passed emulated; else ""."""
+    plan = run.plan
+    if plan is None or not run.verdict.passed or run.verdict.level != "emulated":
+        return ""
+    kept = {one.node for one in plan.keep}
+    beyond = (guard for guard in run.guards if "what" in guard.names and guard.node not in kept)
+    found = [*{guard.node: guard for guard in beyond}.values()]
+    if not found:
+        return ""
+    ops = dict.fromkeys(guard.names["op"] for guard in found)
+    facts = {"more": len(found) - 1 or None, "rules": " --keep-op ".join(ops)}
+    return say("headline", "inside", found[0].facts, facts)
 
 
 def no_faster(run: Run) -> str:

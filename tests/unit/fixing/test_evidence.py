@@ -117,6 +117,6 @@ def test_samples_that_join_are_looked_at_and_ranges_may_shrink():
     assert space.evidence is before
     large = Samples(("large",), lambda _: {"x": 20 * bench.samples[0]["x"]})
     space.join(large, [bench.judge.run(large[0], space.fresh(space.choices))])
-    assert space.evidence.samples == (*before.samples, "large")
+    assert space.evidence.observations.samples == (*before.observations.samples, "large")
     assert space.evidence.certain
     assert not before.certain

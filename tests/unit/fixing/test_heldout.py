@@ -43,7 +43,7 @@ def test_failing_samples_join_the_calibration_and_the_rest_judges():
     assert (heldout.joined, heldout.filed) == ((second,), ())
     assert heldout.samples.ids == (first,)
     assert len(heldout.references) == 1
-    assert space.bench.samples.ids == space.evidence.samples == (*before, second)
+    assert space.bench.samples.ids == space.evidence.observations.samples == (*before, second)
     # The last one stays, whatever it shows.
     assert not heldout.may_join(failing(heldout, 0))
     assert not heldout.join(failing(heldout, 0), space)[0]

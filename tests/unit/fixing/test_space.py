@@ -83,7 +83,7 @@ def test_plans_of_a_network_with_repairs_share_the_bench_and_samples_that_join(m
     more = space.variant.case.heldout
     everything = space.fresh(space.choices)
     repaired.join(more, [space.bench.judge.run(sample, everything) for sample in more])
-    assert repaired.evidence.samples == space.bench.samples.ids
+    assert repaired.evidence.observations.samples == space.bench.samples.ids
     assert space.bench.exact(repaired.fresh(NONE)) is None
     assert repaired.evaluate(NONE).passed
     space.observed.catch_up(space.variant, space.bench.samples)

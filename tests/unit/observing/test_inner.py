@@ -15,7 +15,7 @@ from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
 from halfwise.observing import observe_network
-from halfwise.observing.inner import cancellation, with_sums
+from halfwise.observing.inner import cancellation, sums, with_twins
 
 rng = np.random.default_rng(7)
 small = st.floats(-1000, 1000, width=32)
@@ -30,7 +30,7 @@ def i64(values):
 
 
 def network_of(body, opset):
-    text = f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}'
+    text = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n{body}'
     return network_from_proto(parser.parse_model(text))
 
 
@@ -136,7 +136,7 @@ def test_magnitudes_of_small_constants_are_constants(small, computed, monkeypatc
         <float[3,4] w = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12}>
         { a = MatMul (x, w) b = Gemm (x, w) c = MatMul (w, x) }"""
     network = network_of(body, 17)
-    model, _ = with_sums(network, roles_of(network))
+    model, _ = with_twins(network, roles_of(network), sums)
     read = [n.inputs[0] for n in model.graph if n.op_type == "Abs"]
     weights = [v for v in read if v is not None and v.const_value]
     assert len(weights) == computed
@@ -337,3 +337,45 @@ def test_of_exponents_alone_the_operands_count(more, value):
     sample = {"x": x, "y": y, "m": np.ones(5, bool)}
     found = [value for op, kind, value, _ in inner(body, 17, sample) if kind == "cancellation"]
     assert found[0] == pytest.approx(value)
+
+
+def scores_of(x, weights, bias, past):
+    """Return the scaled products of two heads of queries and keys: f32[1, 2, 4, past + 4]."""
+    width = 16
+    queries, keys = ((x @ weights + bias)[..., i * width : (i + 1) * width] for i in (0, 1))
+    queries, keys = (a.reshape(1, 4, 2, 8).transpose(0, 2, 1, 3) for a in (queries, keys))
+    return queries @ np.concatenate([past[0], keys], axis=2).transpose(0, 1, 3, 2) / np.sqrt(8)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("places", [0, 3])
+def test_scores_of_an_attention_with_a_cache(opset, places):
+    body = """g (float[1,4,12] x, float[12,48] w, float[48] b, float[2,1,2,p,8] past)
+        => (float[1,4,16] y) { y, present = com.microsoft.Attention
+        <num_heads = 2, unidirectional = 1> (x, w, b, , past) }"""
+    sample = {"x": normal(1, 4, 12), "w": normal(12, 48), "b": normal(48)}
+    sample["past"] = normal(2, 1, 2, places, 8)
+    scores = np.abs(scores_of(*sample.values())).max()
+    assert inner(body, opset, sample) == [("Attention", "score", close(scores), 0)]
+
+
+def test_scores_of_onnx_attention_are_those_before_caps_and_masks():
+    body = """g (float[1,2,4,8] q, float[1,1,5,8] k, float[1,1,5,8] v, float[4,5] m)
+        => (float[1,2,4,8] y) { y = Attention <softcap = 2.0, scale = 3.0> (q, k, v, m) }"""
+    sample = {"q": normal(1, 2, 4, 8), "k": normal(1, 1, 5, 8), "v": normal(1, 1, 5, 8)}
+    sample["m"] = -1e9 * (normal(4, 5) > 0).astype(np.float32)
+    scores = 3 * np.abs(sample["q"] @ sample["k"].transpose(0, 1, 3, 2)).max()
+    assert inner(body, 23, sample) == [("Attention", "score", close(scores), 0)]
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+def test_sums_and_squares_of_a_norm_with_a_bias(opset):
+    body = """g (float[1,4,8] x, float[1,4,8] s, float[8] g, float[8] b, float[8] a)
+        => (float[1,4,8] y) { y = com.microsoft.SkipLayerNormalization (x, s, g, b, a) }"""
+    sample = {"x": normal(1, 4, 8), "s": normal(1, 4, 8)}
+    sample |= {name: normal(8) for name in "gba"}
+    total = sample["x"] + sample["s"] + sample["a"]
+    assert inner(body, opset, sample) == [
+        ("SkipLayerNormalization", "residual", close(np.abs(total).max()), 0),
+        ("SkipLayerNormalization", "mean-square", close((total**2).mean(-1).max()), 0),
+    ]

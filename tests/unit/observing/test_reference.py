@@ -223,12 +223,12 @@ def test_no_samples():
 
 
 def test_additions_that_do_not_load_are_a_fault_of_halfwise(monkeypatch):
-    def broken(network, _):
+    def broken(network, *_):
         model = network.copy()
         model.graph[0].op_type = "NoSuchOperator"
-        return model, {"e": "e"}
+        return model, {"e": ("e", "sum")}
 
-    monkeypatch.setattr(reference, "with_sums", broken)
+    monkeypatch.setattr(reference, "with_twins", broken)
     net, samples = layered(), samples_of(arrays(2))
     with pytest.raises(BuildFailed, match="bug in halfwise"):
         observe_network(net, samples, FP16, roles=roles_of(net))

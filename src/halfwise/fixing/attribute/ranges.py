@@ -1,14 +1,15 @@
 """Values beyond or close to the range of the low format: tensors, insides, constants, masks."""
 
 import math
-from collections.abc import Iterator, Sequence
-from math import ceil, prod
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.emulation.blocks import BLOCK
+from halfwise.emulation.accumulate import has_sum
+from halfwise.emulation.blocks import BLOCK, Call
 from halfwise.fixing.attribute.evidence import (
     FOLDING,
     SIGNIFICANT,
@@ -30,7 +31,7 @@ from halfwise.graph.reading import axes_of, split_constant, square_of
 from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY, selects_constants
 from halfwise.graph.weights import each_piece
 from halfwise.observing.inner import CENTRING, is_exponent
-from halfwise.records import AdjustedConstant, Guard, Observation
+from halfwise.records import AdjustedConstant, Guard, GuardKind, Observation
 
 _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
@@ -85,19 +86,9 @@ def _terms(node: ir.Node) -> int | None:
         "Softmax": (0, (attributes.get_int("axis", -1),)),
     }
     slot, axes = reads.get(node.op_type) or (0, axes_of(node))
-    return _size(node.inputs[slot], axes)
-
-
-def _size(value: ir.Value | None, axes: tuple[int, ...] | None) -> int | None:
-    """Return the product of some dimensions (all for None), None if one is unknown."""
-    if value is None or value.shape is None:
-        return None
-    shape = list(value.shape)
-    if axes is not None and not all(-len(shape) <= axis < len(shape) for axis in axes):
-        return None
-    sides = shape if axes is None else [shape[axis] for axis in axes]
-    lengths = [side for side in sides if isinstance(side, int)]
-    return prod(lengths) if len(lengths) == len(sides) else None
+    call = Call(node, node.inputs)
+    shape = call.shape(slot) or ()
+    return call.terms((slot, range(len(shape)) if axes is None else axes))
 
 
 _SEVERITY_OF_ZEROS = 0.5
@@ -163,13 +154,12 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
 
 
 _SQUARED = {
-    "LpNormalization": "Divide by the largest magnitude first.",
     "ReduceL2": "Divide by the largest magnitude before, and multiply by it afterwards.",
     "ReduceSumSquare": "Divide by the largest magnitude before, multiply by its square afterwards.",
 }
 """Repairs of squares inside an op that preserve its result."""
-_SEVERITY_OF_INNER_SQUARE = 0.8
-"""Only possible: an op may keep its squares in FP32, as the emulation does."""
+_SEVERITY_OF_INNER = 0.8
+"""Only possible: an op may keep what is inside in FP32, as the emulation does."""
 _HEADROOM_WEIGHT = 0.5
 """Ranks a value that fits behind every guard about one that does not."""
 
@@ -181,6 +171,8 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
       smallest magnitude that rounds to infinity (IEEE 754-2019, 4.3.1).
     - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold although the result
       fits. Only possible, because ops may use FP32 inside; certain with FP16 accumulation.
+    - The same of the scores, sums and mean squares inside fused attentions and norms: whether they
+      are FP32 depends on the kernel that the runtime takes.
     - "headroom": absmax · headroom ≥ threshold, but absmax is below it. Not for masks and the like,
       which select constants.
 
@@ -191,7 +183,7 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
     for observation in evidence.observations.tensors:
         if observation.absmax * evidence.headroom >= threshold:
             yield from _tensor(evidence, observation)
-    yield from _inner_squares(evidence)
+    yield from _inside(evidence)
 
 
 def _tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
@@ -240,24 +232,34 @@ def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
     )
 
 
-def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
+_INNER: Mapping[str, tuple[GuardKind, str]] = {
+    "square": ("square", ""),
+    "score": ("overflow", "scores"),
+    "residual": ("overflow", "sums"),
+    "mean-square": ("overflow", "mean squares"),
+}
+"""The guards on values inside an op, by the kind of observation, and what these values are."""
+
+
+def _inside(evidence: Evidence) -> Iterator[Guard]:
     limit = evidence.fmt.overflow_threshold
-    for node, observation in evidence.inside("square"):
-        # If the result itself overflows, the guard on the tensor reports it.
-        if observation.value < limit or any(evidence.absmax(v) >= limit for v in node.outputs):
-            continue
-        certain = evidence.accumulate == "fp16"
-        yield from evidence.guard(
-            "square",
-            node,
-            None,
-            facts=evidence.inner(observation) | {"limit": evidence.fmt.max},
-            fix=_SQUARED.get(observation.op, ""),
-            nodes=[node],
-            severity=graded(Band.OVERFLOW, observation.value / limit)
-            if certain
-            else _SEVERITY_OF_INNER_SQUARE,
-        )
+    for kind, (raised, what) in _INNER.items():
+        for node, observation in evidence.inside(kind):
+            # If the result itself overflows, the guard on the tensor reports it.
+            if observation.value < limit or any(evidence.absmax(v) >= limit for v in node.outputs):
+                continue
+            certain = evidence.accumulate == "fp16" and has_sum(node)
+            yield from evidence.guard(
+                raised,
+                node,
+                None,
+                facts=evidence.inner(observation) | {"limit": evidence.fmt.max, "what": what},
+                fix=_SQUARED.get(observation.op, ""),
+                nodes=[node],
+                severity=graded(Band.OVERFLOW, observation.value / limit)
+                if certain
+                else _SEVERITY_OF_INNER,
+            )
 
 
 ADDENDS = {
