@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+import halfwise
+from halfwise.fixing import command, drop_in
 from halfwise.fixing.result import Result
+from halfwise.options.options import understand
 from tests.unit.reporting.runs import run
 from tools import readme
 
@@ -15,10 +18,30 @@ PAGE = readme.ROOT / "docs" / "python.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_every_block_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
+@pytest.fixture(scope="module")
+def fix():
+    """`halfwise.fix`, which searches each model once, whatever is asked of it later."""
+    found: dict[str, Result] = {}
+
+    def fix(model, inputs, **options):
+        understand(inputs, options)
+        if model not in found:
+            found[model] = command.fix(model, inputs, **options)
+        return found[model]
+
+    return fix
+
+
+@pytest.fixture(autouse=True)
+def _digits(tmp_path, monkeypatch, fix):
     for name in ("model.onnx", "inputs.npz", "heldout.npz"):
         (tmp_path / name).symlink_to(readme.ROOT / "examples" / "digits" / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(halfwise, "fix", fix, raising=False)
+    monkeypatch.setattr(drop_in, "fix", fix)
+
+
+def test_every_block_runs_after_those_above_it(tmp_path, capsys):
     names: dict[str, Any] = {}
     for block in BLOCKS:
         exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - it is our own page
@@ -39,10 +62,7 @@ def test_every_block_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
     assert set(result.nodes()["precision"]) == {""}
 
 
-def test_every_cell_of_the_notebook_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
-    for name in ("model.onnx", "inputs.npz", "heldout.npz"):
-        (tmp_path / name).symlink_to(readme.ROOT / "examples" / "digits" / name)
-    monkeypatch.chdir(tmp_path)
+def test_every_cell_of_the_notebook_runs_after_those_above_it(capsys):
     notebook = json.loads(PAGE.with_suffix(".ipynb").read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in cells)

@@ -35,7 +35,6 @@ from bench.gpu.repair_plans import SCALED
 from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
@@ -47,7 +46,7 @@ from halfwise.inputs import load_inputs
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
-from halfwise.records import Criterion, NodeName, Verdict
+from halfwise.records import Criterion, NodeName, Verdict, time_ratio
 from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.constrain import constraints, quantised_types, readable
 from halfwise.tensorrt.layers import engine_layers

@@ -26,7 +26,6 @@ from bench.gpu.jobs import Host
 from bench.gpu.pipe import Pipe, Refused
 from halfwise.case import Case, Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.measure import ROUNDS, time_ratio
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.norms import NORMALISATIONS
@@ -35,7 +34,7 @@ from halfwise.graph.written_out import written_out
 from halfwise.metrics.measures import Excess, totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data
-from halfwise.records import EngineResult, NodeName, Run
+from halfwise.records import ROUNDS, EngineResult, NodeName, Run, time_ratio
 from halfwise.tensorrt.constrain import constraints
 
 FILE = "race.json"

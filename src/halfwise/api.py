@@ -6,6 +6,8 @@ Each is imported on first use, so no command waits for the imports of another.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from halfwise.memory import few_collections
+
 if TYPE_CHECKING:
     from halfwise.declarations import ChooseOptions, Options
     from halfwise.fixing.choose import choose
@@ -87,4 +89,5 @@ def __getattr__(name: str) -> object:
     """Import a name on first use."""
     if name not in _MODULES:
         raise AttributeError(name)
-    return getattr(import_module(f"halfwise.{_MODULES[name]}"), name)
+    with few_collections():
+        return getattr(import_module(f"halfwise.{_MODULES[name]}"), name)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
-import pytest
 
 from halfwise.case import Sample
 from halfwise.errors import RunFailed
@@ -59,9 +58,8 @@ def on(judge: OnWebGpu, space: LowSpace) -> LowSpace:
     return replace(space, bench=space.bench.on(judge))
 
 
-@pytest.mark.parametrize("make", [models.layer_norm, models.conv_chain])
-def test_a_search_on_webgpu_keeps_what_the_emulation_keeps(make, webgpu, tmp_path):
-    emulated = space_of(make())
+def test_a_search_on_webgpu_keeps_what_the_emulation_keeps(webgpu, tmp_path):
+    emulated = space_of(models.layer_norm())
     found = on(OnWebGpu(webgpu, tmp_path), emulated).find(NONE, certify=False)
     assert found.passed
     # A mean is a sum in FP16 there, so more may be kept.

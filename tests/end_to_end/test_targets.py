@@ -68,7 +68,7 @@ def test_strings_are_judged_where_they_run(fix, call):
 def test_plans_have_to_pass_where_a_target_is_wrong(fix):
     # The emulation alone, with sums in FP32, passes with no node kept: see test_judged.
     options = ("--no-repair", "--accumulate", "fp32", "--target", "webgpu")
-    ended = fix(mean_beside_products(), *options)
+    ended = fix(mean_beside_products(16), *options)
     assert ended.code == 0, ended.out
     assert ended.kept
     assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
@@ -295,8 +295,7 @@ def exponentials() -> models.Ill:
         (query_key, {"scale"}),
         (softmax, {"scale", "split"}),
         (long_sum, {"split"}),
-        *((make, {"shift"}) for make in (arg_max, top_k, non_max_suppression)),
-        *((make, {"shift"}) for make in (cancellation, patch_columns, rotary)),
+        *((make, {"shift"}) for make in (arg_max, cancellation, patch_columns, rotary)),
         (exponentials, {"scale"}),
     ],
 )
@@ -306,6 +305,14 @@ def test_sums_softmaxes_and_choices_are_repaired_where_fp16_alone_is_asked_for(f
     assert ended.kept == set()
     assert {repair["rule"] for repair in ended.record["plan"]["repairs"]} == rules
     assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
+
+
+@pytest.mark.parametrize("make", [top_k, non_max_suppression])
+def test_further_choices_are_repaired_where_fp16_alone_is_asked_for(fix, make):
+    ended = fix(make(), "--only", "fp16")
+    assert ended.code == 0, ended.out
+    assert ended.kept == set()
+    assert {repair["rule"] for repair in ended.record["plan"]["repairs"]} == {"shift"}
 
 
 def kept_product(activation_too: bool) -> onnx.ModelProto:

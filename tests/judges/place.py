@@ -41,6 +41,8 @@ class WebGpu(webgpu.WebGpu):
             # The Vulkan loader knows the second name since 1.3.207, the first always.
             f"VK_ICD_FILENAMES={icd}",
             f"VK_DRIVER_FILES={icd}",
+            # Shaders are compiled once, not in each process: most of the time of short runs.
+            f"MESA_SHADER_CACHE_DIR={folder / 'shaders'}",
             "node",
         )
 

@@ -1,11 +1,14 @@
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from halfwise import memory
+from halfwise import api, memory
 from halfwise.errors import CaseError
+from halfwise.progress import Silent
+from tests import models
 
 CAPPED = """
 import numpy as np
@@ -66,3 +69,20 @@ def test_beyond_the_ceiling_an_allocation_fails_and_the_process_goes_on() -> Non
         "Unable to allocate 2.00 GiB for an array with shape (268435456,) and data type float64",
         "1048576.0",
     ]
+
+
+def test_garbage_is_collected_seldom_during_a_command_alone() -> None:
+    before, seen = gc.get_threshold(), list[int]()
+
+    class Seeing(Silent):
+        def stage(self, name: str, total: int | None = None) -> None:
+            del total
+            seen.append(gc.get_threshold()[0])
+            if name == "observe":
+                raise KeyError(name)
+
+    ill = models.conv_chain()
+    with pytest.raises(KeyError, match="observe"):
+        api.fix(ill.proto, dict(ill.inputs), watcher=Seeing())
+    assert min(seen) > before[0]
+    assert gc.get_threshold() == before

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from child import main
 
-from halfwise.fixing.drop_in import convert_float_to_float16
+from halfwise import convert_float_to_float16
 
 
 def convert(task: Path, mixed: Path, settings: dict[str, Any]) -> dict[str, Any]:

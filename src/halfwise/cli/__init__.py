@@ -4,7 +4,6 @@ Commands import the library when they run, so `halfwise --help` does not wait fo
 """
 
 import errno
-import gc
 import io
 import os
 import signal
@@ -219,18 +218,6 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
 
 
-OBJECTS_PER_COLLECTION = 100_000
-"""Objects allocated between two garbage collections, instead of 700.
-
-Graphs of thousands of nodes are millions of long-lived objects. At 1,500 nodes collection took half
-of the time outside ONNX Runtime; now it takes little, for 8 % more memory.
-"""
-
-COLLECTIONS = (20, 50)
-"""Young collections before a middle one, and middle ones before a full one, instead of 10 and 10:
-at 5,000 nodes a fifth of that time, and 5 % more memory.
-"""
-
 app = typer.Typer(
     name="halfwise",
     invoke_without_command=True,
@@ -273,9 +260,8 @@ All commands: halfwise --help"""
 
 def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
-    gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
     memory.cap()
-    with surroundings() as ended:
+    with memory.few_collections(), surroundings() as ended:
         _run(ended)
 
 

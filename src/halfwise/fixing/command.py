@@ -43,7 +43,6 @@ from halfwise.metrics import Excess, Outputs, totals
 from halfwise.options.engines import Target
 from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
-from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     DynamicAxis,
@@ -150,6 +149,8 @@ def concluded(
     ran = written is mixed and any(not file.not_run for file in fixed.verdict.as_file[:1])
     run = fix_run(case, request, fixed, time.monotonic() - started, folder)
     if folder is not None:
+        from halfwise.page.finish import finish  # noqa: PLC0415 - what no folder needs
+
         with new_folder(folder) as partial:
             path, runtime = partial / MODEL_FILE, settings.runtime
             save_checked(written, path, runtime=runtime, foreign=foreign, ran=ran)

@@ -73,15 +73,12 @@ def convert_float_to_float16(
             "keep_io_types is a list; expected True or False.",
             "halfwise keeps the types of all inputs and outputs, or of none.",
         )
-    network = load_model(model)
-    names = {node_name(node) for node in network.nodes()} | set(network.original_names.values())
-    types = {node.op_type for node in network.nodes()}
-    rules = Rules(
-        keep=tuple(name for name in node_block_list or () if name in names),
-        keep_op=tuple(op for op in op_block_list or () if op in types),
-    )
-    if inputs is None:
-        return _unjudged(network, rules, low_io=not keep_io_types)
+    rules = Rules()
+    if inputs is None or node_block_list or op_block_list:
+        network = load_model(model)
+        rules = _rules(network, node_block_list or (), op_block_list or ())
+        if inputs is None:
+            return _unjudged(network, rules, low_io=not keep_io_types)
     io: Literal["fp32", "fp16"] = "fp32" if keep_io_types else "fp16"
     given: Options = {"io": io, "keep": rules.keep, "keep_op": rules.keep_op, **options}
     result = fix(model, inputs, **given)
@@ -89,6 +86,16 @@ def convert_float_to_float16(
         warnings.warn(str(result), stacklevel=2)
     assert result.model is not None
     return result.model
+
+
+def _rules(network: Network, nodes: Collection[str], ops: Collection[str]) -> Rules:
+    """Return that those of the nodes and operator types stay in FP32 that the network has."""
+    names = {node_name(node) for node in network.nodes()} | set(network.original_names.values())
+    types = {node.op_type for node in network.nodes()}
+    return Rules(
+        keep=tuple(name for name in nodes if name in names),
+        keep_op=tuple(op for op in ops if op in types),
+    )
 
 
 def _unjudged(network: Network, rules: Rules, *, low_io: bool) -> onnx.ModelProto:

@@ -18,7 +18,6 @@ from halfwise.emulation.ort import Session, runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import Assessment
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
@@ -61,6 +60,7 @@ from halfwise.records import (
     Step,
     Verdict,
     Worth,
+    time_ratio,
 )
 from halfwise.reporting.remarks import clause, in_words, not_real, with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged

@@ -17,6 +17,7 @@ from halfwise.declarations.options import Acceptance, Thresholds
 from halfwise.emulation.budget import limited
 from halfwise.errors import UsageError
 from halfwise.formats import FP16, LOW_FORMATS
+from halfwise.memory import few_collections
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, one_worker, run_here, understand_target
@@ -187,12 +188,12 @@ def _fields(kind: type[Data | Settings], options: Mapping[str, Any]) -> dict[str
 
 
 def bounded(command: Callable[P, R]) -> Callable[P, R]:
-    """Bound each evaluation of a command by its option `run_timeout`."""
+    """Bound each evaluation of a command by its option `run_timeout`; collect garbage seldom."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         options = cast(dict[str, Any], kwargs)
-        with limited(options.get("run_timeout")):
+        with few_collections(), limited(options.get("run_timeout")):
             return command(*args, **kwargs)
 
     return run

@@ -240,9 +240,9 @@ def test_what_an_archive_holds_is_known_before_it_is_unpacked(tmp_path, monkeypa
     bomb(path, (), b"\x93NUMPY\x02\0" + b"\xff" * 4)
     with pytest.raises(CaseError, match="its header is too long"):
         load_array_files([path], specs, "d")
-    np.savez_compressed(path, x=np.zeros((4, 1, 8), np.float32))
+    np.savez_compressed(path, x=np.zeros((1 << 16, 1, 8), np.float32))
     monkeypatch.setattr(memory, "available", lambda: 100)
-    with pytest.raises(CaseError, match=r"unpacked, needs 256 bytes of memory, but only 100 bytes"):
+    with pytest.raises(CaseError, match=r"unpacked, needs 2 MiB of memory, but only 100 bytes"):
         load_array_files([path], specs, "d").samples[0]
 
 

@@ -16,14 +16,14 @@ from math import inf
 from statistics import median
 
 from halfwise.fixing.engines.device import Device
-from halfwise.fixing.engines.measure import race, time_ratio
+from halfwise.fixing.engines.measure import race
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.space import LowSpace
 from halfwise.judging.judge import Judged
 from halfwise.progress import interruption
-from halfwise.records import FULL_RUNGS, EngineResult
+from halfwise.records import FULL_RUNGS, EngineResult, time_ratio
 from halfwise.tensorrt.constrain import as_exact, same_outputs
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 

@@ -19,6 +19,7 @@ from halfwise.judging.batching import Batches, find_batching, plan_batches
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.records import (
+    ROUNDS,
     BuildOutcome,
     Criterion,
     EngineFile,
@@ -28,7 +29,6 @@ from halfwise.records import (
     PrecisionProof,
     ShapeVerdict,
     TensorName,
-    TimeRatio,
     Verdict,
 )
 from halfwise.reporting.remarks import under, with_failures
@@ -52,9 +52,6 @@ TIMED_RUNS = 100
 """Minimum number of timed runs: fewer have no 99th percentile."""
 ROUND_SECONDS = 0.2
 """Time of one turn when engines take turns, after a quarter of that to warm up."""
-ROUNDS = 7
-"""Rounds in which all take turns: the median of their ratios lies between the least and the largest
-with 98.4 % (1 - 2 / 2⁷), whatever their distribution; of six with 96.9 %."""
 
 
 @dataclass
@@ -227,26 +224,6 @@ def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
         if shape.verdict is not None and not shape.verdict.passed:
             verdict = with_failures(verdict, under("shapes", shape.at, shape.verdict.failures))
     return verdict
-
-
-def time_ratio(one: Sequence[float], other: Sequence[float]) -> TimeRatio | None:
-    """Return the ratio of two engines' times, from paired rounds.
-
-    The interval from the least to the largest ratio contains their median with 98.4 % or more,
-    whatever their distribution, if rounds are independent (the sign test inverted; Thompson 1936,
-    Hahn and Meeker 1991, section 5.2).
-
-    Args:
-        one: Its medians in ms (> 0), by round.
-        other: Those of the other, in the same rounds; surplus rounds of either are ignored.
-
-    Returns:
-        The ratio; None with fewer than `ROUNDS` rounds.
-    """
-    ratios = [a / b for a, b in zip(one, other, strict=False)]
-    if len(ratios) < ROUNDS:
-        return None
-    return TimeRatio(low=min(ratios), high=max(ratios), rounds=len(ratios))
 
 
 def race(

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
 from halfwise.fixing.engines.record import (
     DeviceResults,
@@ -16,6 +15,7 @@ from halfwise.fixing.engines.record import (
 )
 from halfwise.fixing.plan.plan import Plan
 from halfwise.records import (
+    ROUNDS,
     Cause,
     EngineResult,
     EngineRung,

@@ -13,11 +13,10 @@ from halfwise.fixing.engines.bench import (
     raced,
     rows_of,
 )
-from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan, Outcome
 from halfwise.fixing.plan.plan import Plan
 from halfwise.progress import offered
-from halfwise.records import FP32_ENGINE, EngineRung, TimeRatio
+from halfwise.records import FP32_ENGINE, ROUNDS, EngineRung, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault

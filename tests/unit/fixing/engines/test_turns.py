@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.measure import ROUNDS, race, time_ratio
-from halfwise.records import TimeRatio
+from halfwise.fixing.engines.measure import race
+from halfwise.records import ROUNDS, TimeRatio, time_ratio
 
 CONFIDENCE = 0.98
 
