@@ -11,7 +11,7 @@ import onnx_ir as ir
 from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.filed import judged_plan_as_file
+from halfwise.fixing.filed import judged_as_file, may_mend
 from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
@@ -242,7 +242,12 @@ class Depths:
         self.measure(plan, emulated.results)
         judged = self._judged_inside(self._judged(plan, emulated), plan)
         on = heldout.samples, heldout.references
-        return judged_plan_as_file(judged, space, plan, of.write(plan)[0], *on)
+        return judged_as_file(
+            judged,
+            of.write(plan)[0].model,
+            *(of.case, of.settings, *on, space.budget, of.shapes),
+            may_mend=lambda runner: may_mend(space.bench, of, runner, *on),
+        )
 
     def searched_too(self, plan: Plan, verdict: Verdict) -> Verdict:
         """Fail a verdict if the model fails on samples that the search saw.

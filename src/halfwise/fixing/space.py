@@ -373,7 +373,7 @@ class LowSpace(Space):
         """Return the plan with the cheapest types that are known to pass."""
         if self.chosen is not None and kept == self.chosen.kept:
             return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
-        typed: Plan | None = self.bench.recall(self.fresh(kept), "types", self.bench.demanded)
+        typed: Plan | None = self.bench.recall(self.fresh(kept), "types", self.bench.demands_files)
         return typed or self.fresh(kept)
 
     def settled(self, kept: Nodes) -> Plan:
@@ -381,7 +381,7 @@ class LowSpace(Space):
         if not (self.searches and (self.variant.may_have_bf16 or self.variant.may_have_tf32)):
             return self.plan(kept)
         fp32 = self.fresh(kept)
-        return self.bench.once(fp32, "types", lambda: _typed(self, fp32), self.bench.demanded)
+        return self.bench.once(fp32, "types", lambda: _typed(self, fp32), self.bench.demands_files)
 
     @property
     def guards(self) -> tuple[Guard, ...]:

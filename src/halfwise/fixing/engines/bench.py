@@ -202,7 +202,7 @@ def full_offers(bench: Bench) -> tuple[Outcome, ...]:
         plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
         purpose = next(iter(rows.values())).build.purpose
         # No search chose them: they have to be within the tolerance itself.
-        limit = emulated.tolerance.full
+        limit = 1 / emulated.tolerance.factor
         offers.append(Outcome(plan, purpose, rows, limit))
     return tuple(offers)
 

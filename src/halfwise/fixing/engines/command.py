@@ -177,7 +177,7 @@ def on_targets(fixed: Fixed) -> Fixed:
     judged = judged_as_file(
         Judged(fixed.verdict, ()),
         *(fixed.rewritten.model, variant.case, variant.settings, *samples),
-        may_mend=lambda runner: may_mend(fixed.space, runner, *samples),
+        may_mend=lambda runner: may_mend(fixed.space.bench, variant, runner, *samples),
     )
     return replace(fixed, verdict=judged.verdict.model_copy(update={"sums": None}))
 
