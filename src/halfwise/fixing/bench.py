@@ -244,6 +244,12 @@ class Bench(Generic[P]):
         """Whether the files of plans have to pass, too."""
         return self._of_file is not None
 
+    @property
+    def hardest(self) -> tuple[Sample, Outputs, Mapping[str, OutputTotals]]:
+        """The sample that trials run first, its reference outputs, and the totals of all."""
+        first = self._order[0]
+        return self.samples[first], self.references[first], self._totals
+
     def release(self) -> None:
         """Free what runs plans; the next run loads it again."""
         self.judge.release()

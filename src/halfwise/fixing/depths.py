@@ -245,7 +245,7 @@ class Depths:
         return judged_as_file(
             judged,
             of.write(plan)[0].model,
-            *(of.case, of.settings, *on, space.budget, of.shapes),
+            *(of.case, of.settings, *on, (space.bench.hardest,), space.budget, of.shapes),
             may_mend=lambda runner: may_mend(space.bench, of, runner, *on),
         )
 

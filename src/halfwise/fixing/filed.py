@@ -37,6 +37,9 @@ from halfwise.metrics import Computed, Excess, Outputs, OutputTotals, totals
 from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, Verdict
 from halfwise.reporting.remarks import under, with_failures
 
+Hard = tuple[Sample, Outputs, Mapping[str, OutputTotals]]
+"""A sample with a large error, its reference outputs, and the totals of all references."""
+
 
 @dataclass(frozen=True)
 class Filed:
@@ -146,6 +149,7 @@ def judged_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
+    seen: Sequence[Hard] = (),
     budget: Budget | None = None,
     shapes: Shapes | None = None,
     *,
@@ -164,7 +168,8 @@ def judged_as_file(
         settings: Where to run, the targets, and the format of sums.
         samples: The judged samples.
         references: Reference outputs of each sample.
-        budget: Pays for the runs with sums in FP16; see `lowest_sums`.
+        seen: Other samples on which it has to hold with sums in FP16; see `lowest_sums`.
+        budget: Likewise.
         shapes: Shapes of the network's tensors, likewise.
         always: Whether files run even if the emulation is not acceptable.
         may_mend: Returns whether a target that has the file wrong has FP32 right. If not, samples
@@ -190,16 +195,8 @@ def judged_as_file(
         fields["failure_bound"] = failed[0].verdict.failure_bound
     if passed and not failures:
         worst = _worst(judged.verdict, case.criterion)
-        fields["sums"] = lowest_sums(
-            candidate,
-            samples[worst],
-            references[worst],
-            totals(references),
-            case,
-            settings,
-            budget or Budget(),
-            shapes,
-        )
+        hard = (samples[worst], references[worst], totals(references)), *seen
+        fields["sums"] = lowest_sums(candidate, hard, case, settings, budget or Budget(), shapes)
     verdict = judged.verdict.model_copy(update=fields)
     verdict = with_failures(verdict, failures) if failures else verdict
     counts = (filed for run, filed in zip(runs, outputs, strict=True) if run.fp32 is not False)
@@ -314,9 +311,7 @@ def _worst(verdict: Verdict, criterion: Criterion) -> int:
 
 def lowest_sums(
     candidate: ir.Model,
-    sample: Sample,
-    reference: Outputs,
-    scales: Mapping[str, OutputTotals],
+    hard: Sequence[Hard],
     case: Case,
     settings: Settings,
     budget: Budget,
@@ -325,16 +320,14 @@ def lowest_sums(
     """Return the lowest format of sums with which a candidate is known to pass.
 
     "fp16" if it passes with products, additions and reductions rounded one by one, as ONNX
-    Runtime's WebGPU provider does, within `MARGIN` of the tolerance on one sample, or if it has no
-    such sum. "fp32" if it fails then, cannot be run so, takes more than `ADDITIONS`, or the budget
-    is spent. None for a model without FP16, and for one with INT8, whose products are summed in
-    INT32.
+    Runtime's WebGPU provider does, within `MARGIN` of the tolerance on a few samples, or if it has
+    no such sum. "fp32" if it fails then, cannot be run so, takes more than `ADDITIONS`, or the
+    budget is spent. None for a model without FP16, and for one with INT8, whose products are
+    summed in INT32.
 
     Args:
         candidate: A typed model that passes.
-        sample: The one with the largest error.
-        reference: Its reference outputs.
-        scales: Totals of all references.
+        hard: The samples with the largest error.
         case: Criterion and metric.
         settings: Where to run, and the format of sums that the verdict assumed.
         budget: What is left for optional work; this is not counted.
@@ -352,17 +345,23 @@ def lowest_sums(
         return "fp32"
     try:
         if shapes is None:
-            shapes = seen_shapes(case.network, sample, runtime=settings.runtime)
+            shapes = seen_shapes(case.network, hard[0][0], runtime=settings.runtime)
         names = set(map(node_name, summing))
         counted = (n for n in case.network.all_nodes() if node_name(n) in names)
         if low_sum_work(counted, shapes) > ADDITIONS:
             return "fp32"
         emulation = emulate_typed(candidate, accumulate="each")
-        outputs = Session(emulation, runtime=settings.runtime).run(sample)
-        if case.metric is None:
-            used = Excess(case.criterion, scales).update(reference, outputs)
-        else:
-            used = Tolerance(case.criterion, case.metric).of_one(reference, outputs)
+        session = Session(emulation, runtime=settings.runtime)
+        passes = all(_uses(case, session.run(s), r, scales) <= MARGIN for s, r, scales in hard)
     except (CaseError, RunFailed):
         return "fp32"
-    return "fp16" if used <= MARGIN else "fp32"
+    return "fp16" if passes else "fp32"
+
+
+def _uses(
+    case: Case, outputs: Outputs, reference: Outputs, scales: Mapping[str, OutputTotals]
+) -> float:
+    """Return the error of a sample relative to what is allowed."""
+    if case.metric is None:
+        return Excess(case.criterion, scales).update(reference, outputs)
+    return Tolerance(case.criterion, case.metric).of_one(reference, outputs)

@@ -10,7 +10,7 @@ from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.repair.rule import place
-from halfwise.fixing.space import LowSpace, Space
+from halfwise.fixing.space import Space
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, adjusted_constants
 from halfwise.graph.model import Network, node_name
@@ -146,7 +146,7 @@ def built_cost(plan: Plan, verdict: Verdict) -> float | None:
 
 
 def plan_of(
-    space: LowSpace,
+    space: Space,
     assigned: Plan,
     result: SearchResult,
     placed: Nodes,

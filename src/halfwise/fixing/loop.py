@@ -26,7 +26,7 @@ from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
-from halfwise.fixing.space import Int8Space, LowSpace, Space
+from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
@@ -36,7 +36,7 @@ from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, Verdict
 from halfwise.wording import count, verb
 
 
-def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> Iterator[Remark]:
+def plan_remarks(space: Space, result: SearchResult, baseline: Verdict) -> Iterator[Remark]:
     """Yield remarks on a plan and its model.
 
     Args:
@@ -59,7 +59,7 @@ def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> It
         yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
 
 
-def end_remarks(space: LowSpace) -> Iterator[Remark]:
+def end_remarks(space: Space) -> Iterator[Remark]:
     """Yield remarks on the inputs and outputs of the mixed model."""
     variant, fmt = space.variant, space.variant.settings.fmt
     low = {"low": fmt.name}
@@ -163,7 +163,7 @@ def fix(
             Tolerance(case.criterion, case.metric, settings.margin),
             lambda: budget.spend("trial"),
         )
-        low = LowSpace.of(variant, bench, observed, budget, watcher)
+        low = Space.of(variant, bench, observed, budget, watcher)
         low = replace(low, chosen=settings.chosen)
         low.survey(low.islands)
     heldout = HeldOut(case, case.heldout, references, searched, watcher, nonfinite)
@@ -208,7 +208,7 @@ class _Fix:
     baseline: Verdict
     below: Fixed | None = None
 
-    def low(self, low: LowSpace, *, is_free: bool) -> Fixed:
+    def low(self, low: Space, *, is_free: bool) -> Fixed:
         """Return the plan in the low format; repairs are looked for if the network `is_free`."""
         found = _Found(low, UNSEARCHED)
         if self.repairs or (is_free and allowed_rules(low)):
@@ -247,7 +247,6 @@ class _Fix:
     def _repaired(self, found: _Found) -> _Found:
         """Return the plans of the repaired network if repairs are worth making, else of its own."""
         low = found.space.original or found.space
-        assert isinstance(low, LowSpace)
         with self.stage("repair"):
             if self.repairs:
                 space = replace(low.repaired(self.repairs), chosen=low.chosen)
@@ -351,7 +350,7 @@ class _Fix:
             if judged.as_file:
                 _demand_files(space)
         is_free = not self.repairs and self.start_from is None
-        if not (is_free and isinstance(space, LowSpace) and allowed_rules(space)):
+        if not (is_free and not isinstance(space, Int8Space) and allowed_rules(space)):
             return found
         return found if space.evaluate(space.ruled).passed else self._repaired(found)
 
@@ -432,14 +431,13 @@ class _Fix:
             if space.original is not None and not self.repairs:
                 bare = TradeOff(Depths(space.original, self.heldout)).sketched()
                 curve = curve.model_copy(update={"unrepaired": bare})
-        if isinstance(space, LowSpace):
+        if isinstance(space, Int8Space):
+            assert below is not None
+            record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
+        else:
             remarks = [*self.notes, *found.undone]
             remarks += plan_remarks(space, result, self.baseline)
             record = plan_of(space, plan, result, placed, rewritten.casts, remarks)
-        else:
-            assert isinstance(space, Int8Space)
-            assert below is not None
-            record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
         bench = space.bench
         bench.release()
         return Fixed(

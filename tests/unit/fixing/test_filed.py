@@ -16,7 +16,7 @@ from halfwise.fixing.filed import STEP, filed, low_sum_work, lowest_sums
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite as rewrite_mixed
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import Space
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import tensor_name
@@ -288,7 +288,7 @@ def test_the_search_goes_on_until_the_file_passes(monkeypatch, options):
 
 
 @pytest.fixture
-def demanding() -> LowSpace:
+def demanding() -> Space:
     """Return plans whose files have to pass."""
     space = space_of(chain())
     space.bench.demand(lambda plan: filed(space.bench, space.budget, plan).excess)
@@ -359,7 +359,7 @@ def lowest(ill, kept=NONE, budget=None, **settings):
     worst = verdict.excesses.index(max(verdict.excesses))
     one = samples[worst], references[worst], totals(references)
     chosen = replace(request.settings, **settings)
-    return lowest_sums(written.model, *one, case, chosen, budget or Budget())
+    return lowest_sums(written.model, (one,), case, chosen, budget or Budget())
 
 
 @pytest.mark.parametrize(

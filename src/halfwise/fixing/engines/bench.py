@@ -20,7 +20,7 @@ from halfwise.fixing.engines.measure import race, time_ratio
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Plan
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import Space
 from halfwise.judging.judge import Judged
 from halfwise.progress import interruption
 from halfwise.records import FULL_RUNGS, EngineResult
@@ -44,7 +44,7 @@ class Bench:
     def __init__(
         self,
         devices: Mapping[str, Device],
-        space: LowSpace,
+        space: Space,
         heldout: HeldOut,
         *,
         builds: int,

@@ -19,7 +19,6 @@ from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
-from halfwise.fixing.space import LowSpace
 from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
@@ -227,7 +226,6 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
         numbers = {"elements": len(dropped), "size": len(before)}
         remarks += [Remark(kind="spared", numbers=numbers)] if dropped else []
         remarks += [Remark(kind="added", numbers={"elements": len(added)})] if added else []
-    assert isinstance(space, LowSpace)
     rewritten, placed = space.variant.write(assigned)
     result = replace(result, kept=assigned.kept, minimal=minimal)
     plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)

@@ -26,7 +26,6 @@ from halfwise.fixing.engines.search import EngineSearch, near
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import Stages
 from halfwise.fixing.plan.plan import NONE, Plan
-from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared, Verdict
@@ -121,7 +120,6 @@ class EngineRun:
             return self._interrupted(fixed)
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
         low, devices = fixed.space, list(self.devices.values())
-        assert isinstance(low, LowSpace)
         weak = [device for device in devices if not device.is_strong]
         settings = devices[0].engine_settings
         bench = Bench(
