@@ -10,7 +10,7 @@ from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import BESIDE
+from halfwise.fixing.space import BESIDE, Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point
 from halfwise.records.run import mask
@@ -41,17 +41,6 @@ class TradeOff:
         places = {name: place for place, name in enumerate(self._nodes)}
         self._written = cache(lambda kept: mask(places[name] for name in kept))
 
-    def sketched(self) -> Curve:
-        """Return the cheapest plan that passes: nothing kept, what is certain, all suspects."""
-
-        def look() -> None:
-            if (kept := self._space.seed()) is not None:
-                self._measure(kept)
-
-        self._budget.within("curve", look, None)
-        points = tuple(self._points().values())
-        return Curve(nodes=tuple(self._nodes), points=points, front=tuple(spread(points)))
-
     def curve(self, result: SearchResult) -> Curve:
         """Return the curve of everything tried, once the search is over.
 
@@ -68,6 +57,7 @@ class TradeOff:
             points=tuple(points.values()),
             front=tuple(places[kept] for kept in self._shown(points, result.kept)),
             plan=places.get(result.kept),
+            rung="int8" if isinstance(self._space, Int8Space) else None,
             recognised=heldout.recognised,
             reference=heldout.reference if scored else (),
         )

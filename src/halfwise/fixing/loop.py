@@ -428,9 +428,6 @@ class _Fix:
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
             curve = TradeOff(Depths(space, self.heldout)).curve(result)
-            if space.original is not None and not self.repairs:
-                bare = TradeOff(Depths(space.original, self.heldout)).sketched()
-                curve = curve.model_copy(update={"unrepaired": bare})
         if isinstance(space, Int8Space):
             assert below is not None
             record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)

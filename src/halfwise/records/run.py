@@ -81,11 +81,8 @@ class Curve(Record):
             known.
         reference: Scores of the FP32 outputs; empty if no plan was scored.
         criterion: What errors are relative to; None for the criterion of the run.
-        unrepaired: Plans without the repairs of the run, on the original nodes: the cheapest, until
-            one passes. None if nothing was repaired.
-        rung: The lowest type of the plans, if a run has several; plans with INT8 then keep what is
-            left out of it, and `nodes` are its candidates.
-        beside: The curve of the previous rung, or of the next if that failed; None with one rung.
+        rung: "int8" for plans with INT8: they keep what is left out of it, and `nodes` are its
+            candidates.
     """
 
     nodes: tuple[NodeName, ...]
@@ -95,9 +92,7 @@ class Curve(Record):
     recognised: tuple[Recognised, ...] = ()
     reference: tuple[TaskScore, ...] = ()
     criterion: Criterion | None = None
-    unrepaired: "Curve | None" = None
     rung: EngineRung | None = None
-    beside: "Curve | None" = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -286,16 +286,15 @@ def nonfinite_curve() -> Curve:
 
 
 def chosen() -> Iterator[str]:
-    bare = MADE.model_copy(update={"unrepaired": MADE})
     unknown = ONE.model_copy(update={"cost": None})
     yield plan.chosen_line(MADE, ONE, TASK)
-    yield plan.chosen_line(bare, ONE, Criterion())
+    yield plan.chosen_line(MADE, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
     tf32 = PLAN.model_copy(update={"bf16": "1", "tf32": True})
     yield plan.chosen_line(MADE, tf32, Criterion())
     near = (runs.guard("/norm", "headroom"),)
     for made in (
-        runs.run(curve=bare.model_copy(update={"criterion": Criterion(rel_max=1e-5)})),
+        runs.run(curve=MADE.model_copy(update={"criterion": Criterion(rel_max=1e-5)})),
         runs.run(curve=MADE, guards=near, verdict=runs.verdict(level="engine")),
     ):
         table = plan.curve_table(made)
@@ -322,11 +321,8 @@ def repairs() -> Iterator[str]:
     )
     far = MASKED.model_copy(update={"proof": OFF.model_copy(update={"original": 3e-6})})
     yield from lines(*alike, MASKED.model_copy(update={"proof": OFF}), far)
-    bare = Curve(nodes=MADE.nodes, points=(PLAN.model_copy(update={"is_bound": False}),))
     kept = runs.plan((runs.kept("/k"),), repairs=(MASKED,))
-    found = causes.repair_lines(
-        runs.run(plan=kept, curve=MADE.model_copy(update={"unrepaired": bare}))
-    )
+    found = causes.repair_lines(runs.run(plan=kept, curve=MADE))
     assert found is not None
     yield found.title
     useless = Remark(kind="repair-useless", names={"rule": "scale", "nodes": "/a"})

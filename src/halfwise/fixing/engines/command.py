@@ -9,6 +9,8 @@ from pathlib import Path
 from halfwise.case import Case
 from halfwise.emulation.folding import settled
 from halfwise.errors import CaseError
+from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file, may_mend
@@ -216,8 +218,8 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     before, remarks, added = fixed.result.kept, list(fixed.plan.remarks), frozenset[NodeName]()
     space, curve, result, observations = fixed.space, fixed.curve, fixed.result, fixed.observations
     if assigned.of is not fixed.assigned.of:
-        assert curve.unrepaired is not None
-        space, curve, result = fixed.original, curve.unrepaired, replace(result, spare=added)
+        space, result = fixed.original, replace(result, kept=assigned.kept, spare=added)
+        curve = TradeOff(Depths(space, fixed.heldout)).curve(result)
         observations = space.evidence.observations
         numbers = {"better": len(fixed.plan.repairs)}
         remarks.insert(0, Remark(kind="unrepaired", numbers=numbers))

@@ -297,13 +297,11 @@ def cheapest_unrepaired(fixed: Fixed) -> Plan | None:
 
     Everything in FP32 does not count.
     """
-    curve, space = fixed.curve.unrepaired, fixed.original
-    if curve is None or space is fixed.space:
+    space = fixed.original
+    passed = [kept for kept, one in space.tried().items() if one.passed and kept < space.choices]
+    if space is fixed.space or not passed:
         return None
-    mixed = [point for point in curve.points if point.count < len(curve.nodes)]
-    passed = [point for point in mixed if not point.is_bound and point.error <= 1]
-    best = min(passed, key=lambda point: point.price, default=None)
-    return None if best is None else space.plan(curve.named(best.kept))
+    return space.plan(min(passed, key=lambda kept: space.cost(kept) or 0.0))
 
 
 def _int8(lowest: Fixed) -> Plan | None:
