@@ -33,7 +33,6 @@ Depth = Literal[
     "inside",
     "heldout",
     "emulated",
-    "casts",
     "types",
     "file",
     "fp32",
@@ -42,9 +41,9 @@ Depth = Literal[
 
 "samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
 whether its model is infinite inside there; "heldout": its error and scores on held-out samples;
-"emulated": the outputs there of what is probably the plan; "casts": how many Casts its model has;
-"types": which other types may take the place of FP32 in it; "file": what runners make of its file;
-"fp32": whether a target has the model in FP32 right.
+"emulated": the outputs there of what is probably the plan; "types": which other types may take the
+place of FP32 in it; "file": what runners make of its file; "fp32": whether a target has the model
+in FP32 right.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -274,22 +273,17 @@ class Bench(Generic[P]):
         place = plan, depth, (self.samples.ids, key)
         if place not in self._memo:
             self._memo[place] = work()
-            if depth == "samples" and isinstance(outcome := self._memo[place], Outcome):
+            if isinstance(outcome := self._memo[place], Outcome):
                 self._tried[plan] = outcome
         finding: Finding = self._memo[place]
         return finding
 
     def tried(self) -> Mapping[P, Outcome]:
-        """Return the latest outcome of each plan that was evaluated, on the samples of that time.
+        """Return the latest outcome of each plan that was run, on the samples of that time.
 
-        In the order of their first evaluation.
+        In the order of their first run.
         """
         return MappingProxyType(self._tried)
-
-    def ran(self) -> list[P]:
-        """Return the plans that were run on samples, in the order of their first run."""
-        found = ((plan, one) for (plan, _, _), one in self._memo.items())
-        return list(dict.fromkeys(plan for plan, one in found if isinstance(one, Outcome)))
 
     # --- evaluation ----------------------------------------------------------------------------
 

@@ -34,14 +34,10 @@ class Point(Record):
             metric, 1 plus the drop beyond its allowance. inf with new NaN or infinities.
         is_bound: Whether `error` is only a lower bound, 0 if nothing is known, because not all
             samples were run. A bound may exclude a plan, but is not compared with errors.
-        casts: Number of Cast nodes in the mixed model; None if it was not made.
         heldout: `error` on held-out samples, of the run's plan as in its verdict; None if not
             measured, or if they are too few for the metric. In the search, tensors also need
             headroom: `error` may be inf where this is finite.
         nonfinite: Whether there are NaN or infinities there that the reference lacks.
-        infinite_inside: Whether a tensor inside the mixed model is infinite on calibration samples
-            and not harmless, or the plan lacks what the search had to keep because of that; None if
-            not checked.
         scores: Task metrics on held-out samples; empty if none fits the outputs.
         bf16: Those of `kept` in BF16 instead of FP32, likewise.
         tf32: Whether its FP32 matrix products use TF32.
@@ -52,10 +48,8 @@ class Point(Record):
     cost: float | None
     error: float
     is_bound: bool
-    casts: int | None = None
     heldout: float | None = None
     nonfinite: bool = False
-    infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
     bf16: str = "0"
     tf32: bool = False

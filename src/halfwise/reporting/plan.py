@@ -433,7 +433,6 @@ def curve_table(run: Run) -> Table | None:
                 Column("not INT8" if curve.rung == "int8" else "kept", "right"),
                 lambda row: _counted(row[0]),
             ),
-            (Column("Casts", "right", minor=True), lambda row: known(row[0].casts, str)),
             (Column("cost", "right"), lambda row: known(row[0].cost, ratio)),
             (
                 Column("error / allowed", "right"),

@@ -6,9 +6,9 @@ from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import guard, run, verdict
 
 OWN = (score(passed=True, value=1.0),)
-LOW = point("", 1.0, 9.0, casts=2, scores=(score(passed=False, value=0.9),))
-ONE = point("0", 1.2, 3.04, casts=4, scores=(score(passed=True, value=0.995),))
-PLAN = point("0-1", 2.0, 0.5, is_bound=True, casts=3, scores=(score(passed=True, value=1.0),))
+LOW = point("", 1.0, 9.0, scores=(score(passed=False, value=0.9),))
+ONE = point("0", 1.2, 3.04, scores=(score(passed=True, value=0.995),))
+PLAN = point("0-1", 2.0, 0.5, is_bound=True, scores=(score(passed=True, value=1.0),))
 MADE = curve(LOW, ONE, PLAN, plan=2, reference=OWN)
 
 
@@ -16,12 +16,12 @@ def test_the_front_is_a_small_table():
     table = curve_table(run(curve=MADE))
     assert table is not None
     assert [column.title for column in table.columns] == [
-        *("kept", "Casts", "cost", "error / allowed", "top1", ""),
+        *("kept", "cost", "error / allowed", "top1", ""),
     ]
     assert table.rows == (
-        ("0", "2", "1 ×", "9", "0.9 ✗", ""),
-        ("1", "4", "1.2 ×", "3.04", "0.995", ""),
-        ("2", "3", "2 ×", "≥ 0.5", "1", "this plan"),
+        ("0", "1 ×", "9", "0.9 ✗", ""),
+        ("1", "1.2 ×", "3.04", "0.995", ""),
+        ("2", "2 ×", "≥ 0.5", "1", "this plan"),
     )
 
 
