@@ -248,12 +248,15 @@ def kept_nodes(
         spare: Nodes that a dearer plan lowers: no guard says why they are kept.
         hopeless: Rules that lower the rest if even all free nodes in FP32 fail, else None.
     """
-    causes = _explained(guards, held, kept, excess_without, nonfinite_without)
+    of_held = {name: guard for guard in held for name in guard.nodes if name not in excess_without}
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
     records = []
     for name, node in ((node_name(n), n) for n in network.all_nodes() if node_name(n) in kept):
         rule, excess = forced.get(name), excess_without.get(name)
-        cause = causes.get(name) if rule is None and name not in spare else None
+        cause = None
+        if rule is None and name not in spare:
+            infinite = name in nonfinite_without
+            cause = of_held.get(name) or _cause(name, guards, kept, gives_infinities=infinite)
         because = Because(
             guard=None if cause is None else places[id(cause)],
             rule=rule or "",
@@ -278,58 +281,31 @@ def kept_nodes(
     return tuple(records)
 
 
-def _causes(
-    guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
-) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: the most severe of its own, else of others.
-
-    What certainly happens explains before what is only possible.
-    """
-    causes: dict[NodeName, Guard] = {}
-    for some in ([g for g in guards if g.severity >= 1], guards):
-        for guard in some:
-            causes.setdefault(guard.node, guard)
-        for guard in some:
-            for name in guard.nodes:
-                causes.setdefault(name, guard)
-    for guard in held:
-        causes |= {name: guard for name in guard.nodes if name not in needed}
-    return causes
-
-
-def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
-    """Return the worst overflow that each kept node reads: in low it would read infinities."""
-    worst: dict[NodeName, Guard] = {}
-    for guard in guards:
-        if guard.severity >= 1 and guard.node in kept:
-            for name in guard.nodes:
-                if guard.is_read_by(name):
-                    worst.setdefault(name, guard)
-    return worst
-
-
-def _explained(
+def _cause(
+    name: NodeName,
     guards: Sequence[Guard],
-    held: Sequence[Guard],
     kept: Container[NodeName],
-    excess_without: Mapping[NodeName, float],
-    nonfinite: frozenset[NodeName],
-) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: its cause, or a graver overflow that it reads.
+    *,
+    gives_infinities: bool,
+) -> Guard | None:
+    """Return the guard that explains a node; of guards alike the first, the most severe.
 
-    Of nodes that give infinities, one that leads to them, if any: what would overflow only at a
-    multiple of the range seen does not, beside digits that are certainly lost.
+    Of one that gives infinities, a guard that leads to them, if any: what would overflow only at a
+    multiple of the range seen does not, beside digits that are certainly lost. Then what certainly
+    happens, the graver the overflow that the node reads or makes, before what is only possible; and
+    its own before that of others.
     """
-    leading = tuple(guard for guard in guards if guard.kind in LEADING_TO_INFINITY)
-    causes = _causes(guards, held, excess_without)
-    lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
-    for name, guard in _causes(leading, (), ()).items():
-        if name in nonfinite and not (guard.kind == "headroom" and name in lost):
-            causes[name] = guard
-    for name, guard in _reads_beyond(guards, kept).items():
-        if name not in causes or floor(causes[name].severity) < floor(guard.severity):
-            causes[name] = guard
-    return causes
+    naming = [guard for guard in guards if name == guard.node or name in guard.nodes]
+    is_lost = any(guard.kind in _LOSING and guard.severity >= 1 for guard in naming)
+
+    def rank(guard: Guard) -> tuple[bool, int, bool]:
+        leads = guard.kind in LEADING_TO_INFINITY and not (guard.kind == "headroom" and is_lost)
+        own, certain = guard.node == name, int(guard.severity >= 1)
+        reads = guard.node in kept and guard.is_read_by(name)
+        gravity = floor(guard.severity) if own or reads else certain
+        return gives_infinities and leads, gravity, own
+
+    return max(naming, key=rank, default=None)
 
 
 def plan_record(
