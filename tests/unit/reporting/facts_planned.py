@@ -32,9 +32,6 @@ A, B = NodeName("a"), NodeName("b")
 TASK = Criterion(metric="top1", metric_drop=0.01)
 FLIP = {"node": "choose", "op": "Round", "elements": 3, "of": 9}
 DECIDED = {"flips": [FLIP], "nodes": ("/a", "choose"), "error": 20, "left": 0.5, "samples": 4}
-ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
-
-
 # Failures, and what ended a search.
 
 
@@ -81,15 +78,13 @@ def cut() -> Iterator[str]:
 
 
 def followed_by(**changed: Any) -> Followed:
-    values = {"kept": (), "error": 10.5, "tried": ("/a", "/b"), "origin": None, "samples": 6}
+    values = {"kept": (), "error": 10.5, "samples": 6}
     return Followed.model_validate(values | {"accumulates": False} | changed)
 
 
-GROWN = {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b")}}
 FOLLOWED: tuple[dict[str, Any], ...] = (
-    *({"origin": ORIGIN}, {"origin": ORIGIN, "samples": 1}, GROWN, {"decided": DECIDED}),
-    *({"decided": {**DECIDED, "flips": [FLIP, FLIP]}}, {"accumulates": True}),
-    *({}, {"samples": 1}, {"out_of_time": True}, {"kept": (A,), "tried": ("/a",)}),
+    *({"decided": DECIDED}, {"decided": {**DECIDED, "flips": [FLIP, FLIP]}}),
+    *({"accumulates": True}, {}, {"samples": 1}, {"out_of_time": True}, {"kept": (A,)}),
 )
 
 
@@ -109,8 +104,6 @@ def errors() -> Iterator[str]:
 
 
 KEPT: tuple[tuple[dict[str, Any], dict[str, Any] | None], ...] = (
-    ({"error_without": 1.5}, {"origin": ORIGIN}),
-    ({"error_without": 1.5}, GROWN),
     ({"error_without": 1.5}, {"decided": {**DECIDED, "flips": [{**FLIP, "node": "/b"}]}}),
     ({"error_without": 1.5}, {"accumulates": True}),
     ({"error_without": 1.5}, None),
