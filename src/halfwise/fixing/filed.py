@@ -24,14 +24,12 @@ from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
-    AsFile,
     Judged,
     build,
     file_runners,
     flips,
     judge_outputs,
     run_as_file,
-    run_files,
 )
 from halfwise.metrics import Computed, Excess, Outputs, OutputTotals, totals
 from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, Verdict
@@ -178,12 +176,12 @@ def judged_as_file(
     passed = judged.verdict.passed
     if not passed and not always:
         return judged
-    files = [*run_files(candidate, samples, references, settings)]
-    question = samples, references, case.criterion, case.metric
-    outputs = [None if f.results is None else judge_outputs(f.results, *question) for f in files]
-    runs = [_file_run(*pair, may_mend) for pair in zip(files, outputs, strict=True)]
-    failures = [failure for pair in zip(files, outputs, strict=True) for failure in _against(*pair)]
-    failed = [filed for filed in outputs if filed is not None and not filed.verdict.passed]
+    ran = [
+        _ran(runner, candidate, case, settings, samples, references, may_mend)
+        for runner in file_runners(settings)
+    ]
+    runs, failures = [one.run for one in ran], [f for one in ran for f in one.failures]
+    failed = [one.judged for one in ran if one.judged and not one.judged.verdict.passed]
     if runs[0].passed is False:
         # The emulation has this arithmetic, and the tensors inside.
         few = samples.select(failed[0].failing[:FEW_SAMPLES])
@@ -199,8 +197,8 @@ def judged_as_file(
         fields["sums"] = lowest_sums(candidate, hard, case, settings, budget or Budget(), shapes)
     verdict = judged.verdict.model_copy(update=fields)
     verdict = with_failures(verdict, failures) if failures else verdict
-    counts = (filed for run, filed in zip(runs, outputs, strict=True) if run.fp32 is not False)
-    failing = dict.fromkeys(index for filed in counts if filed for index in filed.failing)
+    counts = (one.judged for one in ran if one.judged and one.run.fp32 is not False)
+    failing = dict.fromkeys(index for judged in counts for index in judged.failing)
     return replace(judged, verdict=verdict, failing=tuple(failing), as_file=bool(failures))
 
 
@@ -223,35 +221,51 @@ def fp32_on(
     return judged.verdict.passed, judged.failing
 
 
-def _file_run(
-    file: AsFile, filed: Judged | None, has_fp32: Callable[[FileRunner], bool] | None
-) -> FileRun:
-    name, version = file.runner.name, file.runner.version
-    run = FileRun(runner=name, version=version, not_run=file.error, outputs={})
-    update: dict[str, object] = {"passed": False} if file.error and file.required else {}
-    if filed is not None:
-        verdict = filed.verdict
-        update = {"passed": verdict.passed, "outputs": verdict.outputs, "metric": verdict.metric}
-    elif file.built is not None:
-        names = file.built.folded
-        update = {"built": True, "static": file.built.refused, "folded": names}
-        update["traffic"] = file.built.traffic
-        update["passed"] = False if names else None
-    if update.get("passed") is False and file.required and has_fp32 is not None:
-        update["fp32"] = has_fp32(file.runner)
-    return run.model_copy(update=update)
+@dataclass(frozen=True)
+class _Ran:
+    """What a runner made of a file: its record, the judged outputs if there are any, its faults."""
+
+    run: FileRun
+    judged: Judged | None
+    failures: tuple[Failure, ...]
 
 
-def _against(file: AsFile, filed: Judged | None) -> Iterator[Failure]:
-    """Yield why a file fails in a runner."""
-    name = file.runner.name
-    if filed is not None:
-        yield from under("file", name, filed.verdict.failures)
-    elif file.built is not None and (nodes := file.built.folded):
-        names = {"runner": name, "nodes": wording.listed(nodes)}
-        yield Failure(kind="folded", names=names, numbers={"elements": len(nodes)})
-    elif file.required and file.error:
-        yield Failure(kind="refused", names={"runner": name, "why": file.error})
+def _ran(
+    runner: FileRunner,
+    model: ir.Model,
+    case: Case,
+    settings: Settings,
+    samples: Samples,
+    references: Sequence[Outputs],
+    has_fp32: Callable[[FileRunner], bool] | None,
+) -> _Ran:
+    """Run or build a file; what refuses it fails if it is a target: ONNX Runtime lacks kernels."""
+    name, required = runner.name, runner in settings.targets
+    judged, failures, update = None, tuple[Failure, ...](), dict[str, object]()
+    try:
+        if runner.runs:
+            results = run_as_file(model, samples, references, runner)
+            judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+            told = judged.verdict
+            update = {"passed": told.passed, "outputs": told.outputs, "metric": told.metric}
+            failures = tuple(under("file", name, told.failures))
+        else:
+            built = build(model, samples, runner)
+            update = {"built": True, "static": built.refused, "traffic": built.traffic}
+            if nodes := built.folded:
+                update |= {"folded": nodes, "passed": False}
+                names = {"runner": name, "nodes": wording.listed(nodes)}
+                failures = (Failure(kind="folded", names=names, numbers={"elements": len(nodes)}),)
+    except (CaseError, RunFailed) as error:
+        update = {"not_run": error.message}
+        if required:
+            update["passed"] = False
+            names = {"runner": name, "why": error.message}
+            failures = (Failure(kind="refused", names=names),)
+    if update.get("passed") is False and required and has_fp32 is not None:
+        update["fp32"] = has_fp32(runner)
+    run = FileRun(runner=name, version=runner.version, outputs={})
+    return _Ran(run.model_copy(update=update), judged, failures)
 
 
 def _flips(
