@@ -15,7 +15,6 @@ from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
-from halfwise.metrics import Outputs
 from halfwise.records import (
     Because,
     Curve,
@@ -42,7 +41,6 @@ class Fixed:
 
     Attributes:
         rewritten: The mixed model.
-        observations: Observations of the reference.
         guards: Guards.
         growth: Error growth; empty if not measured.
         followed: What growth and trials show about the source of the error; None if not followed.
@@ -50,7 +48,6 @@ class Fixed:
         search: Record of the search.
         baseline: Verdict on the model with everything low, except what its file computes in FP32.
         verdict: Verdict on the mixed model.
-        references: Reference outputs of the calibration samples.
         space: The plans that were searched.
         heldout: The samples that judged, and those no search has seen.
         assigned: The plan, as a type for each node.
@@ -64,7 +61,6 @@ class Fixed:
     """
 
     rewritten: Rewritten
-    observations: Observations
     guards: tuple[Guard, ...]
     growth: tuple[Growth, ...]
     followed: Followed | None
@@ -72,7 +68,6 @@ class Fixed:
     search: Search
     baseline: Verdict
     verdict: Verdict
-    references: Sequence[Outputs]
     space: Space
     heldout: HeldOut
     assigned: Plan
@@ -102,7 +97,8 @@ class Fixed:
         mended = tuple(guard for guard in evidence.guards if place(guard) in answered)
         tensors = {guard.tensor for guard in mended}
         before = tuple(one for one in evidence.observations.tensors if one.tensor in tensors)
-        return self.observations.model_copy(update={"mended": mended, "before": before})
+        own = self.space.evidence.observations
+        return own.model_copy(update={"mended": mended, "before": before})
 
     def telling(self, *remarks: Remark) -> "Fixed":
         """Return a copy with more facts about its plan."""

