@@ -266,7 +266,6 @@ def _point(
         cost=cost,
         error=error,
         is_bound=is_bound,
-        casts=2 * len(kept),
         heldout=heldout,
     )
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from halfwise.case import Sample
 from halfwise.errors import RunFailed
 from halfwise.fixing.plan.plan import NONE, Plan
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import Space
 from halfwise.metrics import Outputs
 from tests import models
 from tests.judges import RtxBuilder, WebGpu
@@ -53,7 +53,7 @@ class InBuilder(OnWebGpu):
         return super().run(sample, plan)
 
 
-def on(judge: OnWebGpu, space: LowSpace) -> LowSpace:
+def on(judge: OnWebGpu, space: Space) -> Space:
     """Return the same plans before another judge."""
     return replace(space, bench=space.bench.on(judge))
 

@@ -247,11 +247,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_idle.clear)
 
 
-Work = Literal["trial", "pass", "judge", "growth", "proof", "sums"]
+Work = Literal["trial", "pass", "judge", "growth", "proof"]
 """Kinds of work on one sample: a run of the switched emulation; a run that inspects inner tensors;
 everything for a verdict, both emulated and as ONNX Runtime runs the file; one part of the graph
-followed in two models; a plain run in FP32; and one that rounds every
-product and every addition."""
+followed in two models; and a plain run in FP32."""
 
 WEIGHTS: Mapping[Work, float] = {
     "trial": 3.0,
@@ -259,7 +258,6 @@ WEIGHTS: Mapping[Work, float] = {
     "judge": 8.0,
     "growth": 4.0,
     "proof": 1.0,
-    "sums": 50.0,
 }
 """Cost of each kind in inferences of one sample: rounded measurements on the models of
 bench/overhead.py. They need to be fixed, not exact: they limit the amount of work, and no time is

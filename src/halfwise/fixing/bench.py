@@ -1,7 +1,7 @@
 """Whether a plan is right: one memo and one budget for all who ask."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -16,6 +16,7 @@ from halfwise.metrics import (
     Excess,
     Metric,
     Outputs,
+    OutputTotals,
     loss_of_one,
     metric_loss,
     others_of,
@@ -32,20 +33,17 @@ Depth = Literal[
     "inside",
     "heldout",
     "emulated",
-    "casts",
     "types",
     "file",
-    "wrong",
     "fp32",
 ]
 """How closely a plan is looked at.
 
 "samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
 whether its model is infinite inside there; "heldout": its error and scores on held-out samples;
-"emulated": the outputs there of what is probably the plan; "casts": how many Casts its model has;
-"types": which other types may take the place of FP32 in it; "file": the error of its file where
-files have to pass; "wrong": which samples of the search its file gets wrong; "fp32": whether
-a target has the model in FP32 right.
+"emulated": the outputs there of what is probably the plan; "types": which other types may take the
+place of FP32 in it; "file": what runners make of its file; "fp32": whether a target has the model
+in FP32 right.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -77,8 +75,6 @@ class Outcome:
         sample: Index of that sample, or None.
         nonfinite: Whether it failed with NaN or infinities that are not in the reference.
         not_run: Why the sample could not be run, which says nothing of the plan; "" if it was.
-        worst: Index of the sample with the largest error; None if not all were run, or a metric
-            decides.
     """
 
     passed: bool
@@ -86,7 +82,6 @@ class Outcome:
     sample: int | None = None
     nonfinite: bool = False
     not_run: str = ""
-    worst: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -102,11 +97,6 @@ class Tolerance:
     criterion: Criterion
     metric: Metric | None = None
     factor: float = 1.0
-
-    @property
-    def full(self) -> float:
-        """The excess at the full tolerance; a trial may use 1."""
-        return 1 / self.factor
 
     @property
     def of_samples(self) -> Criterion:
@@ -128,33 +118,10 @@ class Tolerance:
         Raises:
             CaseError: the samples are too few for the metric.
         """
-        if self.metric is None:
-            excess = Excess(self.criterion, totals(references), self.spare(len(references)))
-            for reference, result in zip(references, results, strict=True):
-                excess.update(reference, result)
-            return excess.final() / self.factor
-        results = list(results)
-        if spare := self.spare(len(references)):
-            each = [
-                self._lost_alone(i, results[i], samples, references) for i in range(len(results))
-            ]
-            rest = sorted(sorted(range(len(each)), key=lambda i: each[i])[: len(each) - spare])
-            results, references = [results[i] for i in rest], [references[i] for i in rest]
-            samples = samples.select(rest)
-        computed = [r for r in results if not isinstance(r, RunFailed)]
-        failed = len(computed) < len(references)
-        if failed or any(map(has_new_nonfinite, references, computed)):
-            return inf
-        return self.lost(computed, samples, references)
-
-    def _lost_alone(
-        self, index: int, result: Computed, samples: Samples, references: Sequence[Outputs]
-    ) -> float:
-        assert self.metric is not None
-        if isinstance(result, RunFailed) or has_new_nonfinite(references[index], result):
-            return inf
-        labels = None if samples.labels is None else [samples.labels[index]]
-        return loss_of_one(self.criterion, self.metric, references[index], result, labels)
+        trial = Trial(self, samples, references, totals(references))
+        for i, result in enumerate(results):
+            trial.add(i, result)
+        return trial.error()
 
     def of_one(self, reference: Outputs, result: Outputs) -> float:
         """Return the error of a sample's outputs, ≥ 0, relative to what a trial may use."""
@@ -169,18 +136,65 @@ class Tolerance:
             worst = max(worst, Tolerance(Criterion()).of_one(*rest))
         return worst / self.factor
 
-    def lost(
-        self, computed: Sequence[Outputs], samples: Samples, references: Sequence[Outputs]
-    ) -> float:
-        """Return what a plan loses of the metric, ≥ 0, relative to what a trial may use.
 
-        inf for NaN, and for any loss where none is allowed.
+class Trial:
+    """The error of a plan, sample by sample, relative to what a trial may use."""
+
+    def __init__(
+        self,
+        tolerance: Tolerance,
+        samples: Samples,
+        references: Sequence[Outputs],
+        scales: Mapping[str, OutputTotals],
+    ) -> None:
+        """Take what a plan may use, and all samples, of which none was run; `scales`: `totals`."""
+        self._tolerance, self._samples, self._references = tolerance, samples, references
+        self._spare = tolerance.spare(len(samples))
+        self._excess = Excess(tolerance.criterion, scales, self._spare)
+        # With a metric: the outputs that it can judge, and what each sample uses by itself.
+        self._outputs, self._alone = dict[int, Outputs](), dict[int, float]()
+
+    def add(self, index: int, result: Computed) -> float:
+        """Add the result of a sample; return a lower bound of the error, above 1 if all fails."""
+        if self._tolerance.metric is None:
+            self._excess.update(self._references[index], result)
+            return self._excess.value / self._tolerance.factor
+        self._alone[index] = self._used_alone(index, result)
+        return 0.0 if self._spare else self._alone[index]
+
+    def _used_alone(self, index: int, result: Computed) -> float:
+        reference, of = self._references[index], self._tolerance
+        if isinstance(result, RunFailed) or has_new_nonfinite(reference, result):
+            return inf
+        self._outputs[index] = result
+        labels, metric = self._samples.labels, of.metric
+        if self._spare and metric is not None:
+            label = None if labels is None else [labels[index]]
+            return loss_of_one(of.criterion, metric, reference, result, label)
+        if labels is None:
+            return shortfall_of_one(of.criterion.recognised, reference, result) / of.factor
+        return 0.0
+
+    def error(self) -> float:
+        """Return the error, ≥ 0, once all samples were added.
+
+        With a metric it is what that loses: inf for NaN, and for any loss where none is allowed.
+
+        Raises:
+            CaseError: they are too few for the metric.
         """
-        assert self.metric is not None
-        loss = metric_loss(self.metric, references, computed, samples.labels)
+        of = self._tolerance
+        if of.metric is None:
+            return self._excess.final() / of.factor
+        order = sorted(self._alone, key=lambda i: self._alone[i])
+        rest = sorted(order[: len(order) - self._spare])
+        if not self._outputs.keys() >= {*rest}:
+            return inf
+        outputs, references = ([by[i] for i in rest] for by in (self._outputs, self._references))
+        loss = metric_loss(of.metric, references, outputs, self._samples.select(rest).labels)
         if not loss > 0:
             return inf if isnan(loss) else 0.0
-        allowed = self.criterion.metric_drop * self.factor
+        allowed = of.criterion.metric_drop * of.factor
         return loss / allowed if allowed else inf
 
 
@@ -195,7 +209,6 @@ class Bench(Generic[P]):
         evaluations: Plans run so far.
         runs: Samples run so far.
         late: Runs that hit the time limit for one sample.
-        demanded: What files have to pass, as a key of what is known of plans; None for nothing.
         refused: Why a run failed, the first time; empty if none did.
     """
 
@@ -215,7 +228,6 @@ class Bench(Generic[P]):
         self._totals = totals(self.references)
         self._order = list(range(len(samples)))
         self._of_file: Callable[[P], float] | None = None
-        self.demanded: object = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
         # An index of it, since it has thousands of entries.
         self._tried = dict[P, Outcome]()
@@ -225,6 +237,17 @@ class Bench(Generic[P]):
         other = Bench(judge, self.samples, self.references, self.tolerance, self._spend)
         other._order = [*self._order]
         return other
+
+    @property
+    def demands_files(self) -> bool:
+        """Whether the files of plans have to pass, too."""
+        return self._of_file is not None
+
+    @property
+    def hardest(self) -> tuple[Sample, Outputs, Mapping[str, OutputTotals]]:
+        """The sample that trials run first, its reference outputs, and the totals of all."""
+        first = self._order[0]
+        return self.samples[first], self.references[first], self._totals
 
     def release(self) -> None:
         """Free what runs plans; the next run loads it again."""
@@ -250,22 +273,17 @@ class Bench(Generic[P]):
         place = plan, depth, (self.samples.ids, key)
         if place not in self._memo:
             self._memo[place] = work()
-            if depth == "samples" and isinstance(outcome := self._memo[place], Outcome):
+            if isinstance(outcome := self._memo[place], Outcome):
                 self._tried[plan] = outcome
         finding: Finding = self._memo[place]
         return finding
 
     def tried(self) -> Mapping[P, Outcome]:
-        """Return the latest outcome of each plan that was evaluated, on the samples of that time.
+        """Return the latest outcome of each plan that was run, on the samples of that time.
 
-        In the order of their first evaluation.
+        In the order of their first run.
         """
         return MappingProxyType(self._tried)
-
-    def ran(self) -> list[P]:
-        """Return the plans that were run on samples, in the order of their first run."""
-        found = ((plan, one) for (plan, _, _), one in self._memo.items())
-        return list(dict.fromkeys(plan for plan, one in found if isinstance(one, Outcome)))
 
     # --- evaluation ----------------------------------------------------------------------------
 
@@ -275,44 +293,49 @@ class Bench(Generic[P]):
         Samples on which others failed are run first; the first that fails ends the trial.
         """
         outcome = self.once(plan, "samples", lambda: self._evaluated(plan))
-        of_file = self._of_file
-        if not outcome.passed or of_file is None:
+        if not outcome.passed or self._of_file is None:
             return outcome
-        excess = self.once(plan, "file", lambda: of_file(plan), self.demanded)
+        excess = self._of_file(plan)
         if excess > 1:
             self._tried[plan] = outcome = replace(outcome, passed=False, excess=excess)
         return outcome
 
     def _evaluated(self, plan: P) -> Outcome:
-        judge = self._errors if self.tolerance.metric is None else self._by_metric
-        outcome = judge(plan)
+        outcome = self._run_on_all(plan)
         self.evaluations += 1
         if outcome.sample is not None:
             self._order.remove(outcome.sample)
             self._order.insert(0, outcome.sample)
         return outcome
 
+    def _run_on_all(self, plan: P) -> Outcome:
+        trial = self._trial()
+        for i in self._order:
+            result = self._run(plan, i)
+            excess = trial.add(i, result)
+            if excess > 1:
+                if isinstance(result, RunFailed):
+                    return Outcome(False, excess, i, not_run=result.message)
+                return Outcome(False, excess, i, has_new_nonfinite(self.references[i], result))
+        excess = trial.error()
+        return Outcome(excess <= 1, excess)
+
+    def _trial(self) -> Trial:
+        return Trial(self.tolerance, self.samples, self.references, self._totals)
+
     def survey(self, plan: P, watcher: Watcher) -> list[float]:
         """Run every sample and return the error of each; orders later trials, worst first."""
-        spare = self.tolerance.spare(len(self.samples))
-        excess = Excess(self.tolerance.of_samples, self._totals, spare)
-        results = list[Computed]()
-        each = list[float]()
-        for i, reference in enumerate(self.references):
-            watcher.step(i, len(self.references), "samples")
+        trial, each = self._trial(), list[float]()
+        for i in range(len(self.samples)):
+            watcher.step(i, len(self.samples), "samples")
             outputs = self._run(plan, i)
-            each.append(excess.update(reference, outputs))
-            results += [outputs] * (self.tolerance.metric is not None)
+            trial.add(i, outputs)
+            each.append(self.error(i, outputs))
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
-        if self.tolerance.metric is None:
-            error = excess.final() / self.tolerance.factor
-        else:
-            error = self.excess_of(results)
+        error = trial.error()
         self.evaluations += 1
-        worst = self._order[0] if self.tolerance.metric is None else None
-        outcome = Outcome(error <= 1, error, worst=worst)
         is_exact = error <= 1 or (self.tolerance.metric is not None and isfinite(error))
-        self.once(plan, "samples" if is_exact else "all", lambda: outcome)
+        self.once(plan, "samples" if is_exact else "all", lambda: Outcome(error <= 1, error))
         return each
 
     def excess(self, plan: P) -> float:
@@ -380,47 +403,9 @@ class Bench(Generic[P]):
         self._order = [*range(count, len(self.samples)), *self._order]
         self._totals = totals(self.references)
 
-    def demand(self, of_file: Callable[[P], float], samples: object = None) -> None:
-        """Let plans that pass fail if the error of their file is above 1, on these samples."""
-        self._of_file, self.demanded = of_file, samples
-
-    def _errors(self, plan: P) -> Outcome:
-        spare, factor = self.tolerance.spare(len(self.samples)), self.tolerance.factor
-        excess = Excess(self.tolerance.criterion, self._totals, spare)
-        each = dict[int, float]()
-        for i in self._order:
-            reference, ran = self.references[i], self._run(plan, i)
-            each[i] = excess.update(reference, ran)
-            if excess.value > factor:
-                if isinstance(ran, RunFailed):
-                    return Outcome(False, excess.value / factor, i, not_run=ran.message)
-                bad = has_new_nonfinite(reference, ran)
-                return Outcome(False, excess.value / factor, i, bad)
-        final = excess.final()
-        return Outcome(
-            final <= factor, final / factor, worst=max(each, key=lambda i: each[i], default=None)
-        )
-
-    def _by_metric(self, plan: P) -> Outcome:
-        if self.tolerance.spare(len(self.samples)):
-            error = self.excess_of(self.outputs(plan))
-            return Outcome(error <= 1, error)
-        candidates = dict[int, Outputs]()
-        recognised = self.tolerance.criterion.recognised
-        for i in self._order:
-            candidate = self._run(plan, i)
-            if isinstance(candidate, RunFailed):
-                return Outcome(False, inf, i, not_run=candidate.message)
-            candidates[i] = candidate
-            if has_new_nonfinite(self.references[i], candidate):
-                return Outcome(False, inf, i, nonfinite=True)
-            if self.samples.labels is None:
-                alone = shortfall_of_one(recognised, self.references[i], candidate)
-                if alone > self.tolerance.factor:
-                    return Outcome(False, alone / self.tolerance.factor, i)
-        computed = [outputs for _, outputs in sorted(candidates.items())]
-        excess = self.tolerance.lost(computed, self.samples, self.references)
-        return Outcome(excess <= 1, excess)
+    def demand(self, of_file: Callable[[P], float]) -> None:
+        """Let plans that pass fail if `of_file`, the error of their file, is above 1."""
+        self._of_file = of_file
 
     def _run(self, plan: P, index: int) -> Computed:
         return self._computed(plan, self.samples[index])

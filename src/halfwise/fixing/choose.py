@@ -64,10 +64,9 @@ def pick(curve: Curve, most: float) -> Point:
             "Give another limit; `halfwise report RUN` shows the plans.",
         )
 
-    def rank(point: Point) -> tuple[bool, float, float, float]:
+    def rank(point: Point) -> tuple[float, float, float]:
         heldout = inf if point.heldout is None else point.heldout
-        broken = bool(point.infinite_inside) or point.error == inf
-        return broken, point.error, heldout, point.price
+        return point.error, heldout, point.price
 
     return min(fitting, key=rank)
 

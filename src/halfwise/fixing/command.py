@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Unpack
 
@@ -317,34 +316,13 @@ def _in_batches(
     outputs: Mapping[str, Outputs],
     settings: Settings,
 ) -> _Tried:
-    """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers."""
+    """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers.
+
+    Right is what FP32 gives for the same batches, also where the model mixes their samples.
+    """
     session = Session(case.network.model, runtime=settings.runtime)
     batching = find_batching(case.network, session, samples, outputs)
-    of_case = case, session, samples, outputs, settings
-    tried = _joined(batching, candidate, *of_case)
-    if tried.batch is None or tried.batch.passed or tried.batch.whole:
-        return tried
-    of_model = _joined(batching, case.network.model, *of_case)
-    if of_model.batch is None or of_model.batch.passed:
-        return tried
-    # The few samples of `find_batching` agreed on what depends on all, such as a condition.
-    mixing = Apart("whole", "the model mixes the samples of a batch", batching.inputs)
-    return _joined(mixing, candidate, *of_case)
-
-
-def _joined(
-    batching: Batching | Apart,
-    candidate: ir.Model,
-    case: Case,
-    session: Session,
-    samples: Samples,
-    outputs: Mapping[str, Outputs],
-    settings: Settings,
-) -> _Tried:
-    """Judge a candidate in batches; `session` runs the FP32 model."""
-    alone = [outputs[name] for name in samples.ids]
-    tried = _Tried(batching.inputs)
-    whole = isinstance(batching, Apart)
+    tried, whole = _Tried(batching.inputs), isinstance(batching, Apart)
     if isinstance(batching, Apart):
         if any(batching.inputs.values()):
             return _Tried({})  # an axis such as a width: only real samples count there
@@ -355,38 +333,27 @@ def _joined(
             return replace(tried, why="metric", detail=batching.reason)
         batching = Batching(batching.inputs, {}, {})
     batches, size = _by_twos(batching, samples)
-    assert batches.samples is not None
-    assert batches.judged is not None
-    if not whole:  # each row is that of its sample alone
-        wanted = [alone[place] for place in dict.fromkeys(chain(*batches.parts))]
-    else:
-        try:
-            wanted = [session.run(batch) for batch in batches.samples]
-        except RunFailed as error:
-            return replace(tried, why="fails", detail=error.message)
-    judged = batches.samples if whole else batches.judged
-    record = JudgedBatch(
-        size=size,
-        samples=judged.ids,
-        whole=whole,
-        passed=False,
-    )
-    low = Session(
-        emulate_typed(candidate, accumulate=settings.accumulate), runtime=settings.runtime
-    )
+    joined, judged = batches.samples, batches.judged
+    assert joined is not None
+    assert judged is not None
     try:
-        results: list[Outputs] = [low.run(batch) for batch in batches.samples]
+        wanted = batches.take_apart([session.run(batch) for batch in joined])
+    except RunFailed as error:
+        return replace(tried, why="fails", detail=error.message)
+    record = JudgedBatch(size=size, samples=judged.ids, whole=whole, passed=False)
+    low = emulate_typed(candidate, accumulate=settings.accumulate)
+    session = Session(low, runtime=settings.runtime)
+    try:
+        results = batches.take_apart([session.run(batch) for batch in joined])
     except RunFailed as error:
         failures = (Failure(kind="batch", names={"why": error.message}),)
         return replace(tried, batch=with_failures(record, failures))
-    if not whole:
-        results = batches.take_apart(results)
     criterion = case.criterion.of_each
     verdict = judge_outputs(results, judged, wanted, criterion, case.metric).verdict
+    # A few samples may have smaller values than the whole set, which sets the tolerance.
     excess = Excess(criterion, totals([*outputs.values(), *wanted]))
     for reference, result in zip(wanted, results, strict=True):
         excess.update(reference, result)
-    # A few samples may have smaller values than the whole set, which sets the tolerance.
     passed = verdict.passed or (case.metric is None and excess.value <= 1)
     update = {"passed": passed, "failures": () if passed else verdict.failures}
     return replace(tried, batch=record.model_copy(update=update))

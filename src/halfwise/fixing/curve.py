@@ -10,7 +10,7 @@ from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import BESIDE
+from halfwise.fixing.space import BESIDE, Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point
 from halfwise.records.run import mask
@@ -41,17 +41,6 @@ class TradeOff:
         places = {name: place for place, name in enumerate(self._nodes)}
         self._written = cache(lambda kept: mask(places[name] for name in kept))
 
-    def sketched(self) -> Curve:
-        """Return the cheapest plan that passes: nothing kept, what is certain, all suspects."""
-
-        def look() -> None:
-            if (kept := self._space.seed()) is not None:
-                self._measure(kept)
-
-        self._budget.within("curve", look, None)
-        points = tuple(self._points().values())
-        return Curve(nodes=tuple(self._nodes), points=points, front=tuple(spread(points)))
-
     def curve(self, result: SearchResult) -> Curve:
         """Return the curve of everything tried, once the search is over.
 
@@ -68,14 +57,16 @@ class TradeOff:
             points=tuple(points.values()),
             front=tuple(places[kept] for kept in self._shown(points, result.kept)),
             plan=places.get(result.kept),
+            rung="int8" if isinstance(self._space, Int8Space) else None,
             recognised=heldout.recognised,
             reference=heldout.reference if scored else (),
         )
 
     def _tried(self) -> list[Nodes]:
-        """Return everything tried, in order, and the plan that is all FP32."""
-        tried = ((self._space.kept(plan), plan) for plan in self._bench.ran())
-        kept = [one for one, plan in tried if one is not None and one <= self._all]
+        """Return everything tried with what every plan has to keep, and the plan in FP32."""
+        held = self._space.held_nodes & self._all
+        tried = ((self._space.kept(plan), plan) for plan in self._bench.tried())
+        kept = [one for one, plan in tried if one is not None and held <= one <= self._all]
         kept = list(dict.fromkeys(kept))
         return kept if self._all in kept or not self._space.is_safe else [*kept, self._all]
 
@@ -93,17 +84,8 @@ class TradeOff:
             tf32=plan.tf32,
             error=(bench.bound(plan) if exact is None else exact) * (1.0 if everything else factor),
             is_bound=exact is None,
-            casts=bench.recall(plan, "casts"),
-            infinite_inside=False if everything else self._infinite_inside(kept),
         )
         return point if assessment is None else point.model_copy(update=vars(assessment))
-
-    def _infinite_inside(self, kept: Nodes) -> bool | None:
-        space, needs = self._space, self._depths.needs(self._space.plan(kept))
-        held = [space.variant.holdable(g) for g in space.held if g.kind == "infinite"]
-        if not all(nodes & space.choices <= kept for nodes in held):
-            return True
-        return None if needs is None else bool(needs)
 
     def _complete(self, plan: Nodes) -> None:
         """Measure the shown points on all samples, cheapest ends first, and score them."""

@@ -11,10 +11,9 @@ import onnx_ir as ir
 from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.filed import judged_plan_as_file
+from halfwise.fixing.filed import judged_as_file, may_mend
 from halfwise.fixing.heldout import Assessment, HeldOut
-from halfwise.fixing.plan.guide import union
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
@@ -176,13 +175,6 @@ class Depths:
             runtime=settings.runtime,
         )
 
-    def needs(self, plan: Plan) -> Nodes | None:
-        """Return what a plan must add so that nothing is infinite inside; None if unknown."""
-        inside = self.recall_inside(plan)
-        if inside is None:
-            return None
-        return union([*map(self.space.variant.holdable, inside.guards)])
-
     def is_original(self, plan: Plan) -> bool:
         """Return whether a plan is the model itself."""
         return self.space.is_safe and self.space.kept(plan) == self.space.choices
@@ -196,7 +188,7 @@ class Depths:
         return assessment
 
     def measure(self, plan: Plan, results: Sequence[Computed] | None = None) -> None:
-        """Assess a plan on the held-out samples, and count its Casts.
+        """Assess a plan on the held-out samples.
 
         Args:
             plan: The plan.
@@ -211,7 +203,6 @@ class Depths:
 
         if rest:
             bench.once(plan, "heldout", assess, rest.ids)
-        bench.once(plan, "casts", lambda: plan.of.write(plan)[0].casts)
 
     # --- verdicts ------------------------------------------------------------------------------
 
@@ -242,7 +233,12 @@ class Depths:
         self.measure(plan, emulated.results)
         judged = self._judged_inside(self._judged(plan, emulated), plan)
         on = heldout.samples, heldout.references
-        return judged_plan_as_file(judged, space, plan, of.write(plan)[0], *on)
+        return judged_as_file(
+            judged,
+            of.write(plan)[0].model,
+            *(of.case, of.settings, *on, (space.bench.hardest,), space.budget, of.shapes),
+            may_mend=lambda runner: may_mend(space.bench, of, runner, *on),
+        )
 
     def searched_too(self, plan: Plan, verdict: Verdict) -> Verdict:
         """Fail a verdict if the model fails on samples that the search saw.

@@ -1,104 +1,121 @@
 """Whether a plan also passes as its file runs, in ONNX Runtime and in each target."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from math import inf
 from typing import Literal
 
 import onnx_ir as ir
 
 from halfwise import wording
-from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
+from halfwise.case import FEW_SAMPLES, Case, FileRunner, Sample, Samples, Settings
 from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import Shapes, inspect_samples, seen_shapes
+from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
-from halfwise.fixing.bench import Outcome
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.kernels import elements, flops
 from halfwise.fixing.plan.plan import Plan, Variant
-from halfwise.fixing.space import Space
-from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
-    AsFile,
     Judged,
     build,
     file_runners,
     flips,
     judge_outputs,
     run_as_file,
-    run_files,
 )
-from halfwise.metrics import Computed, Excess, Outputs, totals
-from halfwise.records import Criterion, Failure, FileRun, Flip, Guard
+from halfwise.metrics import Computed, Excess, Outputs, OutputTotals, totals
+from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, Verdict
 from halfwise.reporting.remarks import under, with_failures
+
+Hard = tuple[Sample, Outputs, Mapping[str, OutputTotals]]
+"""A sample with a large error, its reference outputs, and the totals of all references."""
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """What files get wrong on the samples of a search.
+class Filed:
+    """What runners make of a plan's file on the samples of a search.
 
     Attributes:
-        samples: Identifiers of samples that fail.
+        excess: The largest error, relative to what a trial may use.
+        failing: Identifiers of the samples that fail.
         guards: What leads to the decisions that change there, as far as it may be kept.
     """
 
-    samples: tuple[str, ...] = ()
+    excess: float = 0.0
+    failing: tuple[str, ...] = ()
     guards: tuple[Guard, ...] = ()
 
 
-def wrong_as_file(space: Space, plan: Plan) -> Wrong:
-    """Return what targets get wrong of a plan's file, and ONNX Runtime where nodes decide.
+def filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
+    """Return what targets make of a plan's file, and ONNX Runtime where nodes decide.
 
-    Elsewhere, rounding less often hardly makes outputs worse. Nothing of what refuses the file: no
-    other plan would change that.
+    Elsewhere, rounding less often hardly makes outputs worse; it is asked of plans once files have
+    to pass. Nothing of what refuses the file, or has FP32 wrong: no other plan would change that.
     """
-    bench, variant = space.bench, plan.of
-    case, settings, samples = variant.case, variant.settings, bench.samples
+    work = lambda: _filed(bench, budget, plan)  # noqa: E731
+    return bench.once(plan, "file", work, bench.demands_files)
+
+
+def _filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
+    variant, model = plan.of, plan.of.write(plan)[0].model
+    case, settings = variant.case, variant.settings
+    samples, references = bench.samples, bench.references
     own, *targets = file_runners(settings)
     deciding = tuple(decisions(case.network))
-    runners = [own] * bool(deciding) + [runner for runner in targets if runner.runs]
-    wrong, guards, model = dict[str, None](), tuple[Guard, ...](), variant.write(plan)[0].model
+    runners = [runner for runner in targets if runner.runs]
+    if deciding or bench.demands_files:
+        runners.insert(0, own)
+    found = Filed()
     for runner in runners:
-        space.budget.spend("judge", len(samples))
-        with suppress(CaseError, RunFailed):
-            results = run_as_file(model, samples, bench.references, runner)
-            question = samples, bench.references, case.criterion, case.metric
-            judged = judge_outputs(results, *question)
-            if judged.verdict.passed or not may_mend(space, runner, samples, bench.references):
-                continue
-            # Where a share may fail, it is one of all that do.
-            few = FEW_SAMPLES if case.criterion.failing is None else None
-            wrong |= {samples.ids[i]: None for i in judged.failing[:few]}
-            if runner is own:
-                worst = samples.select(judged.failing[:FEW_SAMPLES])
-                flipped = _flips(model, deciding, worst, settings)
-                excess = bench.excess_of(results) * bench.tolerance.factor
-                guards = tuple(_deciding(variant, deciding, flipped, excess))
-    return Wrong(tuple(wrong), guards)
+        budget.spend("trial", len(samples))
+        results: Sequence[Computed]
+        try:
+            results = run_as_file(model, samples, references, runner)
+        except CaseError:
+            continue
+        except RunFailed as failure:
+            results = [failure] * len(samples)
+        excess = bench.excess_of(results)
+        if excess <= 1 or not may_mend(bench, variant, runner, samples, references):
+            continue
+        question = samples, references, case.criterion, case.metric
+        failing = judge_outputs(results, *question).failing
+        found = Filed(
+            max(found.excess, excess),
+            tuple(dict.fromkeys((*found.failing, *(samples.ids[i] for i in failing)))),
+            found.guards,
+        )
+        if runner is own and failing and not bench.demands_files:
+            worst = samples.select(failing[:FEW_SAMPLES])
+            flipped = _flips(model, deciding, worst, settings)
+            guards = _deciding(variant, deciding, flipped, excess * bench.tolerance.factor)
+            found = replace(found, guards=tuple(guards))
+    return found
 
 
 def may_mend(
-    space: Space, runner: FileRunner, samples: Samples, references: Sequence[Outputs]
+    bench: Bench[Plan],
+    of: Variant,
+    runner: FileRunner,
+    samples: Samples,
+    references: Sequence[Outputs],
 ) -> bool:
     """Return whether a plan may mend what a runner has wrong: not if it has FP32 wrong, too.
 
     FP32 has the repairs of the plans, and is asked once. ONNX Runtime computed the references.
     """
-    case, settings = space.variant.case, space.variant.settings
-    if runner not in settings.targets:
+    if runner not in of.settings.targets:
         return True
-    plan, key = space.fresh(space.choices), (runner.name, samples.ids)
-    right = lambda: fp32_on(runner, case, samples, references)[0]  # noqa: E731
-    return space.bench.once(plan, "fp32", right, key)
+    right = lambda: fp32_on(runner, of.case, samples, references)[0]  # noqa: E731
+    return bench.once(Plan(of, of.computing), "fp32", right, (runner.name, samples.ids))
 
 
 def _deciding(
@@ -123,29 +140,6 @@ def _deciding(
         )
 
 
-def judged_plan_as_file(
-    judged: Judged,
-    space: Space,
-    plan: Plan,
-    written: Rewritten,
-    samples: Samples,
-    references: Sequence[Outputs],
-) -> Judged:
-    """Add the result of a plan's file to a verdict, see `judged_as_file`."""
-    bench, variant = space.bench, space.variant
-    outcome: Outcome | None = bench.recall(plan, "samples")
-    results = cache(lambda: [*bench.outputs(plan)])
-    worst = None if outcome is None else outcome.worst
-    passes = (LowSums(bench.samples, bench.references, results, worst),)
-    return judged_as_file(
-        judged,
-        written.model,
-        *(variant.case, variant.settings, samples, references),
-        *(passes, space.budget, variant.shapes),
-        may_mend=lambda runner: may_mend(space, runner, samples, references),
-    )
-
-
 def judged_as_file(
     judged: Judged,
     candidate: ir.Model,
@@ -153,7 +147,7 @@ def judged_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
-    seen: Sequence["LowSums"] = (),
+    seen: Sequence[Hard] = (),
     budget: Budget | None = None,
     shapes: Shapes | None = None,
     *,
@@ -172,8 +166,8 @@ def judged_as_file(
         settings: Where to run, the targets, and the format of sums.
         samples: The judged samples.
         references: Reference outputs of each sample.
-        seen: Other samples on which it has to hold with sums in FP16.
-        budget: Pays for the runs with sums in FP16; see `lowest_sums`.
+        seen: Other samples on which it has to hold with sums in FP16; see `lowest_sums`.
+        budget: Likewise.
         shapes: Shapes of the network's tensors, likewise.
         always: Whether files run even if the emulation is not acceptable.
         may_mend: Returns whether a target that has the file wrong has FP32 right. If not, samples
@@ -182,12 +176,12 @@ def judged_as_file(
     passed = judged.verdict.passed
     if not passed and not always:
         return judged
-    files = [*run_files(candidate, samples, references, settings)]
-    question = samples, references, case.criterion, case.metric
-    outputs = [None if f.results is None else judge_outputs(f.results, *question) for f in files]
-    runs = [_file_run(*pair, may_mend) for pair in zip(files, outputs, strict=True)]
-    failures = [failure for pair in zip(files, outputs, strict=True) for failure in _against(*pair)]
-    failed = [filed for filed in outputs if filed is not None and not filed.verdict.passed]
+    ran = [
+        _ran(runner, candidate, case, settings, samples, references, may_mend)
+        for runner in file_runners(settings)
+    ]
+    runs, failures = [one.run for one in ran], [f for one in ran for f in one.failures]
+    failed = [one.judged for one in ran if one.judged and not one.judged.verdict.passed]
     if runs[0].passed is False:
         # The emulation has this arithmetic, and the tensors inside.
         few = samples.select(failed[0].failing[:FEW_SAMPLES])
@@ -198,14 +192,13 @@ def judged_as_file(
     if failed:
         fields["failure_bound"] = failed[0].verdict.failure_bound
     if passed and not failures:
-        results = cache(lambda: files[0].results or _emulated(candidate, samples, settings))
-        passes = (LowSums(samples, references, results), *seen)
-        budget = budget or Budget()
-        fields["sums"] = lowest_sums(candidate, passes, case, settings, budget, shapes)
+        worst = _worst(judged.verdict, case.criterion)
+        hard = (samples[worst], references[worst], totals(references)), *seen
+        fields["sums"] = lowest_sums(candidate, hard, case, settings, budget or Budget(), shapes)
     verdict = judged.verdict.model_copy(update=fields)
     verdict = with_failures(verdict, failures) if failures else verdict
-    counts = (filed for run, filed in zip(runs, outputs, strict=True) if run.fp32 is not False)
-    failing = dict.fromkeys(index for filed in counts if filed for index in filed.failing)
+    counts = (one.judged for one in ran if one.judged and one.run.fp32 is not False)
+    failing = dict.fromkeys(index for judged in counts for index in judged.failing)
     return replace(judged, verdict=verdict, failing=tuple(failing), as_file=bool(failures))
 
 
@@ -228,35 +221,51 @@ def fp32_on(
     return judged.verdict.passed, judged.failing
 
 
-def _file_run(
-    file: AsFile, filed: Judged | None, has_fp32: Callable[[FileRunner], bool] | None
-) -> FileRun:
-    name, version = file.runner.name, file.runner.version
-    run = FileRun(runner=name, version=version, not_run=file.error, outputs={})
-    update: dict[str, object] = {"passed": False} if file.error and file.required else {}
-    if filed is not None:
-        verdict = filed.verdict
-        update = {"passed": verdict.passed, "outputs": verdict.outputs, "metric": verdict.metric}
-    elif file.built is not None:
-        names = file.built.folded
-        update = {"built": True, "static": file.built.refused, "folded": names}
-        update["traffic"] = file.built.traffic
-        update["passed"] = False if names else None
-    if update.get("passed") is False and file.required and has_fp32 is not None:
-        update["fp32"] = has_fp32(file.runner)
-    return run.model_copy(update=update)
+@dataclass(frozen=True)
+class _Ran:
+    """What a runner made of a file: its record, the judged outputs if there are any, its faults."""
+
+    run: FileRun
+    judged: Judged | None
+    failures: tuple[Failure, ...]
 
 
-def _against(file: AsFile, filed: Judged | None) -> Iterator[Failure]:
-    """Yield why a file fails in a runner."""
-    name = file.runner.name
-    if filed is not None:
-        yield from under("file", name, filed.verdict.failures)
-    elif file.built is not None and (nodes := file.built.folded):
-        names = {"runner": name, "nodes": wording.listed(nodes)}
-        yield Failure(kind="folded", names=names, numbers={"elements": len(nodes)})
-    elif file.required and file.error:
-        yield Failure(kind="refused", names={"runner": name, "why": file.error})
+def _ran(
+    runner: FileRunner,
+    model: ir.Model,
+    case: Case,
+    settings: Settings,
+    samples: Samples,
+    references: Sequence[Outputs],
+    has_fp32: Callable[[FileRunner], bool] | None,
+) -> _Ran:
+    """Run or build a file; what refuses it fails if it is a target: ONNX Runtime lacks kernels."""
+    name, required = runner.name, runner in settings.targets
+    judged, failures, update = None, tuple[Failure, ...](), dict[str, object]()
+    try:
+        if runner.runs:
+            results = run_as_file(model, samples, references, runner)
+            judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+            told = judged.verdict
+            update = {"passed": told.passed, "outputs": told.outputs, "metric": told.metric}
+            failures = tuple(under("file", name, told.failures))
+        else:
+            built = build(model, samples, runner)
+            update = {"built": True, "static": built.refused, "traffic": built.traffic}
+            if nodes := built.folded:
+                update |= {"folded": nodes, "passed": False}
+                names = {"runner": name, "nodes": wording.listed(nodes)}
+                failures = (Failure(kind="folded", names=names, numbers={"elements": len(nodes)}),)
+    except (CaseError, RunFailed) as error:
+        update = {"not_run": error.message}
+        if required:
+            update["passed"] = False
+            names = {"runner": name, "why": error.message}
+            failures = (Failure(kind="refused", names=names),)
+    if update.get("passed") is False and required and has_fp32 is not None:
+        update["fp32"] = has_fp32(runner)
+    run = FileRun(runner=name, version=runner.version, outputs={})
+    return _Ran(run.model_copy(update=update), judged, failures)
 
 
 def _flips(
@@ -278,68 +287,11 @@ def _flip_failure(flip: Flip) -> Failure:
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
 
 
-def demand_files(space: Space, heldout: HeldOut) -> None:
-    """Demand of plans that their files pass, on samples where files failed."""
-    bench = space.bench
-    places = [i for i, name in enumerate(bench.samples.ids) if name in heldout.demanding]
-    if places:
-        references = tuple(bench.references[i] for i in places)
-        bench.demand(Filed(space, bench.samples.select(places), references), heldout.demanding)
-
-
-@dataclass(frozen=True)
-class Filed:
-    """Runs the files of plans that pass; samples on which files failed demand that.
-
-    Attributes:
-        space: The plans.
-        samples: Those samples; at least one.
-        references: Reference outputs of each.
-    """
-
-    space: Space
-    samples: Samples
-    references: tuple[Outputs, ...]
-
-    def __call__(self, plan: Plan) -> float:
-        """Return the largest error of a plan's file in a runner, relative to what a trial may use.
-
-        0 if ONNX Runtime refuses the file, as a verdict does not count that either, or if a target
-        has FP32 wrong. With a metric
-        that needs more samples than these, it is the error on all samples of the search.
-        """
-        model, excess = plan.of.write(plan)[0].model, 0.0
-        for runner in file_runners(plan.of.settings):
-            if runner.runs and excess <= 1:
-                excess = max(excess, self._excess(model, runner))
-        return excess
-
-    def _excess(self, model: ir.Model, runner: FileRunner) -> float:
-        bench = self.space.bench
-        pairs = (self.samples, self.references), (bench.samples, bench.references)
-        for samples, references in pairs:
-            self.space.budget.spend("trial", len(samples))
-            results: Sequence[Computed]
-            try:
-                results = run_as_file(model, samples, references, runner)
-            except CaseError:
-                return 0.0
-            except RunFailed as failure:
-                results = [failure] * len(samples)
-            with suppress(CaseError):
-                excess = bench.tolerance.excess(results, samples, references)
-                mends = excess <= 1 or may_mend(self.space, runner, samples, references)
-                return excess if mends else 0.0
-        return inf
-
-
 ADDITIONS = 2e9
 """Low sums are run if that rounds at most so many sums per sample, counted by `low_sum_work`: some
 three seconds, whatever else the machine does. Our choice."""
 STEP = 1e4
 """Additions that take as long as starting a step of the loop: 1 ns each, and 10 µs."""
-BACKSTOP = 60.0
-"""Seconds that low sums may take where the count is wrong by far. Our choice."""
 MARGIN = 0.5
 """Share of the tolerance that low sums may use: the same sums in another order had errors 1.7 times
 as large (magika on ONNX Runtime's WebGPU provider)."""
@@ -361,9 +313,19 @@ def low_sum_work(nodes: Iterable[ir.Node], shapes: Shapes) -> float:
     return total
 
 
+def _worst(verdict: Verdict, criterion: Criterion) -> int:
+    """Return the index of the sample with the largest error.
+
+    Where a share may fail, one that does shows nothing of the sums.
+    """
+    most = inf if criterion.failing is None else 1.0
+    errors = [-1.0 if error > most else error for error in verdict.excesses]
+    return errors.index(max(errors))
+
+
 def lowest_sums(
     candidate: ir.Model,
-    passes: Sequence["LowSums"],
+    hard: Sequence[Hard],
     case: Case,
     settings: Settings,
     budget: Budget,
@@ -372,17 +334,17 @@ def lowest_sums(
     """Return the lowest format of sums with which a candidate is known to pass.
 
     "fp16" if it passes with products, additions and reductions rounded one by one, as ONNX
-    Runtime's WebGPU provider does, within `MARGIN` of the tolerance on the sample with the
-    largest error, or if it has no such sum. "fp32" if it fails then, cannot be run so, takes more
-    than `ADDITIONS`, or the budget ends it. None for a model without FP16, and for one with INT8,
-    whose products are summed in INT32.
+    Runtime's WebGPU provider does, within `MARGIN` of the tolerance on a few samples, or if it has
+    no such sum. "fp32" if it fails then, cannot be run so, takes more than `ADDITIONS`, or the
+    budget is spent. None for a model without FP16, and for one with INT8, whose products are
+    summed in INT32.
 
     Args:
         candidate: A typed model that passes.
-        passes: Sets of samples on which it is to pass.
-        case: Criterion and metric. A metric needs the outputs of all samples, and has no margin.
+        hard: The samples with the largest error.
+        case: Criterion and metric.
         settings: Where to run, and the format of sums that the verdict assumed.
-        budget: Pays for the runs.
+        budget: What is left for optional work; this is not counted.
         shapes: Shapes of the network's tensors; seen in a run if they are not known.
     """
     nodes = [*candidate.graph.all_nodes()]
@@ -392,80 +354,28 @@ def lowest_sums(
     summing = [*filter(has_sum, low)]
     if settings.accumulate == "fp16" or not summing:
         return "fp16"
+    if budget.is_spent:
+        budget.leave_out("sums")
+        return "fp32"
     try:
         if shapes is None:
-            sample = passes[0].samples[0]
-            shapes = seen_shapes(case.network, sample, runtime=settings.runtime)
+            shapes = seen_shapes(case.network, hard[0][0], runtime=settings.runtime)
         names = set(map(node_name, summing))
         counted = (n for n in case.network.all_nodes() if node_name(n) in names)
         if low_sum_work(counted, shapes) > ADDITIONS:
             return "fp32"
         emulation = emulate_typed(candidate, accumulate="each")
-        beside = budget.beside(seconds=min(budget.left, BACKSTOP), work=budget.work - budget.spent)
-        passed = beside.within(
-            "sums", lambda: _hold(emulation, passes, case, settings, budget), False
-        )
-        budget.took_in(beside)
+        session = Session(emulation, runtime=settings.runtime)
+        passes = all(_uses(case, session.run(s), r, scales) <= MARGIN for s, r, scales in hard)
     except (CaseError, RunFailed):
         return "fp32"
-    return "fp16" if passed else "fp32"
+    return "fp16" if passes else "fp32"
 
 
-def _emulated(candidate: ir.Model, samples: Samples, settings: Settings) -> Sequence[Computed]:
-    return inspect_samples(emulate_typed(candidate), (), samples, runtime=settings.runtime)[0]
-
-
-def _hold(
-    emulation: ir.Model,
-    passes: Sequence["LowSums"],
-    case: Case,
-    settings: Settings,
-    budget: Budget,
-) -> bool:
-    session = Session(emulation, runtime=settings.runtime)
-    for one in passes:
-        worst = one.worst(case)
-        budget.spend("sums")
-        if not one.hold(worst, session.run(one.samples[worst]), case):
-            return False
-    return True
-
-
-@dataclass(frozen=True)
-class LowSums:
-    """Samples; a candidate runs with low sums on the one with the largest error.
-
-    Attributes:
-        samples: The samples.
-        references: Reference outputs of each.
-        results: Returns the outputs of each without low sums.
-        known: Index of the sample with the largest error; None if it is not known.
-    """
-
-    samples: Samples
-    references: Sequence[Outputs]
-    results: Callable[[], Sequence[Computed]]
-    known: int | None = None
-
-    def worst(self, case: Case) -> int:
-        """Return the index of the sample with the largest error."""
-        # A sample that may fail, and does, shows nothing of the sums.
-        may = case.criterion.failing is not None
-        if self.known is not None and not may:
-            return self.known
-        by_size = case.criterion if case.metric is None else Criterion()
-        scales = totals(self.references)
-        pairs = zip(self.references, self.results(), strict=True)
-        errors = [Excess(by_size, scales).update(*pair) for pair in pairs]
-        return max(range(len(errors)), key=lambda i: -1 if may and errors[i] > 1 else errors[i])
-
-    def hold(self, index: int, low: Outputs, case: Case) -> bool:
-        """Return whether a candidate passes with the outputs of low sums on a sample."""
-        criterion = case.criterion
-        if case.metric is None:
-            excess = Excess(criterion, totals(self.references))
-            return excess.update(self.references[index], low) <= MARGIN
-        results = [*self.results()]
-        results[index] = low
-        judged = judge_outputs(results, self.samples, self.references, criterion, case.metric)
-        return judged.verdict.passed
+def _uses(
+    case: Case, outputs: Outputs, reference: Outputs, scales: Mapping[str, OutputTotals]
+) -> float:
+    """Return the error of a sample relative to what is allowed."""
+    if case.metric is None:
+        return Excess(case.criterion, scales).update(reference, outputs)
+    return Tolerance(case.criterion, case.metric).of_one(reference, outputs)

@@ -10,12 +10,11 @@ from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.repair.rule import place
-from halfwise.fixing.space import LowSpace, Space
+from halfwise.fixing.space import Space
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
-from halfwise.metrics import Outputs
 from halfwise.records import (
     Because,
     Curve,
@@ -42,7 +41,6 @@ class Fixed:
 
     Attributes:
         rewritten: The mixed model.
-        observations: Observations of the reference.
         guards: Guards.
         growth: Error growth; empty if not measured.
         followed: What growth and trials show about the source of the error; None if not followed.
@@ -50,7 +48,6 @@ class Fixed:
         search: Record of the search.
         baseline: Verdict on the model with everything low, except what its file computes in FP32.
         verdict: Verdict on the mixed model.
-        references: Reference outputs of the calibration samples.
         space: The plans that were searched.
         heldout: The samples that judged, and those no search has seen.
         assigned: The plan, as a type for each node.
@@ -64,7 +61,6 @@ class Fixed:
     """
 
     rewritten: Rewritten
-    observations: Observations
     guards: tuple[Guard, ...]
     growth: tuple[Growth, ...]
     followed: Followed | None
@@ -72,7 +68,6 @@ class Fixed:
     search: Search
     baseline: Verdict
     verdict: Verdict
-    references: Sequence[Outputs]
     space: Space
     heldout: HeldOut
     assigned: Plan
@@ -102,7 +97,8 @@ class Fixed:
         mended = tuple(guard for guard in evidence.guards if place(guard) in answered)
         tensors = {guard.tensor for guard in mended}
         before = tuple(one for one in evidence.observations.tensors if one.tensor in tensors)
-        return self.observations.model_copy(update={"mended": mended, "before": before})
+        own = self.space.evidence.observations
+        return own.model_copy(update={"mended": mended, "before": before})
 
     def telling(self, *remarks: Remark) -> "Fixed":
         """Return a copy with more facts about its plan."""
@@ -146,7 +142,7 @@ def built_cost(plan: Plan, verdict: Verdict) -> float | None:
 
 
 def plan_of(
-    space: LowSpace,
+    space: Space,
     assigned: Plan,
     result: SearchResult,
     placed: Nodes,
@@ -248,12 +244,15 @@ def kept_nodes(
         spare: Nodes that a dearer plan lowers: no guard says why they are kept.
         hopeless: Rules that lower the rest if even all free nodes in FP32 fail, else None.
     """
-    causes = _explained(guards, held, kept, excess_without, nonfinite_without)
+    of_held = {name: guard for guard in held for name in guard.nodes if name not in excess_without}
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
     records = []
     for name, node in ((node_name(n), n) for n in network.all_nodes() if node_name(n) in kept):
         rule, excess = forced.get(name), excess_without.get(name)
-        cause = causes.get(name) if rule is None and name not in spare else None
+        cause = None
+        if rule is None and name not in spare:
+            infinite = name in nonfinite_without
+            cause = of_held.get(name) or _cause(name, guards, kept, gives_infinities=infinite)
         because = Because(
             guard=None if cause is None else places[id(cause)],
             rule=rule or "",
@@ -278,58 +277,31 @@ def kept_nodes(
     return tuple(records)
 
 
-def _causes(
-    guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
-) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: the most severe of its own, else of others.
-
-    What certainly happens explains before what is only possible.
-    """
-    causes: dict[NodeName, Guard] = {}
-    for some in ([g for g in guards if g.severity >= 1], guards):
-        for guard in some:
-            causes.setdefault(guard.node, guard)
-        for guard in some:
-            for name in guard.nodes:
-                causes.setdefault(name, guard)
-    for guard in held:
-        causes |= {name: guard for name in guard.nodes if name not in needed}
-    return causes
-
-
-def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
-    """Return the worst overflow that each kept node reads: in low it would read infinities."""
-    worst: dict[NodeName, Guard] = {}
-    for guard in guards:
-        if guard.severity >= 1 and guard.node in kept:
-            for name in guard.nodes:
-                if guard.is_read_by(name):
-                    worst.setdefault(name, guard)
-    return worst
-
-
-def _explained(
+def _cause(
+    name: NodeName,
     guards: Sequence[Guard],
-    held: Sequence[Guard],
     kept: Container[NodeName],
-    excess_without: Mapping[NodeName, float],
-    nonfinite: frozenset[NodeName],
-) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: its cause, or a graver overflow that it reads.
+    *,
+    gives_infinities: bool,
+) -> Guard | None:
+    """Return the guard that explains a node; of guards alike the first, the most severe.
 
-    Of nodes that give infinities, one that leads to them, if any: what would overflow only at a
-    multiple of the range seen does not, beside digits that are certainly lost.
+    Of one that gives infinities, a guard that leads to them, if any: what would overflow only at a
+    multiple of the range seen does not, beside digits that are certainly lost. Then what certainly
+    happens, the graver the overflow that the node reads or makes, before what is only possible; and
+    its own before that of others.
     """
-    leading = tuple(guard for guard in guards if guard.kind in LEADING_TO_INFINITY)
-    causes = _causes(guards, held, excess_without)
-    lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
-    for name, guard in _causes(leading, (), ()).items():
-        if name in nonfinite and not (guard.kind == "headroom" and name in lost):
-            causes[name] = guard
-    for name, guard in _reads_beyond(guards, kept).items():
-        if name not in causes or floor(causes[name].severity) < floor(guard.severity):
-            causes[name] = guard
-    return causes
+    naming = [guard for guard in guards if name == guard.node or name in guard.nodes]
+    is_lost = any(guard.kind in _LOSING and guard.severity >= 1 for guard in naming)
+
+    def rank(guard: Guard) -> tuple[bool, int, bool]:
+        leads = guard.kind in LEADING_TO_INFINITY and not (guard.kind == "headroom" and is_lost)
+        own, certain = guard.node == name, int(guard.severity >= 1)
+        reads = guard.node in kept and guard.is_read_by(name)
+        gravity = floor(guard.severity) if own or reads else certain
+        return gives_infinities and leads, gravity, own
+
+    return max(naming, key=rank, default=None)
 
 
 def plan_record(

@@ -1,9 +1,8 @@
 """Where the error of a plan comes from if no guard explains it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cache
-from math import inf, isfinite, isinf
+from math import inf, isfinite
 
 import onnx_ir as ir
 
@@ -14,19 +13,16 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import Space
-from halfwise.graph.dataflow import consumers, operands, producers
+from halfwise.graph.dataflow import operands
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float, with_bodies
+from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.judging.deciding import (
-    MOST_TRIED,
     Deciding,
-    largest_remaining,
     with_true_values,
-    worst_first,
 )
 from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Watcher
-from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
+from halfwise.records import Followed, Growth, TensorName
 
 TENSORS = 32
 """Tensors of both models held at a time, which bounds memory. Our choice."""
@@ -88,19 +84,22 @@ def _followed(
         decided, out_of_time = None, True
         with suppress(OutOfTime):
             decided, out_of_time = deciding.cause(errors), False
-        unexplained = () if decided is not None or out_of_time else path
-        errors_with = lambda kept, indices: bench.contributions(space.plan(kept), indices)  # noqa: E731
-        given = network, variant.roles, errors_with, explained, errors, unexplained
-        followed = follow(*given, watcher.step)
-    out_of_time |= followed.out_of_time
-    return path, followed.model_copy(update={"decided": decided, "out_of_time": out_of_time})
+    followed = Followed(
+        kept=tuple(n for n in map(node_name, network.all_nodes()) if n in explained),
+        error=max(errors),
+        accumulates=decided is None and not out_of_time and accumulates(path),
+        samples=len(errors),
+        out_of_time=out_of_time,
+        decided=decided,
+    )
+    return path, followed
 
 
 BORN_HERE = 0.2
 """An error may originate at a node if its inputs have less than this share of it. Our choice.
 
 It is only a hint: a mean near zero, or a mask that becomes infinite, has a large relative error
-that affects no output. Trials decide (`halfwise.fixing.following`)."""
+that affects no output."""
 
 
 def computed(network: Network, roles: Roles) -> list[TensorName]:
@@ -185,119 +184,3 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
         if measured := [errors[output] for output in outputs if output in errors]:
             records.append(Growth(node=name, error=max(measured), inherited=inherited))
     return tuple(records)
-
-
-Contributions = Callable[[Nodes, Iterable[int]], Iterator[float]]
-
-
-def follow(
-    network: Network,
-    roles: Roles,
-    contributions: Contributions,
-    kept: Nodes,
-    errors: Sequence[float],
-    growth: Sequence[Growth],
-    progress: Callable[[int, int], None] = lambda _done, _of: None,
-) -> Followed:
-    """Return where most of the error originates with `kept` in FP32, if trials show a node.
-
-    Relative errors along the graph only say where to look: that of a mean near zero is large
-    without affecting any output. A node is the origin if `largest_remaining` is finite once the
-    node is FP32 together with surrounding compute nodes (an edge is FP32 only between kept nodes):
-    its producers, readers and their readers; if it enlarges an error, also what these producers
-    read from. Of this group all are dropped, the farthest first and the node last, that the error
-    does not need; what is left must not be more than half of the low nodes. If the node itself is
-    dropped, the first that is left is the origin.
-
-    This must hold on all calibration samples, because in some models any change of rounding changes
-    the errors everywhere.
-
-    Args:
-        network: The model.
-        roles: Roles of its nodes.
-        contributions: Returns the error of each given sample with nodes in FP32, relative to what
-            the search allows; inf for new NaN or infinities. It may raise `OutOfTime`: results so
-            far are then returned.
-        kept: Other FP32 nodes: the compute nodes that guards and rules explain.
-        errors: That error for `kept`, of each sample.
-        growth: Relative errors on one sample in the model with `kept` in FP32, in graph order.
-        progress: Called before each node is tried with the nodes tried and their total.
-    """
-    nodes = {node_name(n): n for n in network.all_nodes()}
-    places = _places(growth) if max(errors) > 0 else []
-    order, tried = worst_first(errors), list[NodeName]()
-
-    @cache
-    def remaining(group: Nodes) -> float:
-        """Return the largest error; inf if a sample shows that the group removes too little."""
-        return largest_remaining(errors, contributions(kept | group, order))
-
-    origin, out_of_time = None, True
-    with suppress(OutOfTime):
-        for step in places:
-            progress(len(tried), len(places))
-            origin = _origin(step, nodes, roles, kept, remaining)
-            tried.append(step.node)
-            if origin is not None:
-                break
-        out_of_time = False
-    return Followed(
-        kept=tuple(n for n in nodes if n in kept),
-        error=max(errors),
-        tried=tuple(tried),
-        origin=origin,
-        accumulates=origin is None and not out_of_time and accumulates(growth),
-        samples=len(errors),
-        out_of_time=out_of_time,
-    )
-
-
-def _origin(
-    step: Growth,
-    nodes: Mapping[NodeName, ir.Node],
-    roles: Roles,
-    kept: Nodes,
-    remaining: Callable[[Nodes], float],
-) -> Origin | None:
-    """Return where the error at a step originates, if FP32 around it leaves a finite one."""
-    node = nodes[step.node]
-    before, after = _before([node], roles), _readers([node], roles)
-    around = [*before, *after, *_readers(after, roles)]
-    around += _before(before, roles) if step.inherited > 0 else []
-    near = _computing((node, *around), roles)
-    group = frozenset(near)
-    if remaining(group) == inf:
-        return None
-    for name in reversed(near):
-        fewer = group - {name}
-        if fewer and remaining(fewer) < inf:
-            group = fewer
-    low = sum(r.role is Role.COMPUTE for n, r in roles.items() if n not in kept)
-    if len(group - kept) > low / 2:
-        return None
-    in_order = tuple(n for n in nodes if n in group)
-    first = step.node if step.node in group else in_order[0]
-    return Origin(node=first, op=nodes[first].op_type, kept=in_order, error=remaining(group))
-
-
-def _places(growth: Sequence[Growth]) -> list[Growth]:
-    """Return the steps to try: first those with infinite error, then those with the largest."""
-    places = sorted(born(growth), key=lambda g: -g.error)
-    infinite = [g for g in places if isinf(g.error)][:MOST_TRIED]
-    return infinite + [g for g in places if 0 < g.error < inf][:MOST_TRIED]
-
-
-def _before(nodes: Iterable[ir.Node], roles: Roles) -> list[ir.Node]:
-    values = (v for node in nodes for v in operands(node) if is_float(v))
-    return [n for v in values for n in producers(v, roles)]
-
-
-def _computing(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
-    every = dict.fromkeys(node_name(inner) for node in nodes for inner in with_bodies(node))
-    return [n for n in every if roles[n].role is Role.COMPUTE]
-
-
-def _readers(group: Sequence[ir.Node], roles: Roles) -> list[ir.Node]:
-    """Return the readers of a group's outputs, in bodies too."""
-    outputs = (v for n in group for v in n.outputs if is_float(v))
-    return [n for v in outputs for n, _ in consumers(v, roles)]

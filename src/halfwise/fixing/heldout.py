@@ -39,7 +39,6 @@ class HeldOut:
         rest_references: Their reference outputs.
         joined: Identifiers of samples that joined the calibration.
         filed: Those of them that failed only as the file runs.
-        demanding: Identifiers of samples of the search on which the files of plans have to pass.
         nonfinite: Tensors that are not finite in FP32 either.
         infinite: Whether some joined because something is infinite inside.
     """
@@ -59,7 +58,6 @@ class HeldOut:
         self._searched, self._watcher = searched, watcher
         self.joined: tuple[str, ...] = ()
         self.filed: tuple[str, ...] = ()
-        self.demanding: tuple[str, ...] = ()
         self.infinite = False
 
     def anew(self, watcher: Watcher) -> "HeldOut":
@@ -81,10 +79,6 @@ class HeldOut:
     def references(self) -> Sequence[Outputs]:
         """Their reference outputs."""
         return self.rest_references if self.unseen else self._searched
-
-    def demand(self, samples: Sequence[str]) -> None:
-        """Demand of plans that their files pass on further samples of the search."""
-        self.demanding += tuple(samples)
 
     def fails(self, judged: Judged) -> bool:
         """Return whether unseen samples fail that another plan may mend.
@@ -121,8 +115,7 @@ class HeldOut:
         )
         moved, references = self.rest.select(chosen), [self.rest_references[i] for i in chosen]
         self.joined += moved.ids
-        filed = moved.ids if judged.as_file else ()
-        self.filed, self.demanding = self.filed + filed, self.demanding + filed
+        self.filed += moved.ids if judged.as_file else ()
         self.infinite |= any(failure.kind == "infinite" for failure in judged.verdict.failures)
         self.rest = self.rest.select(rest)
         self.rest_references = [self.rest_references[i] for i in rest]

@@ -15,7 +15,7 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import Wrong, demand_files, wrong_as_file
+from halfwise.fixing.filed import Filed, filed
 from halfwise.fixing.fixed import Fixed, built_by, built_cost, plan_of, search_of, unsupported
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -26,7 +26,7 @@ from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
-from halfwise.fixing.space import Int8Space, LowSpace, Space
+from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
@@ -36,7 +36,7 @@ from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, Verdict
 from halfwise.wording import count, verb
 
 
-def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> Iterator[Remark]:
+def plan_remarks(space: Space, result: SearchResult, baseline: Verdict) -> Iterator[Remark]:
     """Yield remarks on a plan and its model.
 
     Args:
@@ -59,7 +59,7 @@ def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> It
         yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
 
 
-def end_remarks(space: LowSpace) -> Iterator[Remark]:
+def end_remarks(space: Space) -> Iterator[Remark]:
     """Yield remarks on the inputs and outputs of the mixed model."""
     variant, fmt = space.variant, space.variant.settings.fmt
     low = {"low": fmt.name}
@@ -163,7 +163,7 @@ def fix(
             Tolerance(case.criterion, case.metric, settings.margin),
             lambda: budget.spend("trial"),
         )
-        low = LowSpace.of(variant, bench, observed, budget, watcher)
+        low = Space.of(variant, bench, observed, budget, watcher)
         low = replace(low, chosen=settings.chosen)
         low.survey(low.islands)
     heldout = HeldOut(case, case.heldout, references, searched, watcher, nonfinite)
@@ -208,7 +208,7 @@ class _Fix:
     baseline: Verdict
     below: Fixed | None = None
 
-    def low(self, low: LowSpace, *, is_free: bool) -> Fixed:
+    def low(self, low: Space, *, is_free: bool) -> Fixed:
         """Return the plan in the low format; repairs are looked for if the network `is_free`."""
         found = _Found(low, UNSEARCHED)
         if self.repairs or (is_free and allowed_rules(low)):
@@ -229,7 +229,8 @@ class _Fix:
         if isinstance(rung, Fixed):
             return rung
         space, steps = rung
-        demand_files(space, self.heldout)
+        if below.space.bench.demands_files or self.heldout.filed:
+            _demand_files(space)
         with self.stage("baseline"):
             baseline = Depths(space, self.heldout).baseline()
         run = replace(self, baseline=baseline, below=below)
@@ -246,7 +247,6 @@ class _Fix:
     def _repaired(self, found: _Found) -> _Found:
         """Return the plans of the repaired network if repairs are worth making, else of its own."""
         low = found.space.original or found.space
-        assert isinstance(low, LowSpace)
         with self.stage("repair"):
             if self.repairs:
                 space = replace(low.repaired(self.repairs), chosen=low.chosen)
@@ -266,9 +266,16 @@ class _Fix:
 
     def rounds(self, found: _Found) -> Fixed:
         """Search until a plan holds at every depth, or none is left that may."""
-        found = self._sound(self._searched(found))
-        while self._may_go_on(found, judged := self._judged(found, plan := self._settled(found))):
-            found = self._sound(self._joined(found, judged))
+        while True:
+            found = self._searched(found)
+            plan = self._settled(found)
+            if (asking := self._asking_more(found, plan)) is not None:
+                found = asking
+                continue
+            judged = self._judged(found, plan)
+            if not self._may_go_on(found, judged):
+                break
+            found = self._joined(found, judged)
         found, plan, judged = self._passing(found, plan, judged)
         found, plan, judged, priced = self._built(found, plan, judged)
         verdict = judged.verdict
@@ -293,65 +300,59 @@ class _Fix:
         with self.stage("judge"), found.space.budget.counted():
             return Depths(found.space, self.heldout).judge(plan)
 
-    def _sound(self, found: _Found) -> _Found:
-        """Return a plan that holds on the calibration samples beyond the emulation of the search.
+    def _asking_more(self, found: _Found, plan: Plan) -> _Found | None:
+        """Return what asks more of plans, if this one fails beyond the emulation of the search.
 
-        If something is infinite inside, more nodes are held; if its file fails, those of others
-        have to pass; and the search goes on. One chosen by the user stays as it is.
+        If something is infinite inside on the samples of the search, more nodes are held; if its
+        file fails there, those of others have to pass. One chosen by the user stays as it is.
         """
-        while found.result.passed:
-            space, plan = found.space, self._settled(found)
-            with self.stage("judge"), space.budget.counted():
-                guards = Depths(space, self.heldout).inside(plan).guards
-            if space.chosen is not None:
-                return found
-            if guards:
-                found = self._without_infinities(found, guards)
-            elif (demanding := self._demanding(space, plan)) is not None:
-                found = self._searched(replace(found, space=demanding))
-            else:
-                return found
-        return found
-
-    def _without_infinities(self, found: _Found, guards: Sequence[Guard]) -> _Found:
-        """Return a plan with more nodes held."""
-        space = found.space.holding(guards)
-        many, held = len(guards), count(len(space.held_nodes), "node")
-        self.watcher.note(
-            f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
-            f"inside; {held} held in FP32 in total"
-        )
-        return self._searched(replace(found, space=space))
-
-    def _demanding(self, space: Space, plan: Plan) -> Space | None:
-        """Demand that files pass where this plan's fails; None if that is no new sample."""
-        wrong = self._wrong(space, plan)
-        new = [name for name in wrong.samples if name not in self.heldout.demanding]
-        if not new:
+        space = found.space
+        if not found.result.passed:
             return None
-        self.watcher.note(f"{count(len(new), 'sample')} of the search fail as the file runs")
-        self.heldout.demand(new)
-        demand_files(space, self.heldout)
-        return replace(space, deciding=(*space.deciding, *wrong.guards))
+        guards = self._inside(space, plan)
+        if space.chosen is not None:
+            return None
+        if guards:
+            space = space.holding(guards)
+            many, held = len(guards), count(len(space.held_nodes), "node")
+            self.watcher.note(
+                f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
+                f"inside; {held} held in FP32 in total"
+            )
+            return replace(found, space=space)
+        wrong = self._as_file(space, plan)
+        if space.bench.demands_files or not wrong.failing:
+            return None
+        self.watcher.note(
+            f"{count(len(wrong.failing), 'sample')} of the search fail as the file runs"
+        )
+        _demand_files(space)
+        return replace(found, space=replace(space, deciding=(*space.deciding, *wrong.guards)))
 
-    def _wrong(self, space: Space, plan: Plan) -> Wrong:
-        """Return what a plan's file gets wrong on the samples of the search."""
+    def _inside(self, space: Space, plan: Plan) -> tuple[Guard, ...]:
+        """Return what a plan must hold so that nothing is infinite inside."""
         with self.stage("judge"), space.budget.counted():
-            return space.bench.once(plan, "wrong", lambda: wrong_as_file(space, plan))
+            return Depths(space, self.heldout).inside(plan).guards
+
+    def _as_file(self, space: Space, plan: Plan) -> Filed:
+        """Return what runners make of a plan's file on the samples of the search."""
+        with self.stage("judge"), space.budget.counted():
+            return filed(space.bench, space.budget, plan)
 
     def _joined(self, found: _Found, judged: Judged) -> _Found:
-        """Let held-out samples that fail join; return a plan, perhaps with other repairs.
+        """Let held-out samples that fail join, perhaps with other repairs.
 
         Repairs the user gave stay; all repairs stay if the search starts from a plan.
         """
         space = found.space
         with self.stage("observe"), space.budget.counted():
             self.heldout.join(judged, space)
-            demand_files(space, self.heldout)
+            if judged.as_file:
+                _demand_files(space)
         is_free = not self.repairs and self.start_from is None
-        if is_free and isinstance(space, LowSpace) and allowed_rules(space):
-            found = found if space.evaluate(space.ruled).passed else self._repaired(found)
-        return self._searched(found)
+        if not (is_free and not isinstance(space, Int8Space) and allowed_rules(space)):
+            return found
+        return found if space.evaluate(space.ruled).passed else self._repaired(found)
 
     def _may_go_on(self, found: _Found, judged: Judged) -> bool:
         """Return whether a search may improve a failed verdict: samples and budget are left."""
@@ -393,7 +394,7 @@ class _Fix:
                 continue
             other = replace(found, result=replace(found.result, kept=kept, minimal=False))
             plan = self._settled(other)
-            if Depths(space, self.heldout).inside(plan).guards or self._wrong(space, plan).samples:
+            if self._inside(space, plan) or self._as_file(space, plan).failing:
                 continue
             if (judged := self._judged(other, plan)).verdict.passed:
                 yield other, plan, judged
@@ -410,9 +411,7 @@ class _Fix:
             return found, plan, judged, 0
         most = NEAR * least
         near = takewhile(lambda kept: (space.cost(kept) or 0.0) <= most, self._others(found))
-        # Samples may have joined since they passed.
-        passing = (kept for kept in near if space.evaluate(kept).passed)
-        further = self._holding(found, islice(passing, FURTHER))
+        further = islice(self._holding(found, near), FURTHER)
         others = space.budget.within("curve", lambda: [*further], [])
         plans = [(found, plan, judged), *others]
         costs = (built_cost(one, verdict.verdict) for _, one, verdict in plans)
@@ -429,22 +428,17 @@ class _Fix:
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
             curve = TradeOff(Depths(space, self.heldout)).curve(result)
-            if space.original is not None and not self.repairs:
-                bare = TradeOff(Depths(space.original, self.heldout)).sketched()
-                curve = curve.model_copy(update={"unrepaired": bare})
-        if isinstance(space, LowSpace):
+        if isinstance(space, Int8Space):
+            assert below is not None
+            record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
+        else:
             remarks = [*self.notes, *found.undone]
             remarks += plan_remarks(space, result, self.baseline)
             record = plan_of(space, plan, result, placed, rewritten.casts, remarks)
-        else:
-            assert isinstance(space, Int8Space)
-            assert below is not None
-            record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
         bench = space.bench
         bench.release()
         return Fixed(
             rewritten=rewritten,
-            observations=space.evidence.observations,
             guards=(*(below.guards if below else ()), *space.guards),
             growth=path,
             followed=followed,
@@ -453,7 +447,6 @@ class _Fix:
             baseline=below.baseline if below else self.baseline,
             all_int8=self.baseline if below else None,
             verdict=verdict,
-            references=bench.references,
             space=space,
             heldout=self.heldout,
             assigned=plan,
@@ -462,6 +455,12 @@ class _Fix:
             evaluations=bench.evaluations,
             stage_seconds=self.stage.seconds,
         )
+
+
+def _demand_files(space: Space) -> None:
+    """Demand of plans that their files pass on the samples of the search."""
+    bench, budget = space.bench, space.budget
+    bench.demand(lambda plan: filed(bench, budget, plan).excess)
 
 
 def stands(fixed: Fixed) -> bool:

@@ -43,7 +43,6 @@ from halfwise.records import (
     UNSHOWN,
     Cost,
     Criterion,
-    Curve,
     EngineResult,
     EngineRung,
     Engines,
@@ -148,7 +147,7 @@ def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
         "spent": budget.spent / fixed.space.unit,
     }
     search = fixed.search.model_copy(update=ends)
-    return replace(fixed, search=search, curve=with_beside(fixed, plan))
+    return replace(fixed, search=search, curve=fixed.curve.of_plan(plan))
 
 
 def verify_run(
@@ -443,21 +442,6 @@ def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
     wrong = any(one.kind in ("guessing", "metric") for one in verdict.unjudged)
     judged = case.heldout.labels is not None and case.metric is not None
     return "labels" if judged and not wrong else None
-
-
-def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
-    """Return the run's curve with its plan, and with that of the other rung that has plans.
-
-    Args:
-        fixed: What was found.
-        kept: The plan, see `Curve.of_plan`.
-    """
-    curve = fixed.curve.of_plan(kept)
-    others = [one for one in fixed.rungs if _rung(one) != _rung(fixed)]
-    if not others:
-        return curve
-    beside = others[-1].curve.model_copy(update={"rung": _rung(others[-1])})
-    return curve.model_copy(update={"rung": _rung(fixed), "beside": beside})
 
 
 def _rung(one: Fixed) -> EngineRung:

@@ -1,6 +1,5 @@
 """The plans of one search: sets of nodes that keep a type with more bits than the others."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -71,8 +70,10 @@ class Best:
 
 
 @dataclass(frozen=True, eq=False)
-class Space(ABC):
-    """Plans by what they keep, on the samples of one bench.
+class Space:
+    """Plans by what they keep in FP32, on the samples of one bench.
+
+    At the end it is BF16 or TF32 if that is allowed and cheaper.
 
     Attributes:
         variant: The network that they are plans of.
@@ -102,30 +103,78 @@ class Space(ABC):
     repairs: tuple[Repair, ...] = ()
     start: Start = field(default=Start(NONE))
     chosen: Chosen | None = None
-    original: "LowSpace | None" = None
+    original: "Space | None" = None
+
+    @classmethod
+    def of(
+        cls,
+        variant: Variant,
+        bench: Bench[Plan],
+        observed: Observed,
+        budget: Budget,
+        watcher: Watcher,
+    ) -> "Space":
+        """Return the plans of a network, none tried yet."""
+        best, unit = Best(watcher), len(bench.samples)
+        return Space(variant, bench, observed, budget, watcher, best, unit)
+
+    def repaired(self, repairs: Sequence[Repair], variant: Variant | None = None) -> "Space":
+        """Return the plans of the network with repairs instead.
+
+        Args:
+            repairs: The repairs.
+            variant: The network with them, if it was made already.
+
+        Raises:
+            CaseError: they cannot be made, or the result cannot run.
+            RunFailed: likewise.
+            UsageError: a user's rule names a node that they remove.
+        """
+        variant = variant or self.variant.with_repairs(repairs)
+        made = self.of(variant, self.bench, self.observed, self.budget, self.watcher)
+        if self.observed.get(variant) is None:
+            self.observed.look(variant, self.bench.samples)
+        return replace(made, original=self.original or self, repairs=tuple(repairs))
 
     # --- what a set of kept nodes is -----------------------------------------------------------
 
     @property
-    @abstractmethod
     def choices(self) -> Nodes:
-        """Nodes that a plan may keep."""
+        """All compute nodes."""
+        return self.variant.computing
 
-    @abstractmethod
+    @property
+    def ruled(self) -> Nodes:
+        """Compute nodes that rules keep."""
+        return self.variant.ruled
+
+    @property
+    def islands(self) -> Nodes:
+        """Compute nodes that the user's file has in FP32 among lower ones."""
+        return self.variant.islands
+
     def fresh(self, kept: Nodes) -> Plan:
-        """Return the plan that keeps some choices, in the type that is certain to be enough."""
+        """Return the plan that keeps nodes in FP32."""
+        return Plan(self.variant, kept)
 
-    @abstractmethod
     def kept(self, plan: Plan) -> Nodes | None:
-        """Return the choices that a plan keeps; None for a plan of another space."""
+        """Return the kept nodes of a plan."""
+        belongs = plan.of is self.variant and plan.quantisation is None
+        return plan.kept if belongs else None
 
     def plan(self, kept: Nodes) -> Plan:
-        """Return the plan that keeps some choices, in the cheapest types that are known to pass."""
-        return self.fresh(kept)
+        """Return the plan with the cheapest types that are known to pass."""
+        if self.chosen is not None and kept == self.chosen.kept:
+            return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
+        typed: Plan | None = self.bench.recall(self.fresh(kept), "types", self.bench.demands_files)
+        return typed or self.fresh(kept)
 
     def settled(self, kept: Nodes) -> Plan:
-        """Return that plan, with the cheapest types that still pass."""
-        return self.plan(kept)
+        """Return the plan with the BF16 and TF32 that still pass and cost less."""
+        if not (self.searches and (self.variant.may_have_bf16 or self.variant.may_have_tf32)):
+            return self.plan(kept)
+        fp32 = self.fresh(kept)
+        return self.bench.once(fp32, "types", lambda: _typed(self, fp32), self.bench.demands_files)
 
     @property
     def searches(self) -> bool:
@@ -143,24 +192,25 @@ class Space(ABC):
         return union([*map(self.variant.holdable, self.held)])
 
     @property
-    def ruled(self) -> Nodes:
-        """Choices that rules keep."""
-        return NONE
-
-    @property
-    def islands(self) -> Nodes:
-        """Choices that the user's file keeps."""
-        return NONE
-
-    @property
-    @abstractmethod
     def guards(self) -> tuple[Guard, ...]:
-        """The guards that explain what is kept, as a run records them."""
+        """All guards: from the evidence and from files, and those that are held."""
+        return (*self.evidence.guards, *self.deciding, *self.held)
 
     @property
-    @abstractmethod
     def suspects(self) -> list[Guard]:
         """Guards that may name what to keep, most severe first."""
+        guards = (*self.evidence.guards, *self.deciding)
+        return sorted(guards, key=lambda guard: -guard.severity)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether everything in FP32 is the original."""
+        return self.variant.is_safe
+
+    @property
+    def guide(self) -> Guide | None:
+        """Proposes plans where nothing stands out."""
+        return self.variant.guide
 
     @property
     def seeds(self) -> tuple[Nodes, ...]:
@@ -189,11 +239,6 @@ class Space(ABC):
         """Nodes that a guard names, a rule keeps, or that are held."""
         named = union([frozenset(guard.nodes) for guard in (*self.suspects, *self.held)])
         return named - self.variant.lowered | frozenset(self.variant.forced.kept)
-
-    @property
-    @abstractmethod
-    def is_safe(self) -> bool:
-        """Whether everything kept is certain to pass."""
 
     def cost(self, kept: Nodes) -> float | None:
         """Return the predicted cost of a plan relative to all low; None if unknown."""
@@ -231,8 +276,9 @@ class Space(ABC):
         return {kept: one for kept, plan, one in outcomes if kept is not None and not plan.is_typed}
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
-        """Add samples to those of the search."""
+        """Add samples to those of the search, and look at them."""
         self.bench.join(samples, references)
+        self.observed.catch_up(self.variant, self.bench.samples)
 
     def starting(self, start: Start) -> tuple[Self, tuple[Remark, ...]]:
         """Return the same with a plan to start from, and the remark whether it passes."""
@@ -276,11 +322,7 @@ class Space(ABC):
         passing = [NONE, *(kept for kept, outcome in self.tried().items() if outcome.passed)]
         start = self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
-        return self._completed(search.run(previous & self.choices, certify=certify))
-
-    def _completed(self, result: SearchResult) -> SearchResult:
-        """Return a result with what its plan should keep besides: nothing."""
-        return result
+        return search.run(previous & self.choices, certify=certify)
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         nodes = map(node_name, self.variant.case.network.all_nodes())
@@ -304,113 +346,8 @@ class Space(ABC):
             guide=self.guide,
         )
 
-    @property
-    @abstractmethod
-    def guide(self) -> Guide | None:
-        """Proposes plans where nothing stands out."""
 
-
-@dataclass(frozen=True, eq=False)
-class LowSpace(Space):
-    """Plans that keep nodes in FP32; at the end in BF16 or TF32 if that is allowed and cheaper."""
-
-    @classmethod
-    def of(
-        cls,
-        variant: Variant,
-        bench: Bench[Plan],
-        observed: Observed,
-        budget: Budget,
-        watcher: Watcher,
-    ) -> "LowSpace":
-        """Return the plans of a network, none tried yet."""
-        best, unit = Best(watcher), len(bench.samples)
-        return LowSpace(variant, bench, observed, budget, watcher, best, unit)
-
-    def repaired(self, repairs: Sequence[Repair], variant: Variant | None = None) -> "LowSpace":
-        """Return the plans of the network with repairs instead.
-
-        Args:
-            repairs: The repairs.
-            variant: The network with them, if it was made already.
-
-        Raises:
-            CaseError: they cannot be made, or the result cannot run.
-            RunFailed: likewise.
-            UsageError: a user's rule names a node that they remove.
-        """
-        variant = variant or self.variant.with_repairs(repairs)
-        made = self.of(variant, self.bench, self.observed, self.budget, self.watcher)
-        if self.observed.get(variant) is None:
-            self.observed.look(variant, self.bench.samples)
-        return replace(made, original=self.original or self, repairs=tuple(repairs))
-
-    @property
-    def choices(self) -> Nodes:
-        """All compute nodes."""
-        return self.variant.computing
-
-    @property
-    def ruled(self) -> Nodes:
-        """Compute nodes that rules keep."""
-        return self.variant.ruled
-
-    @property
-    def islands(self) -> Nodes:
-        """Compute nodes that the user's file has in FP32 among lower ones."""
-        return self.variant.islands
-
-    def fresh(self, kept: Nodes) -> Plan:
-        """Return the plan that keeps nodes in FP32."""
-        return Plan(self.variant, kept)
-
-    def kept(self, plan: Plan) -> Nodes | None:
-        """Return the kept nodes of a plan."""
-        belongs = plan.of is self.variant and plan.quantisation is None
-        return plan.kept if belongs else None
-
-    def plan(self, kept: Nodes) -> Plan:
-        """Return the plan with the cheapest types that are known to pass."""
-        if self.chosen is not None and kept == self.chosen.kept:
-            return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
-        typed: Plan | None = self.bench.recall(self.fresh(kept), "types", self.bench.demanded)
-        return typed or self.fresh(kept)
-
-    def settled(self, kept: Nodes) -> Plan:
-        """Return the plan with the BF16 and TF32 that still pass and cost less."""
-        if not (self.searches and (self.variant.may_have_bf16 or self.variant.may_have_tf32)):
-            return self.plan(kept)
-        fp32 = self.fresh(kept)
-        return self.bench.once(fp32, "types", lambda: _typed(self, fp32), self.bench.demanded)
-
-    @property
-    def guards(self) -> tuple[Guard, ...]:
-        """All guards: from the evidence and from files, and those that are held."""
-        return (*self.evidence.guards, *self.deciding, *self.held)
-
-    @property
-    def suspects(self) -> list[Guard]:
-        """Guards that may name what to keep, most severe first."""
-        guards = (*self.evidence.guards, *self.deciding)
-        return sorted(guards, key=lambda guard: -guard.severity)
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether everything in FP32 is the original."""
-        return self.variant.is_safe
-
-    @property
-    def guide(self) -> Guide | None:
-        """Proposes plans where nothing stands out."""
-        return self.variant.guide
-
-    def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
-        """Add samples to those of the search, and look at them."""
-        super().join(samples, references)
-        self.observed.catch_up(self.variant, self.bench.samples)
-
-
-def _typed(space: LowSpace, fp32: Plan) -> Plan:
+def _typed(space: Space, fp32: Plan) -> Plan:
     """Return the cheapest plan that passes with BF16, TF32 or both in place of FP32, else `fp32`.
 
     Each for all nodes that may have it: Casts count as cost, so a few seldom gain, and engines have
@@ -454,7 +391,7 @@ class Int8Space(Space):
         quantisation: What puts nodes in INT8.
     """
 
-    below: LowSpace = field(kw_only=True)
+    below: Space = field(kw_only=True)
     extended: Nodes = field(kw_only=True)
     quantisation: Quantisation = field(kw_only=True)
 
@@ -477,6 +414,10 @@ class Int8Space(Space):
         """Return what a plan with the same FP32 nodes leaves out."""
         belongs = plan.quantisation is self.quantisation and plan.kept == self.fp32
         return self.choices - plan.int8 if belongs else None
+
+    def settled(self, kept: Nodes) -> Plan:
+        """Return the plan: none with INT8 has BF16 or TF32."""
+        return self.plan(kept)
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -504,8 +445,11 @@ class Int8Space(Space):
         """None: all nodes add errors alike, and their costs differ more (decision 43)."""
         return
 
-    def _completed(self, result: SearchResult) -> SearchResult:
-        """Return a result that leaves out sums whose convolution is left out, if it passes."""
+    def find(
+        self, previous: Nodes, *, certify: bool = True, steps: Sequence[Remark] = ()
+    ) -> SearchResult:
+        """Return the cheapest plan; sums whose convolution is left out are too, if that passes."""
+        result = super().find(previous, certify=certify, steps=steps)
         kept = result.kept | self.quantisation.alone(self.choices - result.kept)
         if kept != result.kept and self.evaluate(kept).passed:
             return replace(result, kept=kept)

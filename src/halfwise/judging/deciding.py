@@ -1,8 +1,7 @@
 """Whether an error comes from decisions that a computation takes differently than the reference."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 import onnx_ir as ir
 
@@ -19,7 +18,7 @@ from halfwise.metrics import Computed
 from halfwise.records import MOST, Decided, Flip, NodeName, TensorName
 
 MOST_TRIED = 8
-"""Decisions or nodes tried one by one: one run of a sample rejects most of them."""
+"""Decisions tried one by one: one run of a sample rejects most of them."""
 
 Candidate = Callable[[Samples], Runner]
 """Returns the candidate on some samples."""
@@ -114,24 +113,6 @@ def _undoes(remaining: float, error: float) -> bool:
 def worst_first(errors: Sequence[float]) -> list[int]:
     """Return the places of samples, those with the largest errors first."""
     return sorted(range(len(errors)), key=lambda i: -errors[i])
-
-
-def largest_remaining(errors: Sequence[float], remaining: Iterable[float]) -> float:
-    """Return the largest error that a trial leaves; inf if a sample shows that it is too large.
-
-    The largest must fall to `MOST`, and each failing sample's too unless it then passes, and no
-    passing sample may fail.
-
-    Args:
-        errors: The error of each sample before, ≥ 0, relative to what is allowed.
-        remaining: What the trial leaves of each, in the order of `worst_first`.
-    """
-    largest = 0.0
-    for i, error in zip(worst_first(errors), remaining, strict=True):
-        if error > min(MOST * max(errors), max(MOST * errors[i], 1.0)):
-            return inf
-        largest = max(largest, error)
-    return largest
 
 
 def with_true_values(

@@ -88,44 +88,9 @@ def build(model: ir.Model, samples: Samples, runner: FileRunner) -> Built:
     return built
 
 
-@dataclass(frozen=True)
-class AsFile:
-    """What a runner made of a file.
-
-    Attributes:
-        runner: The runner.
-        required: Whether a file that it cannot run or build fails; ONNX Runtime lacks kernels
-            that others have.
-        results: Outputs of each sample in the references' dtypes; None if there are none.
-        built: What was built instead.
-        error: Why there is neither.
-    """
-
-    runner: FileRunner
-    required: bool
-    results: Sequence[Outputs] | None = None
-    built: Built | None = None
-    error: str = ""
-
-
 def file_runners(settings: Settings) -> tuple[FileRunner, ...]:
     """Return what runs files: ONNX Runtime, and each target."""
     return OnnxRuntime(settings.runtime), *settings.targets
-
-
-def run_files(
-    model: ir.Model, samples: Samples, references: Sequence[Outputs], settings: Settings
-) -> Iterator[AsFile]:
-    """Yield what each runner makes of a file; arguments as for `run_as_file`."""
-    for runner in file_runners(settings):
-        file = AsFile(runner, required=runner in settings.targets)
-        try:
-            if runner.runs:
-                yield replace(file, results=run_as_file(model, samples, references, runner))
-            else:
-                yield replace(file, built=build(model, samples, runner))
-        except (CaseError, RunFailed) as error:
-            yield replace(file, error=error.message)
 
 
 def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[np.generic]:

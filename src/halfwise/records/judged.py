@@ -159,9 +159,8 @@ class JudgedBatch(Record):
 
     Attributes:
         size: Size along the batch axis.
-        samples: Identifiers of the samples in the batches, or of batches judged as a whole.
+        samples: Identifiers of the samples in the batches.
         whole: Whether the model gives other results for a batch than row by row for single samples.
-            Whole batches are then compared with the reference on the same batch.
         passed: Whether it meets the verdict's criterion.
         failures: Why it failed.
     """

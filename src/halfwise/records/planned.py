@@ -391,23 +391,6 @@ class Worth(Record):
         return self.saved >= LEAST_SAVED
 
 
-class Origin(Record):
-    """Where most of an error arises, as a trial showed.
-
-    Attributes:
-        node: The node at which the error appears.
-        op: Its operator type; "" in old records.
-        kept: What was FP32 in that trial: the node, and the neighbours that it needed.
-        error: Error of the outputs with `kept` in FP32 too, relative to what the search allows: the
-            largest over the samples that `Followed.samples` counts.
-    """
-
-    node: NodeName
-    op: str = ""
-    kept: tuple[NodeName, ...]
-    error: float
-
-
 MOST = 0.5
 """Something causes an error if no more than this share of it is left without it. Our choice."""
 
@@ -546,19 +529,14 @@ class Followed(Record):
         error: Error of the outputs then, relative to what the search allows (with a metric,
             relative to the default tolerance), on the worst of the samples; inf with new NaN or
             infinities.
-        tried: Nodes that were tried as the origin, largest relative error first.
-        origin: The first of them that halves the error in FP32, on all samples (see
-            `halfwise.fixing.following`); None if there is none.
         accumulates: Whether no single node causes most of the relative error at the outputs.
-        samples: Number of samples behind these largest errors.
-        out_of_time: Whether the time budget ended the trials.
-        decided: Decisions that cause it; then no origin was sought.
+        samples: Number of samples of which it is the worst.
+        out_of_time: Whether the time budget ended the trials of decisions.
+        decided: Decisions that cause it.
     """
 
     kept: tuple[NodeName, ...]
     error: float
-    tried: tuple[NodeName, ...]
-    origin: Origin | None
     accumulates: bool
     samples: int = 1
     out_of_time: bool = False

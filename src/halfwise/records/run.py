@@ -34,14 +34,10 @@ class Point(Record):
             metric, 1 plus the drop beyond its allowance. inf with new NaN or infinities.
         is_bound: Whether `error` is only a lower bound, 0 if nothing is known, because not all
             samples were run. A bound may exclude a plan, but is not compared with errors.
-        casts: Number of Cast nodes in the mixed model; None if it was not made.
         heldout: `error` on held-out samples, of the run's plan as in its verdict; None if not
             measured, or if they are too few for the metric. In the search, tensors also need
             headroom: `error` may be inf where this is finite.
         nonfinite: Whether there are NaN or infinities there that the reference lacks.
-        infinite_inside: Whether a tensor inside the mixed model is infinite on calibration samples
-            and not harmless, or the plan lacks what the search had to keep because of that; None if
-            not checked.
         scores: Task metrics on held-out samples; empty if none fits the outputs.
         bf16: Those of `kept` in BF16 instead of FP32, likewise.
         tf32: Whether its FP32 matrix products use TF32.
@@ -52,10 +48,8 @@ class Point(Record):
     cost: float | None
     error: float
     is_bound: bool
-    casts: int | None = None
     heldout: float | None = None
     nonfinite: bool = False
-    infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
     bf16: str = "0"
     tf32: bool = False
@@ -81,11 +75,8 @@ class Curve(Record):
             known.
         reference: Scores of the FP32 outputs; empty if no plan was scored.
         criterion: What errors are relative to; None for the criterion of the run.
-        unrepaired: Plans without the repairs of the run, on the original nodes: the cheapest, until
-            one passes. None if nothing was repaired.
-        rung: The lowest type of the plans, if a run has several; plans with INT8 then keep what is
-            left out of it, and `nodes` are its candidates.
-        beside: The curve of the previous rung, or of the next if that failed; None with one rung.
+        rung: "int8" for plans with INT8: they keep what is left out of it, and `nodes` are its
+            candidates.
     """
 
     nodes: tuple[NodeName, ...]
@@ -95,9 +86,7 @@ class Curve(Record):
     recognised: tuple[Recognised, ...] = ()
     reference: tuple[TaskScore, ...] = ()
     criterion: Criterion | None = None
-    unrepaired: "Curve | None" = None
     rung: EngineRung | None = None
-    beside: "Curve | None" = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

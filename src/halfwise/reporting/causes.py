@@ -374,15 +374,12 @@ def followed_lines(run: Run) -> Iterator[str]:
     start = everything_low(plan.low, own, len(plan.unsupported), len(followed.kept) - own)
     if followed.decided is not None:
         origin = flipped(followed.decided, allowed)
-    elif (at := followed.origin) is not None:
-        rest = tuple(name for name in at.kept if name != at.node)
-        origin = say("trouble", "origin", at, rest=rest, several=several)
     elif followed.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
         origin = say("trouble", "accumulates", path=", ".join(path))
     else:
-        origin = say("trouble", "unknown", followed, several=several)
+        origin = say("trouble", "unknown", followed)
     told = {"start": start, "allowed": allowed, "several": several, "origin": origin}
     kept = {"lacking": lacking or None, "kept": len(plan.keep)}
     yield sentence(say("trouble", "followed", followed, told, kept))

@@ -271,8 +271,8 @@ def _measured(run: Run) -> Iterator[str]:
         yield say("ladder", "delivered", name=PRECISIONS[chosen.rung], int8=int8)
         if any(r.rung == "tf32" and r.passed and (r.cost or inf) < most < inf for r in run.rungs):
             yield say("ladder", "tf32")
-    beside = run.curve is not None and run.curve.beside is not None
-    if run.provenance.options.get("to") == "int8" and not beside and last.rung != "int8":
+    asked = run.provenance.options.get("to") == "int8" and run.provenance.command != "choose"
+    if asked and last.rung != "int8":
         remarks = () if run.plan is None else run.plan.remarks
         told = [entry.names["why"].rstrip(".") for entry in remarks if entry.kind == "int8-untried"]
         quantised = bool(last.passed) and quantised_note(run) is not None
@@ -416,10 +416,7 @@ def curve_table(run: Run) -> Table | None:
     if curve is None:
         return None
     names = dict.fromkeys(score.metric for score in curve.reference)
-    rows = [
-        *_plans(curve, "this plan"),
-        *(_plans(curve.beside, "its plan") if curve.beside else ()),
-    ]
+    rows = [(curve.points[i], "this plan" * (i == curve.plan)) for i in curve.front]
     over, judged = curve.criterion or run.criterion, run.verdict
     note = say(
         "plan",
@@ -427,47 +424,31 @@ def curve_table(run: Run) -> Table | None:
         over=allowed(over) if over != run.criterion else None,
         heldout=judged.samples if judged.unseen and judged.level == "emulated" else None,
         beyond=beyond_seen(run, ", both at"),
-        sketched=any(c is not None and c.unrepaired for c in (curve, curve.beside)),
     )
     return table_of(
         "Plans to choose from",
         rows,
         [
-            (Column("rung"), lambda row: "" if row[0].rung is None else PRECISIONS[row[0].rung]),
             (
-                Column("kept", "right"),
-                lambda row: "" if row[0].rung == "int8" else _counted(row[1]),
+                Column("not INT8" if curve.rung == "int8" else "kept", "right"),
+                lambda row: _counted(row[0]),
             ),
-            (
-                Column("not INT8", "right", minor=True),
-                lambda row: _counted(row[1]) if row[0].rung == "int8" else "",
-            ),
-            (Column("Casts", "right", minor=True), lambda row: known(row[1].casts, str)),
-            (Column("cost", "right"), lambda row: known(row[1].cost, ratio)),
+            (Column("cost", "right"), lambda row: known(row[0].cost, ratio)),
             (
                 Column("error / allowed", "right"),
-                lambda row: f"{'≥ ' if row[1].is_bound else ''}{number(row[1].error)}",
+                lambda row: f"{'≥ ' if row[0].is_bound else ''}{number(row[0].error)}",
             ),
             *(
                 (
                     Column(name, "right"),
-                    lambda row, name=name: score_cell(row[1].scores, name),
+                    lambda row, name=name: score_cell(row[0].scores, name),
                 )
                 for name in names
             ),
-            (Column(""), lambda row: row[2]),
+            (Column(""), lambda row: row[1]),
         ],
         note=note,
     )
-
-
-def _plans(curve: Curve, own: str) -> Iterator[tuple[Curve, Point, str]]:
-    """Yield the plans to show of a curve, and what is special about them; `own`: of its plan."""
-    yield from ((curve, curve.points[i], own * (i == curve.plan)) for i in curve.front)
-    if (bare := curve.unrepaired) is not None:
-        # All in FP32 is one model, with and without repairs.
-        points = (bare.points[i] for i in bare.front if bare.points[i].count < len(bare.nodes))
-        yield from ((curve, point, "tried without repairs") for point in points)
 
 
 def _counted(point: Point) -> str:

@@ -16,7 +16,6 @@ from halfwise.records import (
     MadeUp,
     NodeName,
     Note,
-    Origin,
     Remark,
     Run,
     Search,
@@ -59,17 +58,15 @@ _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards that rest on what was seen in the plan, not on what happens when a node is low."""
 Reason = (
     GuardKind
-    | Literal["rule", "model", "engine", "flip", "origin"]
+    | Literal["rule", "model", "engine", "flip"]
     | Literal["accumulated error", "effect", "little", "spare", "unknown"]
 )
 CAUSES: Mapping[str, str] = WORDS["suspicion"]
 
 
-def found_at(reason: Reason, followed: Followed | None) -> Decided | Origin | None:
-    """Return what was found of a reason: the decisions, or the origin; None of others."""
-    if followed is None:
-        return None
-    return {"flip": followed.decided, "origin": followed.origin}.get(reason)
+def found_at(reason: Reason, followed: Followed | None) -> Decided | None:
+    """Return the decisions if they are the reason, else None."""
+    return followed.decided if followed and reason == "flip" else None
 
 
 def message(guard: Guard) -> str:
@@ -103,7 +100,7 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
     """Return why a node is kept, by what was measured; `followed` is that of the run."""
     facts, measured = kept.because or Because(), kept.error_without
     unknown = not facts.nonfinite and (measured, facts.contribution) == (None, None)
-    decided, origin = (followed.decided, followed.origin) if followed else (None, None)
+    decided = followed.decided if followed else None
     grows = followed is not None and followed.accumulates
     # What only adds to an error is no cause of NaN or infinities.
     ways: tuple[tuple[bool, Reason | None], ...] = (
@@ -112,7 +109,6 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
         (facts.spare, "spare"),
         (unknown, "unknown"),
         (decided is not None and kept.node in decided.nodes and not facts.nonfinite, "flip"),
-        (origin is not None and kept.node in origin.kept, "origin"),
         (grows and not facts.nonfinite, "accumulated error"),
         (measured is None and not facts.nonfinite and (facts.contribution or 0) <= 1, "little"),
     )

@@ -14,7 +14,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import Plan, Variant
-from halfwise.fixing.space import LowSpace, Space
+from halfwise.fixing.space import Space
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -78,7 +78,7 @@ def types_in(fixed: Fixed) -> dict[str, str]:
     return {str(v.name): v.dtype.name for v in values if v.dtype}
 
 
-def plans_of(case: Case, settings: Settings, *, look: bool = False) -> LowSpace:
+def plans_of(case: Case, settings: Settings, *, look: bool = False) -> Space:
     """The plans of a case, none tried; without a `look` at its samples they cannot be."""
     samples, watcher = case.calibration, Listener()
     budget = Budget(settings.time_budget, work=settings.budget * len(samples))
@@ -87,10 +87,10 @@ def plans_of(case: Case, settings: Settings, *, look: bool = False) -> LowSpace:
     tolerance = Tolerance(case.criterion, case.metric, 1.0 if case.metric else settings.margin)
     spend = partial(budget.spend, "trial")
     bench: Bench[Plan] = Bench(Emulation(observed), samples, references, tolerance, spend)
-    return LowSpace.of(variant, bench, observed, budget, watcher)
+    return Space.of(variant, bench, observed, budget, watcher)
 
 
-def space_of(ill, **options) -> LowSpace:
+def space_of(ill, **options) -> Space:
     """The plans of a model, after a look at its calibration samples; none tried yet."""
     request = understand(dict(ill.inputs), options)
     case = load_case(ill.proto, request.data, request.criterion)

@@ -299,13 +299,6 @@ def test_of_equal_errors_that_of_held_out_samples_decides():
     assert pick(curve(one, two), 1.1) == two
 
 
-def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
-    broken = ONE.model_copy(update={"infinite_inside": True})
-    made = curve(broken, LOW, FULL, reference=OWN)
-    assert pick(made, 1.2) == LOW
-    assert pick(curve(broken), 1.2) == broken
-
-
 @pytest.mark.parametrize(
     ("made", "most", "words"),
     [

@@ -1,7 +1,6 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,13 @@ from onnx import TensorProto
 from halfwise.case import Built, Samples
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
-from halfwise.emulation.runner import inspect_samples
-from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import depths
-from halfwise.fixing.filed import STEP, Filed, LowSums, low_sum_work, lowest_sums
+from halfwise.fixing.filed import STEP, filed, low_sum_work, lowest_sums
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite as rewrite_mixed
+from halfwise.fixing.space import Space
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import tensor_name
@@ -26,10 +24,10 @@ from halfwise.graph.roles import roles_of
 from halfwise.judging import inside
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
+from halfwise.metrics import totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Interruption, Silent
-from halfwise.records import Criterion
 from halfwise.reporting.remarks import reasons
 from halfwise.targets.runners import OnnxRuntime
 from tests import models
@@ -290,21 +288,19 @@ def test_the_search_goes_on_until_the_file_passes(monkeypatch, options):
 
 
 @pytest.fixture
-def demanding() -> Filed:
+def demanding() -> Space:
+    """Return plans whose files have to pass."""
     space = space_of(chain())
-    return Filed(space, space.bench.samples, tuple(space.bench.references))
+    space.bench.demand(lambda plan: filed(space.bench, space.budget, plan).excess)
+    return space
 
 
 def test_what_is_demanded_of_a_plan_is_of_plans_with_repairs_too(monkeypatch, demanding):
     monkeypatch.setattr(OnnxRuntime, "run", reversed_while_low)
-    space = demanding.space
-    low, node = space.fresh(names()), space.fresh(names("mat2"))
-    assert space.evaluate(names()).passed
-    space.bench.demand(demanding)
-    other = space.repaired(())
+    assert not demanding.evaluate(names()).passed
+    other = demanding.repaired(())
     assert not other.evaluate(names()).passed
     assert other.evaluate(names("mat2")).passed
-    assert demanding(low) > 1 > demanding(node)
 
 
 @pytest.mark.parametrize(("run", "passes"), [(refusing, True), (filed_failing, False)])
@@ -312,8 +308,7 @@ def test_a_file_that_is_refused_demands_nothing_and_one_that_fails_is_out(
     monkeypatch, demanding, run, passes
 ):
     monkeypatch.setattr(OnnxRuntime, "run", run)
-    demanding.space.bench.demand(demanding)
-    assert demanding.space.evaluate(names()).passed is passes
+    assert demanding.evaluate(names()).passed is passes
 
 
 # --- work that is not done twice ---------------------------------------------------------------
@@ -335,7 +330,7 @@ def emulated(monkeypatch):
 def test_a_model_that_needs_nothing_is_emulated_once(emulated):
     fixed = found(models.small())
     assert emulated == [(len(fixed.heldout.samples), False)]
-    assert fixed.space.bench.runs == len(fixed.references)
+    assert fixed.space.bench.runs == len(fixed.space.bench.references)
     assert fixed.evaluations == 1
     assert fixed.verdict.outputs == fixed.baseline.outputs
 
@@ -344,7 +339,7 @@ def test_of_one_that_overflows_the_baseline_counts_exactly_from_the_start(emulat
     fixed = found(models.layer_norm())
     assert kept(fixed)
     samples = len(fixed.heldout.samples)
-    searched = len(fixed.references)
+    searched = len(fixed.space.bench.references)
     assert emulated == [(samples, True), (searched, False), (samples, False)]
 
 
@@ -361,11 +356,10 @@ def lowest(ill, kept=NONE, budget=None, **settings):
     references = inspected_reference(network, samples)[0]
     verdict = judge(written.model, samples, references, case.criterion, None).verdict
     assert verdict.passed
-    low = emulate_typed(written.model)
-    results = lambda: inspect_samples(low, (), samples)[0]  # noqa: E731
-    passes = [LowSums(samples, references, results)]
+    worst = verdict.excesses.index(max(verdict.excesses))
+    one = samples[worst], references[worst], totals(references)
     chosen = replace(request.settings, **settings)
-    return lowest_sums(written.model, passes, case, chosen, budget or Budget())
+    return lowest_sums(written.model, (one,), case, chosen, budget or Budget())
 
 
 @pytest.mark.parametrize(
@@ -406,14 +400,6 @@ def test_low_sums_are_beside_the_budget() -> None:
     assert not budget.cut
 
 
-@pytest.mark.parametrize(("off", "lowest_is"), [(0.0049, True), (0.0051, False)])
-def test_low_sums_may_use_half_of_the_tolerance(off, lowest_is) -> None:
-    one = {"y": np.ones(1, np.float32)}
-    low = LowSums(Samples(("a",), lambda _: {}), [one], lambda: [one])
-    case: Any = SimpleNamespace(criterion=Criterion(rel_max=0.01), metric=None)
-    assert low.hold(0, {"y": one["y"] * np.float32(1 + off)}, case) is lowest_is
-
-
 def test_a_budget_that_is_spent_shows_nothing() -> None:
     budget = Budget(work=0)
     assert lowest(models.small(), budget=budget) == "fp32"
@@ -451,13 +437,3 @@ def test_work_is_counted_by_products(op, shapes, work) -> None:
     values = (*network.graph.inputs, *network.graph.outputs)
     seen = {tensor_name(v): tuple(d for d in v.shape or () if type(d) is int) for v in values}
     assert low_sum_work(network.graph, seen) == work
-
-
-def test_the_sample_with_the_largest_error_is_looked_at() -> None:
-    outputs = [{"y": np.full(1, value, np.float32)} for value in (1.0, 1.002, 1.001)]
-    low = LowSums(Samples(tuple("abc"), lambda _: {}), [outputs[0]] * 3, lambda: outputs)
-    case: Any = SimpleNamespace(criterion=Criterion(rel_max=0.01), metric=None)
-    assert low.worst(case) == 1
-    assert replace(low, known=2).worst(case) == 2
-    case = SimpleNamespace(criterion=Criterion(rel_max=0.0015, failing=0.5), metric=None)
-    assert replace(low, known=1).worst(case) == 2  # the other fails without low sums

@@ -12,7 +12,6 @@ from halfwise.fixing.fixed import (
     plan_record,
 )
 from halfwise.fixing.plan.rules import ISLAND
-from halfwise.fixing.space import LowSpace
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
@@ -38,11 +37,11 @@ def test_all_that_a_run_found_is_of_one_plan():
     assert fixed.curve.plan is not None
     assert fixed.curve.named(fixed.curve.points[fixed.curve.plan].kept) == fixed.result.kept
     assert fixed.verdict.samples == fixed.heldout.samples.ids
-    assert fixed.observations is fixed.space.evidence.observations
+    assert fixed.space.evidence.observations is fixed.space.evidence.observations
     assert fixed.evaluations == fixed.space.bench.evaluations
     assert fixed.original is fixed.space
     assert fixed.assigned == fixed.space.fresh(fixed.result.kept)
-    assert fixed.seen == fixed.observations
+    assert fixed.seen == fixed.space.evidence.observations
 
 
 def test_the_record_tells_what_keeps_a_node():
@@ -59,7 +58,6 @@ def test_a_node_kept_only_because_less_costs_more_has_no_cause():
     fixed = found(models.layer_norm())
     name = min(fixed.result.kept)
     cheaper = replace(fixed.result, spare=frozenset((name,)))
-    assert isinstance(fixed.space, LowSpace)
     keep = {k.node: k for k in plan_of(fixed.space, fixed.assigned, cheaper, NONE, 0, ()).keep}
     assert keep[name].spare
     assert (keep[name].guard, keep[name].unknown) == (None, False)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import Space
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.progress import Silent
 from halfwise.records import Criterion
@@ -16,7 +16,7 @@ from tests.unit.fixing.running import found, heldout_of, space_of
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
 
-def two(ill: Ill) -> tuple[LowSpace, HeldOut]:
+def two(ill: Ill) -> tuple[Space, HeldOut]:
     """Plans of a model, and its two held-out samples."""
     space = space_of(ill)
     left, seen = space.variant.case.heldout, space.bench

@@ -24,7 +24,6 @@ from halfwise.fixing.outcome import (
     rungs_of,
     versions,
     warnings,
-    with_beside,
     with_unjudged,
     worth_of,
 )
@@ -500,10 +499,7 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, t
     assert own["passed"] == (True if delivered == "int8" else None)
     assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
     assert [rung for rung in rungs if rungs[rung]["chosen"]] == [delivered]
-    curve = with_beside(found, found.result.kept)
-    assert curve.beside is not None
-    assert {curve.rung, curve.beside.rung} == {"fp16", "int8"}
-    assert curve.rung == delivered
+    assert found.curve.rung == ("int8" if delivered == "int8" else None)
 
 
 def test_what_the_data_do_not_test_is_not_judged(classified):

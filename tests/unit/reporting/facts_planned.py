@@ -32,9 +32,6 @@ A, B = NodeName("a"), NodeName("b")
 TASK = Criterion(metric="top1", metric_drop=0.01)
 FLIP = {"node": "choose", "op": "Round", "elements": 3, "of": 9}
 DECIDED = {"flips": [FLIP], "nodes": ("/a", "choose"), "error": 20, "left": 0.5, "samples": 4}
-ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
-
-
 # Failures, and what ended a search.
 
 
@@ -81,15 +78,13 @@ def cut() -> Iterator[str]:
 
 
 def followed_by(**changed: Any) -> Followed:
-    values = {"kept": (), "error": 10.5, "tried": ("/a", "/b"), "origin": None, "samples": 6}
+    values = {"kept": (), "error": 10.5, "samples": 6}
     return Followed.model_validate(values | {"accumulates": False} | changed)
 
 
-GROWN = {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b")}}
 FOLLOWED: tuple[dict[str, Any], ...] = (
-    *({"origin": ORIGIN}, {"origin": ORIGIN, "samples": 1}, GROWN, {"decided": DECIDED}),
-    *({"decided": {**DECIDED, "flips": [FLIP, FLIP]}}, {"accumulates": True}),
-    *({}, {"samples": 1}, {"out_of_time": True}, {"kept": (A,), "tried": ("/a",)}),
+    *({"decided": DECIDED}, {"decided": {**DECIDED, "flips": [FLIP, FLIP]}}),
+    *({"accumulates": True}, {}, {"samples": 1}, {"out_of_time": True}, {"kept": (A,)}),
 )
 
 
@@ -109,8 +104,6 @@ def errors() -> Iterator[str]:
 
 
 KEPT: tuple[tuple[dict[str, Any], dict[str, Any] | None], ...] = (
-    ({"error_without": 1.5}, {"origin": ORIGIN}),
-    ({"error_without": 1.5}, GROWN),
     ({"error_without": 1.5}, {"decided": {**DECIDED, "flips": [{**FLIP, "node": "/b"}]}}),
     ({"error_without": 1.5}, {"accumulates": True}),
     ({"error_without": 1.5}, None),
@@ -286,16 +279,15 @@ def nonfinite_curve() -> Curve:
 
 
 def chosen() -> Iterator[str]:
-    bare = MADE.model_copy(update={"unrepaired": MADE})
     unknown = ONE.model_copy(update={"cost": None})
     yield plan.chosen_line(MADE, ONE, TASK)
-    yield plan.chosen_line(bare, ONE, Criterion())
+    yield plan.chosen_line(MADE, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
     tf32 = PLAN.model_copy(update={"bf16": "1", "tf32": True})
     yield plan.chosen_line(MADE, tf32, Criterion())
     near = (runs.guard("/norm", "headroom"),)
     for made in (
-        runs.run(curve=bare.model_copy(update={"criterion": Criterion(rel_max=1e-5)})),
+        runs.run(curve=MADE.model_copy(update={"criterion": Criterion(rel_max=1e-5)})),
         runs.run(curve=MADE, guards=near, verdict=runs.verdict(level="engine")),
     ):
         table = plan.curve_table(made)
@@ -322,11 +314,8 @@ def repairs() -> Iterator[str]:
     )
     far = MASKED.model_copy(update={"proof": OFF.model_copy(update={"original": 3e-6})})
     yield from lines(*alike, MASKED.model_copy(update={"proof": OFF}), far)
-    bare = Curve(nodes=MADE.nodes, points=(PLAN.model_copy(update={"is_bound": False}),))
     kept = runs.plan((runs.kept("/k"),), repairs=(MASKED,))
-    found = causes.repair_lines(
-        runs.run(plan=kept, curve=MADE.model_copy(update={"unrepaired": bare}))
-    )
+    found = causes.repair_lines(runs.run(plan=kept, curve=MADE))
     assert found is not None
     yield found.title
     useless = Remark(kind="repair-useless", names={"rule": "scale", "nodes": "/a"})

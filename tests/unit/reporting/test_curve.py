@@ -1,15 +1,14 @@
 from math import inf
 
-from halfwise.records import Criterion
-from halfwise.reporting.plan import chosen_line, curve_table, overflowing
+from halfwise.reporting.plan import curve_table, overflowing
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import guard, run, verdict
 
 OWN = (score(passed=True, value=1.0),)
-LOW = point("", 1.0, 9.0, casts=2, scores=(score(passed=False, value=0.9),))
-ONE = point("0", 1.2, 3.04, casts=4, scores=(score(passed=True, value=0.995),))
-PLAN = point("0-1", 2.0, 0.5, is_bound=True, casts=3, scores=(score(passed=True, value=1.0),))
+LOW = point("", 1.0, 9.0, scores=(score(passed=False, value=0.9),))
+ONE = point("0", 1.2, 3.04, scores=(score(passed=True, value=0.995),))
+PLAN = point("0-1", 2.0, 0.5, is_bound=True, scores=(score(passed=True, value=1.0),))
 MADE = curve(LOW, ONE, PLAN, plan=2, reference=OWN)
 
 
@@ -17,12 +16,12 @@ def test_the_front_is_a_small_table():
     table = curve_table(run(curve=MADE))
     assert table is not None
     assert [column.title for column in table.columns] == [
-        *("kept", "Casts", "cost", "error / allowed", "top1", ""),
+        *("kept", "cost", "error / allowed", "top1", ""),
     ]
     assert table.rows == (
-        ("0", "2", "1 ×", "9", "0.9 ✗", ""),
-        ("1", "4", "1.2 ×", "3.04", "0.995", ""),
-        ("2", "3", "2 ×", "≥ 0.5", "1", "this plan"),
+        ("0", "1 ×", "9", "0.9 ✗", ""),
+        ("1", "1.2 ×", "3.04", "0.995", ""),
+        ("2", "2 ×", "≥ 0.5", "1", "this plan"),
     )
 
 
@@ -33,29 +32,12 @@ def test_of_several_outputs_the_worst_score_is_shown():
     assert table.rows[0][3] == "0.7 ✗"
 
 
-def test_what_was_tried_without_repairs_is_told_as_not_searched_and_fp32_once():
-    bare = curve(point("", 1.0, 9.0), point("0-1", 1.6, 0.5), point("0-2", 2.0, 0.0))
-    table = curve_table(run(curve=MADE.model_copy(update={"unrepaired": bare})))
-    assert table is not None
-    assert ["without" in row[-1] for row in table.rows] == [*[False] * 3, True, True]
-    assert "without repairs" in chosen_line(
-        MADE.model_copy(update={"unrepaired": bare}), ONE, Criterion()
-    )
-    assert "without repairs" not in chosen_line(MADE, ONE, Criterion())
-
-
-def test_the_plans_of_each_type_are_told_apart():
+def test_plans_with_int8_are_told_by_what_they_leave_out():
     int8 = curve(point("", 0.6, 3.0), point("1", 0.8, 0.5, scores=OWN), plan=1, reference=OWN)
-    below = MADE.model_copy(update={"rung": "fp16"})
-    both = int8.model_copy(update={"rung": "int8", "beside": below})
-    table = curve_table(run(curve=both))
+    table = curve_table(run(curve=int8.model_copy(update={"rung": "int8"})))
     assert table is not None
-    assert [column.title for column in table.columns][:3] == ["rung", "kept", "not INT8"]
-    assert [row[:3] for row in table.rows] == [
-        *(("INT8", "", "0"), ("INT8", "", "1")),
-        *(("FP16", kept, "") for kept in "012"),
-    ]
-    assert [row[-1] for row in table.rows] == ["", "this plan", "", "", "its plan"]
+    assert table.columns[0].title == "not INT8"
+    assert [(row[0], row[-1]) for row in table.rows] == [("0", ""), ("1", "this plan")]
 
 
 def test_a_score_of_nothing_is_no_number():

@@ -1,6 +1,6 @@
 """What is told of the rungs of a run."""
 
-from halfwise.records import Criterion, Curve, Failure, LadderRung, Note, Remark, TaskScore
+from halfwise.records import Criterion, Failure, LadderRung, Note, Remark, TaskScore
 from halfwise.reporting.plan import ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
@@ -63,8 +63,8 @@ def test_why_a_rung_fails_and_what_was_not_tried_is_told():
     assert told is not None
     assert [line.split()[0] for line in told.lines] == ["FP16", "FP32", "INT8"]
     assert why.text in told.lines[0]
-    beside = Curve(nodes=(), points=(), front=(), beside=Curve(nodes=(), points=(), front=()))
-    chosen = climbed(LadderRung(rung="fp32", passed=None), low, provenance=options, curve=beside)
+    of_choose = options.model_copy(update={"command": "choose"})
+    chosen = climbed(LadderRung(rung="fp32", passed=None), low, provenance=of_choose)
     told = ladder_lines(chosen)
     assert told is not None
     assert "INT8" not in " ".join(told.lines)

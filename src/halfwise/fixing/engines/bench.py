@@ -20,7 +20,7 @@ from halfwise.fixing.engines.measure import race
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Plan
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import Space
 from halfwise.judging.judge import Judged
 from halfwise.progress import interruption
 from halfwise.records import FULL_RUNGS, EngineResult, time_ratio
@@ -44,7 +44,7 @@ class Bench:
     def __init__(
         self,
         devices: Mapping[str, Device],
-        space: LowSpace,
+        space: Space,
         heldout: HeldOut,
         *,
         builds: int,
@@ -202,7 +202,7 @@ def full_offers(bench: Bench) -> tuple[Outcome, ...]:
         plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
         purpose = next(iter(rows.values())).build.purpose
         # No search chose them: they have to be within the tolerance itself.
-        limit = emulated.tolerance.full
+        limit = 1 / emulated.tolerance.factor
         offers.append(Outcome(plan, purpose, rows, limit))
     return tuple(offers)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from halfwise.case import Case
 from halfwise.emulation.folding import settled
 from halfwise.errors import CaseError
+from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file, may_mend
@@ -19,7 +21,6 @@ from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
-from halfwise.fixing.space import LowSpace
 from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
@@ -177,7 +178,7 @@ def on_targets(fixed: Fixed) -> Fixed:
     judged = judged_as_file(
         Judged(fixed.verdict, ()),
         *(fixed.rewritten.model, variant.case, variant.settings, *samples),
-        may_mend=lambda runner: may_mend(fixed.space, runner, *samples),
+        may_mend=lambda runner: may_mend(fixed.space.bench, variant, runner, *samples),
     )
     return replace(fixed, verdict=judged.verdict.model_copy(update={"sums": None}))
 
@@ -198,7 +199,6 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
         fixed,
         verdict=proof.verdict,
         search=fixed.search.model_copy(update=joined),
-        references=bench.references,
         stage_seconds=fixed.stage_seconds | seconds,
     )
     if chosen is None:
@@ -215,11 +215,10 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
 def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     """Return the result with a plan other than the emulation's, maybe of the unrepaired model."""
     before, remarks, added = fixed.result.kept, list(fixed.plan.remarks), frozenset[NodeName]()
-    space, curve, result, observations = fixed.space, fixed.curve, fixed.result, fixed.observations
+    space, curve, result = fixed.space, fixed.curve, fixed.result
     if assigned.of is not fixed.assigned.of:
-        assert curve.unrepaired is not None
-        space, curve, result = fixed.original, curve.unrepaired, replace(result, spare=added)
-        observations = space.evidence.observations
+        space, result = fixed.original, replace(result, kept=assigned.kept, spare=added)
+        curve = TradeOff(Depths(space, fixed.heldout)).curve(result)
         numbers = {"better": len(fixed.plan.repairs)}
         remarks.insert(0, Remark(kind="unrepaired", numbers=numbers))
     else:
@@ -227,7 +226,6 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
         numbers = {"elements": len(dropped), "size": len(before)}
         remarks += [Remark(kind="spared", numbers=numbers)] if dropped else []
         remarks += [Remark(kind="added", numbers={"elements": len(added)})] if added else []
-    assert isinstance(space, LowSpace)
     rewritten, placed = space.variant.write(assigned)
     result = replace(result, kept=assigned.kept, minimal=minimal)
     plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)
@@ -243,7 +241,6 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
         rewritten=rewritten,
         plan=plan.model_copy(update={"keep": kept}),
         guards=space.guards,
-        observations=observations,
         result=result,
         space=space,
         assigned=assigned,

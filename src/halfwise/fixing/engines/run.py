@@ -26,7 +26,6 @@ from halfwise.fixing.engines.search import EngineSearch, near
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import Stages
 from halfwise.fixing.plan.plan import NONE, Plan
-from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared, Verdict
@@ -121,7 +120,6 @@ class EngineRun:
             return self._interrupted(fixed)
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
         low, devices = fixed.space, list(self.devices.values())
-        assert isinstance(low, LowSpace)
         weak = [device for device in devices if not device.is_strong]
         settings = devices[0].engine_settings
         bench = Bench(
@@ -299,13 +297,11 @@ def cheapest_unrepaired(fixed: Fixed) -> Plan | None:
 
     Everything in FP32 does not count.
     """
-    curve, space = fixed.curve.unrepaired, fixed.original
-    if curve is None or space is fixed.space:
+    space = fixed.original
+    passed = [kept for kept, one in space.tried().items() if one.passed and kept < space.choices]
+    if space is fixed.space or not passed:
         return None
-    mixed = [point for point in curve.points if point.count < len(curve.nodes)]
-    passed = [point for point in mixed if not point.is_bound and point.error <= 1]
-    best = min(passed, key=lambda point: point.price, default=None)
-    return None if best is None else space.plan(curve.named(best.kept))
+    return space.plan(min(passed, key=lambda kept: space.cost(kept) or 0.0))
 
 
 def _int8(lowest: Fixed) -> Plan | None:

@@ -24,7 +24,7 @@ from halfwise.fixing.int8.placing import (
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, LowSpace
+from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, Space
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
 from halfwise.progress import Watcher
@@ -109,7 +109,6 @@ def int8_rung(
         source: See `quantisation_of`.
         start: A plan to start from, with or without INT8.
     """
-    assert isinstance(below.space, LowSpace)
     low, steps = below.space, tuple[Remark, ...]()
     start = start if start is not None and start.has_int8 else None
     try:
@@ -131,7 +130,7 @@ def int8_rung(
     return space, steps
 
 
-def _space(low: LowSpace, kept: Nodes, quantisation: Quantisation) -> Int8Space:
+def _space(low: Space, kept: Nodes, quantisation: Quantisation) -> Int8Space:
     settings, bench = low.variant.settings, low.bench
     unit = len(bench.samples)
     budget = Budget(settings.time_budget, work=settings.budget * unit)
@@ -153,7 +152,7 @@ def _space(low: LowSpace, kept: Nodes, quantisation: Quantisation) -> Int8Space:
 
 
 def quantisation_of(
-    low: LowSpace,
+    low: Space,
     kept: Nodes,
     watcher: Watcher,
     source: QuantisedModel | None = None,

@@ -22,7 +22,7 @@ from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import infinite_at, is_same, prove
 from halfwise.fixing.repair.rule import Rule, place
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import Space
 from halfwise.graph.model import Network, node_name
 from halfwise.observing.reference import PART_OF_BUDGET
 from halfwise.records import LEAST_DEARER, NodeName, Proof, Remark, RemarkKind, Repair, RepairRule
@@ -41,14 +41,14 @@ Where = tuple[RepairRule, tuple[NodeName, ...]]
 """A repair's rule and nodes."""
 
 
-def allowed_rules(space: LowSpace) -> list[Rule]:
+def allowed_rules(space: Space) -> list[Rule]:
     """Return the rules not excluded by options, in order; none if nothing is searched."""
     if not space.searches:
         return []
     return [rule for rule in making.RULES if rule.name not in space.variant.settings.no_repair]
 
 
-def with_repairs(space: LowSpace, heldout: HeldOut) -> tuple[LowSpace, tuple[Remark, ...]]:
+def with_repairs(space: Space, heldout: HeldOut) -> tuple[Space, tuple[Remark, ...]]:
     """Return the plans of the network with the repairs that are worth making, and remarks.
 
     The same plans if none are, or if the budget leaves no time.
@@ -64,7 +64,7 @@ def with_repairs(space: LowSpace, heldout: HeldOut) -> tuple[LowSpace, tuple[Rem
 
 @dataclass
 class _Move:
-    space: LowSpace
+    space: Space
     heldout: HeldOut
     _objections: dict[Where, Remark] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class _Move:
         there = {(repair.rule, repair.nodes) for repair in made}
         yield from (why for where, why in self._objections.items() if where not in there)
 
-    def taken(self) -> LowSpace | None:
+    def taken(self) -> Space | None:
         """Return the plans with the repairs that are worth making; None if none are."""
         space = self.space
         bare = space.plan(space.ruled)
@@ -103,7 +103,7 @@ class _Move:
             yield from early
             tries = tries[len(early) :]
 
-    def _searched(self, some: Set) -> LowSpace | None:
+    def _searched(self, some: Set) -> Space | None:
         """Return the plans with repairs among which a search finds a cheaper one than without.
 
         None is looked for unless they leave at most `NEAR` times the error that is allowed.
@@ -249,12 +249,12 @@ class _Move:
         cost, fp32 = plan.of.cost(plan), self.space.cost(self.space.choices)
         return inf if cost is None or fp32 is None or cost >= fp32 else cost
 
-    def _is_infinite(self, space: LowSpace, plan: Plan) -> bool:
+    def _is_infinite(self, space: Space, plan: Plan) -> bool:
         return bool(Depths(space, self.heldout).inside(plan).guards)
 
     # --- making ---------------------------------------------------------------------------------
 
-    def _made(self, some: Set, plan: Plan) -> LowSpace | None:
+    def _made(self, some: Set, plan: Plan) -> Space | None:
         """Return the plans with repairs, of which one passes, if it holds and they are proven."""
         made = self.space.repaired(some, plan.of)
         if not made.evaluate(plan.kept).passed or self._is_infinite(made, plan):
@@ -293,7 +293,7 @@ def _rounds_otherwise(some: Set) -> bool:
     return any(repair.rule in ("one-node", "split", "shift") for repair in some)
 
 
-def room(space: LowSpace, repair: Repair) -> float | None:
+def room(space: Space, repair: Repair) -> float | None:
     """Return how many times larger the tensors that `repair` scales may become until one overflows.
 
     Args:
@@ -305,7 +305,7 @@ def room(space: LowSpace, repair: Repair) -> float | None:
     return space.variant.settings.fmt.overflow_threshold / largest if largest else None
 
 
-def _least(original: LowSpace) -> float:
+def _least(original: Space) -> float:
     """Return the cost of the cheapest plan of all, whether it passes or not; inf if unknown."""
     kept = original.ruled if original.guide is None else original.guide.cheapest(original.ruled)
     cost = original.cost(kept & original.choices | original.ruled)

@@ -18,7 +18,7 @@ from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import Nodes, Plan
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import Space
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -63,9 +63,8 @@ class Stage:
         return fix(self.case, self.settings, Silent())
 
     @property
-    def space(self) -> LowSpace:
+    def space(self) -> Space:
         """The plans of the emulation."""
-        assert isinstance(self.fixed.space, LowSpace)
         return self.fixed.space
 
     def bench(self, *, builds: int = 1, budget: int = 6) -> Bench:

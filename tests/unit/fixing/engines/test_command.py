@@ -12,7 +12,6 @@ from halfwise.fixing.engines.command import (
     _replanned,
 )
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.space import LowSpace
 from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
 from tests import models
@@ -131,12 +130,10 @@ def test_bf16(fix):
 def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one():
     fixed = found(models.layer_norm())
     kept, space = fixed.result.kept, fixed.space
-    assert isinstance(space, LowSpace)
-    curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
     result = replace(fixed.result, spare=kept)
     other = replace(space, variant=replace(space.variant))
     space.observed.look(other.variant, space.bench.samples)
-    fixed = replace(fixed, space=replace(space, original=other), result=result, curve=curve)
+    fixed = replace(fixed, space=replace(space, original=other), result=result)
     unrepaired = _replanned(fixed, other.plan(kept), minimal=False)
     assert unrepaired.space is other
     assert "unrepaired" in {remark.kind for remark in unrepaired.plan.remarks}

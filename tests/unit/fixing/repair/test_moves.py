@@ -157,7 +157,6 @@ def test_what_a_joined_sample_needs_is_repaired_not_kept(repair_run):
     assert fixed.verdict.unseen
     assert (len(fixed.plan.keep), len(bare.plan.keep)) == (0, 3)
     assert fixed.search.calibration == fixed.space.bench.samples.ids
-    assert fixed.curve.unrepaired is not None
     # As if the sample had been there from the start, but for an octave: few samples are looked at.
     assert exponents(fixed).keys() == exponents(repair_run(*alone, ill=growing(1, 7))).keys()
 
