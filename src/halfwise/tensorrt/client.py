@@ -27,7 +27,7 @@ from halfwise.tensorrt.answers import (
 )
 from halfwise.tensorrt.failures import EngineFailed, named
 from halfwise.tensorrt.link import Link, Log, ProgressListener
-from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS
+from halfwise.tensorrt.transport import GRACE_SECONDS, KILL_SECONDS
 from halfwise.tensorrt.workers import WorkerSpec
 
 _Result = TypeVar("_Result")

@@ -25,6 +25,7 @@ from halfwise.tensorrt import failures
 from halfwise.tensorrt.answers import Unfit, worker_info
 from halfwise.tensorrt.failures import NoAnswer
 from halfwise.tensorrt.transport import (
+    KILL_SECONDS,
     LAST_LINES,
     LONGEST_LINE,
     Connection,
@@ -32,7 +33,7 @@ from halfwise.tensorrt.transport import (
     Lost,
     worker_source,
 )
-from halfwise.tensorrt.worker import AT_LAYER, KILL_SECONDS
+from halfwise.tensorrt.worker import AT_LAYER
 
 CHUNK = 8 << 20
 """Bytes per frame."""
