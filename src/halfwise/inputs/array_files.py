@@ -29,10 +29,6 @@ from halfwise.memory import refuse_beyond
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
-_LENGTH_AT = 8
-"""Byte offset of the header's length in a `.npy` file (numpy.lib.format)."""
-_HEADER_BYTES = 1 << 20
-"""Longest header read; NumPy refuses headers of more than 10,000 bytes, but only after reading."""
 _STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
 _AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
@@ -141,15 +137,9 @@ def _stand_in(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return an array's shape and type."""
-    major = np.lib.format.read_magic(member)[0]
-    member.seek(0)
-    head = member.read(_LENGTH_AT + 4)
-    if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
-        raise ValueError("its header is too long")
-    member.seek(_LENGTH_AT)
-    read = np.lib.format.read_array_header_1_0
-    if major > 1:
-        read = np.lib.format.read_array_header_2_0
+    read = np.lib.format.read_array_header_2_0
+    if np.lib.format.read_magic(member) == (1, 0):
+        read = np.lib.format.read_array_header_1_0
     shape, _, dtype = read(member)
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded")

@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import disk_usage
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.errors import BackendMissing, CaseError
 from halfwise.graph.protobufs import external_files
 from halfwise.progress import interruption
 from halfwise.records import BuildConfig, WorkerInfo
@@ -341,16 +340,9 @@ class Link:
 
         Raises:
             EngineFailed: the connection is lost, or the worker no longer has the file.
-            RunFailed: there is no room for it.
-            OSError: it cannot be written.
+            OSError: it cannot be written: there is no room, say.
             WorkerEnded: it arrives with another hash.
         """
-        free = disk_usage(path.parent).free
-        if size > free:
-            raise RunFailed(
-                f"The worker sends a file of {size} bytes, but {path.parent} has room for {free}.",
-                "Free some space, or give another folder.",
-            )
         digest = hashlib.sha256()
         partial = path.with_name(f".halfwise.{os.getpid()}.{path.name}")
         try:

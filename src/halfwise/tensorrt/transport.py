@@ -341,12 +341,12 @@ class Connection:
     def _collect_end(self, heard: Heard) -> str:
         """Read the last output of the ending process; return how it ended."""
         self._overhear(heard, _LOOK_SECONDS)
-        ended = self._ended_within(_LOOK_SECONDS)
-        if ended is None:
+        status = self._ended_within(_LOOK_SECONDS)
+        if status is None:
             return f"{self._name} closed its output"
-        if ended.si_code == os.CLD_EXITED:
-            return f"{self._name} ended with status {ended.si_status}"
-        return f"{self._name} was ended by {signal.Signals(ended.si_status).name}"
+        if status >= 0:
+            return f"{self._name} ended with status {status}"
+        return f"{self._name} was ended by {signal.Signals(-status).name}"
 
     def _lose(self, reason: str, heard: Heard) -> NoReturn:
         self._hear([*self._noise.rest(), *self._errors.rest()], heard)
@@ -373,24 +373,11 @@ class Connection:
             self._stdout.close()
             self._stderr.close()
 
-    def _ended_within(self, seconds: float) -> "os.waitid_result | None":
-        """Return how the process ended, or None while it runs.
-
-        It is not reaped, so that its ID cannot be reused before it is signalled.
-        """
-        deadline = time.monotonic() + seconds
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while (ended := os.waitid(os.P_PID, self._process.pid, options)) is None:
-            if not _remaining(deadline):
-                return None
-            self._discard_output()
-        return ended
-
-    def _discard_output(self) -> None:
-        """Read for a moment, since a worker with unread output cannot exit."""
-        time.sleep(0.01)
-        for pipe in _ready([p for p in (self._stdout, self._stderr) if not p.closed], [], 0.0):
-            os.read(pipe.fileno(), BLOCK)
+    def _ended_within(self, seconds: float) -> int | None:
+        """Return the process's status, or None while it runs; below 0, a signal ended it."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
