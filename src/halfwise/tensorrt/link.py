@@ -19,7 +19,6 @@ from halfwise.errors import BackendMissing, CaseError
 from halfwise.graph.protobufs import external_files
 from halfwise.progress import interruption
 from halfwise.records import BuildConfig, WorkerInfo
-from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures
 from halfwise.tensorrt.answers import Unfit, worker_info
 from halfwise.tensorrt.failures import NoAnswer
@@ -358,7 +357,6 @@ class Link:
                     f"Worker {self.name} sent a damaged file: its SHA-256 is not {sha256}.",
                     "Check the connection and the worker's disk.",
                 )
-            refuse_irregular(path, "The file")
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
