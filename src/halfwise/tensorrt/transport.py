@@ -148,6 +148,11 @@ class Unpacker:
             if len(self._data) < begin:
                 return frames
             header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
+            # Headers are ASCII: where another frame begins in one, a child died as it wrote it.
+            following = self._data.find(MAGIC, begin, begin + header_bytes)
+            if following >= 0:
+                frames += self._noise(following)
+                continue
             end = begin + header_bytes + payload_bytes
             if len(self._data) < end:
                 return frames

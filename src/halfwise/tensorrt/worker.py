@@ -66,6 +66,8 @@ _UNUSED_DAYS = 14
 _FOLDER = "model-"
 NUMBER = struct.Struct("=q")
 """The number of a request, in memory that supervisor and child share."""
+AFRESH = 3
+"""Exit status of an idle child that cannot go on, but the next one can."""
 LOOK_MILLISECONDS = 50
 """Time between two looks of the supervisor whether its child has ended. Our choice."""
 
@@ -80,10 +82,16 @@ def pack(header, payload=b""):
 
 
 def read_frame(stream):
-    """Return header and payload of the next frame, or None if the stream ends."""
+    """Return header and payload of the next frame, or None if the stream ends.
+
+    Raises:
+        ValueError: something else comes.
+    """
     begin = stream.read(len(MAGIC) + LENGTHS.size)
     if len(begin) < len(MAGIC) + LENGTHS.size:
         return None
+    if not begin.startswith(MAGIC):
+        raise ValueError("no frame")
     header_bytes, payload_bytes = LENGTHS.unpack_from(begin, len(MAGIC))
     header = json.loads(stream.read(header_bytes).decode())
     return header, stream.read(payload_bytes)
@@ -99,7 +107,7 @@ def _write_all(fd, data):
 
 
 def supervise(requests, answers):
-    """Have a child serve, and another one after each that ends, until the requests end.
+    """Have a child serve, and another one after each that is ended, until the requests end.
 
     How a child ended is an answer if it was at work.
 
@@ -108,13 +116,13 @@ def supervise(requests, answers):
         answers: File descriptor to halfwise.
     """
     at_work = mmap.mmap(-1, NUMBER.size)  # shared with the child
-    supervisor = os.getpid()
+    service, supervisor = Service(requests, answers, at_work), os.getpid()
     hang_up = select.poll()
     hang_up.register(requests, select.POLLRDHUP)
     while True:
         child = os.fork()
         if child == 0:
-            _become_child(Service(requests, answers, at_work), supervisor)
+            _become_child(service, supervisor)
         ended, status = 0, 0
         while not ended:
             if hang_up.poll(LOOK_MILLISECONDS):
@@ -127,8 +135,8 @@ def supervise(requests, answers):
         if request:
             NUMBER.pack_into(at_work, 0, 0)
             _write_all(answers, pack(_death(request, status)))
-        elif status == 0:
-            return  # the requests have ended
+        elif os.WIFEXITED(status) and os.WEXITSTATUS(status) != AFRESH:
+            return  # there are no more requests, or it cannot read them
 
 
 def _become_child(service, supervisor):
@@ -520,7 +528,7 @@ class Service:
         lost = self._cuda is not None and self._cuda.is_lost()
         self._end("error", **dict({"hint": ""}, **answer))
         if lost:
-            os._exit(1)
+            os._exit(AFRESH)
 
     def _start_clock(self):
         """Have the system end this process once the request has taken its timeout from now on."""

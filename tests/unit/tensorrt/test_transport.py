@@ -339,6 +339,14 @@ def test_any_noise_and_any_chunks(frames, data):
     assert noise == b"".join(noise for noise, _, _ in frames)
 
 
+@pytest.mark.parametrize("count", [26, 300, 5000, 9020])
+def test_a_frame_that_a_death_cut_off_hides_no_other(count):
+    cut = pack({"kind": "log", "text": "x" * 9000})[:count]
+    unpacker = Unpacker()
+    found = unpacker.feed(cut) + unpacker.feed(pack({"kind": "died"}))
+    assert [header for header, *_ in found if header is not None] == [{"kind": "died"}]
+
+
 @given(st.binary())
 def test_noise_alone_is_never_a_frame(data):
     unpacker = Unpacker()

@@ -556,6 +556,15 @@ def test_a_death_between_requests_goes_unnoticed(worker: Pipe) -> None:
     assert worker.run(engine, x=LARGE)["kind"] == "result"
 
 
+def test_what_is_no_request_ends_the_worker(fake_worker: Command) -> None:
+    with Pipe(fake_worker()) as pipe:
+        assert pipe.ask("have", hashes=[])["kind"] == "result"
+        assert pipe.process.stdin is not None
+        pipe.process.stdin.write(b"x" * 100)
+        with pytest.raises(Gone):
+            pipe.ask("have", hashes=[])
+
+
 def test_the_end_of_input_ends_a_build(fake_worker: Command, tmp_path: Path) -> None:
     pipe = Pipe(fake_worker(faults=[Fault("build", "hang")], interpreter=sys.executable))
     pipe.send("build", **pipe.build_request(SQUARES, profiles=PROFILE))
