@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -85,12 +86,12 @@ def tried(seed: int, folder: Path, library: Path) -> Trial:
     drawn = random.Random(seed)  # noqa: S311 - what is drawn has to be the same each time
     names = [f"n{i}" for i in range(NODES)]
     needed = {d: frozenset(drawn.sample(names, drawn.choice((1, 2)))) for d in DEVICES}
-    lines = []
+    lines = ["[workers]"]
     for number, (name, nodes) in enumerate(needed.items()):
         gpu = {"HALFWISE_FAKE_CUDA_NAME": name, "HALFWISE_FAKE_CUDA_UUID": str(number)}
         lossy = dict.fromkeys(sorted(nodes), OFF)
         command = worker_command(folder / name, library, lossy=lossy, environment=gpu)
-        lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
+        lines.append(f"{json.dumps(name)} = {json.dumps(shlex.join(command))}")
     file = configuration({"XDG_CONFIG_HOME": str(folder)})
     file.parent.mkdir()
     file.write_text("\n".join(lines), encoding="utf-8")

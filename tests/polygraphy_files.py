@@ -26,23 +26,3 @@ def write_feeds(path: Path, feeds: Sequence[Arrays]) -> Path:
     content = [{name: encoded(array) for name, array in feed.items()} for feed in feeds]
     path.write_text(json.dumps(content, indent=4))
     return path
-
-
-def write_runners(path: Path, runners: Mapping[str, Sequence[Arrays]]) -> Path:
-    """Write what `--save-outputs` writes."""
-    entries = [[name, [_iteration(name, o) for o in outputs]] for name, outputs in runners.items()]
-    path.write_text(json.dumps({"lst": entries, "polygraphy_class": "RunResults"}, indent=4))
-    return path
-
-
-def _iteration(runner: str, outputs: Arrays) -> dict[str, Any]:
-    lazy = {
-        name: {"values": encoded(array), "polygraphy_class": "LazyArray"}
-        for name, array in outputs.items()
-    }
-    return {
-        "outputs": lazy,
-        "runtime": 0.001,
-        "runner_name": runner,
-        "polygraphy_class": "IterationResult",
-    }

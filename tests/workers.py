@@ -18,7 +18,7 @@ class _Told(Service):
     def op_build(self, request, payload):
         how = (request["config"]["plugins"] or ["well"])[0]
         self.tell("log", severity="warning", text="Detected layernorm nodes in FP16.")
-        self.tell("started")
+        self.started()
         if how == "plugin":
             raise Refused("plugin", "The plugin library cannot be loaded", "Its path is there.")
         if how == "parse":
@@ -47,7 +47,7 @@ class _Told(Service):
         if how.startswith("exit"):
             os._exit(int(how[4:]))
         if how == "lose":
-            time.sleep(0.2)  # for the supervisor to relay what was said before
+            time.sleep(0.2)  # for what was said before to arrive
             os.kill(os.getppid(), signal.SIGKILL)
         if how == "fail":
             raise Refused("build", "TensorRT built no engine", log=["no tactic"])

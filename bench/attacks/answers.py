@@ -56,11 +56,8 @@ def faults(header: Frame) -> Iterator[Fault]:
     yield {"kind": "text", "text": '{"kind": "result"'}
     yield {"kind": "instead", "header": {"kind": "heartbeat"}}
     yield {"kind": "instead", "header": {"kind": "error", "code": "run", "message": "m" * 9999}}
-    yield {"kind": "instead", "header": {"kind": "died", "reason": "whim"}}
-    yield {
-        "kind": "instead",
-        "header": {"kind": "died", "reason": "exit", "signal": None, "status": 9},
-    }
+    yield {"kind": "instead", "header": {"kind": "died", "signal": 9}}
+    yield {"kind": "instead", "header": {"kind": "died", "signal": None, "status": 9}}
     values = cycle((None, -1, "\x1b[2J../../etc/passwd", [{}], {"a": 1}, math.nan))
     for path, value in zip(_paths(header), values, strict=False):
         yield {"kind": "set", "path": path, "value": value}

@@ -47,37 +47,34 @@ def _source_bytes() -> int:
 def record(path: Path, command: list[str]) -> None:
     """Pass everything between halfwise and a worker, and record the answers."""
     worker = _frames()
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     asked: dict[int, str] = {}
-    rest = _source_bytes()
 
     def pass_requests() -> None:
-        nonlocal rest
-        unpacker = worker.Unpacker()
-        while data := os.read(0, 1 << 20):
-            for header, _, _ in unpacker.feed(data[rest:]):
-                if header is not None:
-                    asked[header["id"]] = header["op"]
-            rest = max(0, rest - len(data))
-            process.stdin.write(data)
+        process.stdin.write(sys.stdin.buffer.read(_source_bytes()))
+        process.stdin.flush()
+        while frame := worker.read_frame(sys.stdin.buffer):
+            header, payload = frame
+            asked[header["id"]] = header["op"]
+            process.stdin.write(worker.pack(header, payload))
+            process.stdin.flush()
         process.stdin.close()
 
     threading.Thread(target=pass_requests, daemon=True).start()
     answers: dict[str, list[list[Frame]]] = defaultdict(list)
     begun: set[int] = set()
-    unpacker = worker.Unpacker()
-    while data := os.read(process.stdout.fileno(), 1 << 20):
-        for header, payload, _ in unpacker.feed(data):
-            number = None if header is None else header.get("id")
-            if number in asked:
-                own = answers[asked[number]]
-                if number not in begun:
-                    begun.add(number)
-                    own.append([])
-                own[-1].append({"header": header, "payload": base64.b64encode(payload).decode()})
-        os.write(1, data)
+    while frame := worker.read_frame(process.stdout):
+        header, payload = frame
+        number = header.get("id")
+        if number in asked:
+            own = answers[asked[number]]
+            if number not in begun:
+                begun.add(number)
+                own.append([])
+            own[-1].append({"header": header, "payload": base64.b64encode(payload).decode()})
+        _write(worker.pack(header, payload))
         # Written at once: halfwise may end this process at any time.
         path.write_text(json.dumps(answers))
     sys.exit(process.wait())
@@ -92,14 +89,9 @@ class _Player:
         self.counts: Counter[str] = Counter()
 
     def serve(self) -> None:
-        left = _source_bytes()
-        while left:
-            left -= len(os.read(0, left))
-        unpacker = self.worker.Unpacker()
-        while data := os.read(0, 1 << 20):
-            for header, _, _ in unpacker.feed(data):
-                if header is not None:
-                    self._answer(header)
+        sys.stdin.buffer.read(_source_bytes())
+        while frame := self.worker.read_frame(sys.stdin.buffer):
+            self._answer(frame[0])
 
     def _answer(self, request: Frame) -> None:
         op = request["op"]

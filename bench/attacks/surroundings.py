@@ -111,7 +111,7 @@ def _cloned(what: str, code: int, *arguments: str) -> Attack:
 
     def make(folder: Path) -> Command:
         _files(folder)
-        (folder / "halfwise.toml").write_text(f"[tensorrt]\n{what}\n", encoding="utf-8")
+        (folder / "halfwise.toml").write_text(f"[workers]\n{what}\n", encoding="utf-8")
         return Command(arguments)
 
     return Attack(f"a file that names programs: {what}, {arguments[0]}", make, (code,))
@@ -303,8 +303,8 @@ ATTACKS = [
     ),
     _output("a run to standard output", *FIX[:-1], "/dev/stdout"),
     _output("an engine through a link", "build", MODEL, "-o", "link"),
-    _cloned("command = 'sleep 100'", 4, *BUILD),
-    _cloned("command = 'sleep 100'", 0, "doctor"),
+    _cloned("mine = 'sleep 100'", 4, *BUILD),
+    _cloned("mine = 'sleep 100'", 0, "doctor"),
     _hub("data beside its blob", "../../blobs/2", (0,)),
     _hub("data of elsewhere", "../../elsewhere", (3,)),
 ]

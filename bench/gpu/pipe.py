@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -67,7 +66,6 @@ class Pipe:
         """Start the worker file with the interpreter that `command` ends in."""
         started = [*command, "-u", str(worker)]
         self._process = subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._unpacker = _FRAMES.Unpacker()
         self._sent = 0
         self._tactic_sources = None if tactic_sources is None else list(tactic_sources)
         self.logs: list[dict[str, Any]] = []
@@ -103,19 +101,16 @@ class Pipe:
         stdin.flush()
         logs: list[dict[str, Any]] = []
         while True:
-            data = os.read(stdout.fileno(), CHUNK)
-            if not data:
+            frame = _FRAMES.read_frame(stdout)
+            if frame is None:
                 raise Refused({"kind": "lost", "status": self._process.wait(), "logs": logs})
-            for header, content, noise in self._unpacker.feed(data):
-                if header is None:
-                    logs.append({"kind": "noise", "text": noise.decode(errors="replace")})
-                elif header["kind"] in ("result", "error", "died"):
-                    self.logs = logs
-                    if header["kind"] != "result":
-                        raise Refused(header)
-                    return Answer(header, content, logs, time.monotonic() - started)
-                else:
-                    logs.append(header)
+            header, content = frame
+            if header["kind"] in ("result", "error", "died"):
+                self.logs = logs
+                if header["kind"] != "result":
+                    raise Refused(header)
+                return Answer(header, content, logs, time.monotonic() - started)
+            logs.append(header)
 
     def told(self) -> dict[str, Any]:
         """Return where engines are built, for results."""

@@ -144,26 +144,14 @@ def _bytes_of(sample: Sample) -> int:
 
 
 class Column(Sequence[NDArray[Any]]):
-    """One input over all samples, each loaded when it is requested; iterations report to `step`."""
+    """One input over all samples, each loaded when it is requested."""
 
-    def __init__(
-        self,
-        samples: Samples,
-        name: str,
-        step: Callable[[int, int, str], None] = lambda _done, _total, _of: None,
-    ) -> None:
-        self._samples, self._name, self._step = samples, name, step
+    def __init__(self, samples: Samples, name: str) -> None:
+        self._samples, self._name = samples, name
 
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self._samples)
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        """Yield the input of every sample in order."""
-        for index in range(len(self)):
-            self._step(index, len(self), "samples")
-            yield self[index]
-        self._step(len(self), len(self), "samples")
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
         """Return the input of sample `index` (0 ≤ index < len).

@@ -4,6 +4,8 @@ A named pipe would block, and a device never ends. Code that opens a file itself
 code that passes a path to a library calls `is_regular` first.
 """
 
+# ruff: noqa: PTH110, PTH112, PTH113 (os.path answers for any path, where Path may raise)
+
 import errno
 import os
 import stat
@@ -51,19 +53,12 @@ def is_regular(path: Path) -> bool:
 
     Any path is accepted, even one that is too long or contains NUL.
     """
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)
 
 
 def is_special(path: Path) -> bool:
     """Return whether something at `path` is neither a regular file nor a folder."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def no_file(path: str | Path, kinds: str = "file") -> str:
@@ -101,16 +96,14 @@ def open_regular(path: Path) -> BinaryIO:
         OSError: it cannot be opened, or is not a regular file; `strerror` says which.
     """
     try:
-        _demand(path.stat().st_mode, path)
-        # It may have become a pipe meanwhile; opening one without a writer would block.
+        # Without O_NONBLOCK, a pipe that nobody writes to would block.
         descriptor = os.open(path, _FLAGS)
     except ValueError as error:
         raise OSError(errno.EINVAL, "its name contains NUL", str(path)) from error
-    try:
-        _demand(os.fstat(descriptor).st_mode, path)
-    except OSError:
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise
+        raise OSError(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
 
 
@@ -127,8 +120,3 @@ def read_text(path: Path, *, encoding: str = "utf-8", at_most: int = TEXT_BYTES)
             why = f"it has {size:,} bytes; at most {at_most:,} are read"
             raise OSError(errno.EFBIG, why, str(path))
         return stream.read(at_most).decode(encoding)
-
-
-def _demand(mode: int, path: Path) -> None:
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))

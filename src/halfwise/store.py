@@ -2,16 +2,15 @@
 
 import json
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.files import kind_of, read_text
+from halfwise.files import is_regular, read_text
 from halfwise.records import SCHEMA_VERSION, Observations, Run, RunEvidence
 from halfwise.records.record import Record
 from halfwise.scratch import scratch
@@ -48,15 +47,9 @@ def refuse_irregular(path: Path, what: str) -> None:
         path: The file to be replaced.
         what: Its name in the message, such as an option.
     """
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"{what} {path}: {error.strerror}.", "Name another file.") from error
-    if not stat.S_ISREG(mode):
+    if os.path.lexists(path) and (path.is_symlink() or not is_regular(path)):
         raise UsageError(
-            f"{what} {path} is {kind_of(mode)}; only regular files are replaced.",
+            f"{what} {path} is something else; only regular files are replaced.",
             "Move it away, or name another file.",
         )
 
@@ -92,21 +85,19 @@ def refuse_unwritable(parent: Path, output: Path, what: str = "folder") -> None:
             for name in output.relative_to(parent).parts:
                 (place / name).mkdir(exist_ok=True)
     except OSError as error:
-        reason = f"that name cannot be used in {parent.absolute()} ({error.strerror})"
-        raise _not_writable(output, reason, what) from error
+        raise UsageError(
+            f"Cannot create the output {what} {output}: that name cannot be used in "
+            f"{parent.absolute()} ({error.strerror}).",
+            f"Name another {what} with -o.",
+        ) from error
 
 
-def _refuse_there(folder: Path, what: str) -> None:
-    try:
-        folder.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _not_writable(folder, error.strerror, what) from error
-    raise UsageError(
-        f"The output {what} {folder} already exists.",
-        "Name another with -o, or remove it; halfwise overwrites nothing.",
-    )
+def _refuse_there(path: Path, what: str) -> None:
+    if os.path.lexists(path):
+        raise UsageError(
+            f"The output {what} {path} already exists.",
+            "Name another with -o, or remove it; halfwise overwrites nothing.",
+        )
 
 
 @contextmanager
@@ -119,12 +110,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
         UsageError: `folder` exists, or its parent cannot be written to.
     """
     refuse_existing(folder)
-    with ExitStack() as stack:
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            partial = stack.enter_context(scratch(folder.parent, _PARTIAL))
-        except OSError as error:
-            raise _not_writable(folder, error.strerror) from error
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with scratch(folder.parent, _PARTIAL) as partial:
         yield partial
         _refuse_there(folder, "folder")
         partial.rename(folder)
@@ -152,11 +139,7 @@ def new_file(path: Path, *beside: str) -> Iterator[Path]:
         UsageError: one of them exists, or cannot be written.
     """
     refuse_existing_file(path, *beside)
-    with ExitStack() as stack:
-        try:
-            partial = stack.enter_context(scratch(path.parent, _PARTIAL))
-        except OSError as error:
-            raise _not_writable(path, error.strerror, "file") from error
+    with scratch(path.parent, _PARTIAL) as partial:
         yield partial / path.name
         made = sorted(partial.iterdir(), key=lambda file: file.name == path.name)
         for file in made:
@@ -294,12 +277,6 @@ def refuse_run(path: Path) -> None:
             f"Give {argument(path / MODEL_FILE)}, or repeat the run with: "
             f"{command('halfwise', 'verify', path, '--target', 'tensorrt')}.",
         )
-
-
-def _not_writable(folder: Path, reason: str | None, what: str = "folder") -> UsageError:
-    return UsageError(
-        f"Cannot create the output {what} {folder}: {reason}.", f"Name another {what} with -o."
-    )
 
 
 def on_one_device(run: Run, name: str | None) -> Run:

@@ -15,6 +15,7 @@ import importlib
 import io
 import os
 import re
+import select
 import struct
 import threading
 import types
@@ -33,7 +34,14 @@ _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 _PYTHON = (
     *(value for value in vars(builtins).values() if isinstance(value, type)),
     *(collections.deque, struct.Struct, type(hashlib.sha256()), type(threading.Lock())),
-    *(io.BufferedRandom, io.TextIOWrapper, os.stat_result, os.DirEntry, types.ModuleType),
+    *(
+        type(select.poll()),
+        io.BufferedRandom,
+        io.TextIOWrapper,
+        os.stat_result,
+        os.DirEntry,
+        types.ModuleType,
+    ),
     *(ctypes.c_int, type(ctypes.c_int), type(ctypes.create_string_buffer(1)), ctypes.CDLL),
 )
 _FOREIGN = re.compile(r"(cu|nvml)[A-Z]\w+|prctl")

@@ -66,13 +66,7 @@ def test_verify(call, answer):
     assert out.startswith("FAILED")
     (arguments, options) = calls[0]
     assert [str(a) for a in arguments] == ["m.onnx", "c.onnx", "x.npz"]
-    assert (options["out"], options["max_abs"], options["runner"]) == (None, 0.5, None)
-
-
-def test_a_runner_is_handed_on(call, answer):
-    calls = answer("verify", verification())
-    call("verify", "m.onnx", "o.json", "--inputs", "i.json", "--runner", "trt")
-    assert calls[0][1]["runner"] == "trt"
+    assert (options["out"], options["max_abs"]) == (None, 0.5)
 
 
 def test_one_worker_for_an_engine(call, answer):

@@ -164,7 +164,7 @@ def named(cuda_library, interpreter, tmp_path, _quick_timing, monkeypatch):
     """Name stand-ins in halfwise.toml, each with a GPU; return the options that name them."""
 
     def named(**workers):
-        lines = []
+        lines = ["[workers]"]
         for number, (name, knobs) in enumerate(workers.items()):
             gpu = {"NAME": knobs.pop("gpu", f"GPU of {name}"), "UUID": str(number)}
             environment = {f"HALFWISE_FAKE_CUDA_{key}": value for key, value in gpu.items()}
@@ -177,7 +177,7 @@ def named(cuda_library, interpreter, tmp_path, _quick_timing, monkeypatch):
                 **knobs,
             )
             command = once_only(command, folder / "started") if once else command
-            lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
+            lines.append(f"{json.dumps(name)} = {json.dumps(shlex.join(command))}")
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
         configuration().parent.mkdir(parents=True, exist_ok=True)
         configuration().write_text("\n".join(lines))

@@ -184,7 +184,6 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
     [
         (("m.onnx", "m.onnx", "--trt-command", "p"), 2, "--trt-command does not apply"),
         (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate does not apply"),
-        (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner does not apply"),
     ],
 )
 def test_combinations_without_a_meaning(refused, arguments, code, expected):

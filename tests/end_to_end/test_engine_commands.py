@@ -1,6 +1,7 @@
 """`build`, `inspect` and `verify` with engines; the workers are real processes with the fake."""
 
 import json
+import shlex
 
 import pytest
 
@@ -95,12 +96,12 @@ def test_an_engine_is_judged_at_the_shapes_of_its_profile(call, tmp_path, eight)
 def test_workers_of_the_file(call, tmp_path, fake_worker, monkeypatch):
     model, inputs = save_squares(tmp_path)
     lines = [
-        f"[tensorrt.workers.{name}]\ncommand = {json.dumps(fake_worker(version))}\n"
+        f"{name} = {json.dumps(shlex.join(fake_worker(version)))}\n"
         for name, version in (("old", "8.6.1"), ("new", "11.4.0"))
     ]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     configuration().parent.mkdir(parents=True)
-    configuration().write_text("".join(lines))
+    configuration().write_text("".join(["[workers]\n", *lines]))
     fix = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt", "--json")
     ended = call(*fix)
     assert ended.code == 0, ended.err

@@ -6,22 +6,21 @@ import onnxruntime
 import pytest
 
 from tests import models
-from tests.polygraphy_files import write_feeds, write_runners
+from tests.polygraphy_files import write_feeds
 from tests.unit.graph.sketch import Sketch
 
 
 @pytest.fixture
 def recorded(saved, tmp_path):
-    """A model, Polygraphy's files of inputs and FP16 outputs, and the outputs."""
+    """A model, Polygraphy's file of inputs, an archive of FP16 outputs, and the outputs."""
     ill = models.small()
     model, _ = saved(ill)
     session = onnxruntime.InferenceSession(model)
     feeds = [ill.sample(i) for i in range(models.COUNT)]
     outputs = [{"relu_out": session.run(None, f)[0].astype(np.float16)} for f in feeds]
     inputs = write_feeds(tmp_path / "in.json", feeds)
-    broken = [{"relu_out": np.full_like(o["relu_out"], np.inf)} for o in outputs]
-    runners = {"trt-runner-N0": outputs, "trt-runner-N1": broken}
-    return model, inputs, write_runners(tmp_path / "out.json", runners), outputs
+    np.savez(tmp_path / "out.npz", relu_out=np.stack([o["relu_out"] for o in outputs]))
+    return model, inputs, tmp_path / "out.npz", outputs
 
 
 def test_inputs_are_read_by_fix_and_verify(recorded, call):
@@ -36,11 +35,10 @@ def test_inputs_are_read_by_fix_and_verify(recorded, call):
 
 def test_recorded_outputs_are_judged_against_fp32(recorded, call):
     model, inputs, outputs, given = recorded
-    arguments = ("verify", model, outputs, "--inputs", inputs, "-o", "run", "--runner")
-    ended = call(*arguments, "trt-runner-N0")
+    ended = call("verify", model, outputs, "--inputs", inputs, "-o", "run")
     assert ended.code == 0, ended.err
     verdict = ended.record["verdict"]
-    assert (verdict["level"], verdict["runner"]) == ("recorded", "trt-runner-N0")
+    assert (verdict["level"], verdict["runner"]) == ("recorded", "out.npz")
     assert verdict["intermediate_nonfinite"] == []
     peak = max(float(np.abs(o["relu_out"]).max()) for o in given)
     assert 0 < verdict["outputs"]["relu_out"]["max_abs"] <= peak * 2**-11
@@ -49,37 +47,32 @@ def test_recorded_outputs_are_judged_against_fp32(recorded, call):
 
 def test_infinite_outputs_fail(recorded, call):
     model, inputs, outputs, given = recorded
-    ended = call(
-        *("verify", model, outputs, "--inputs", inputs, "-o", "run", "--runner", "trt-runner-N1")
-    )
+    broken = np.full_like(np.load(outputs)["relu_out"], np.inf)
+    np.savez(outputs, relu_out=broken)
+    ended = call("verify", model, outputs, "--inputs", inputs, "-o", "run")
     assert ended.code == 10
     count = models.COUNT * given[0]["relu_out"].size
     assert ended.record["verdict"]["outputs"]["relu_out"]["nonfinite"] == count
 
 
-def test_an_archive_of_outputs(recorded, call, tmp_path):
-    model, _, _, given = recorded
-    np.savez(tmp_path / "engine.npz", relu_out=np.stack([o["relu_out"] for o in given]))
+def test_a_metric_judges_recorded_outputs(recorded, call):
+    model, _, outputs, _ = recorded
     snr = ("--metric", "snr", "--metric-drop", "0")
-    ended = call("verify", model, "engine.npz", "--inputs", "model.npz", *snr)
+    ended = call("verify", model, outputs, "--inputs", "model.npz", *snr)
     assert ended.code == 10
-    ended = call("verify", model, "engine.npz", "--inputs", "model.npz")
+    ended = call("verify", model, outputs, "--inputs", "model.npz")
     assert ended.code == 0
 
 
 def test_what_has_no_meaning_is_refused(recorded, refused):
     model, inputs, outputs, _ = recorded
     verify = ("verify", model, outputs, "--inputs", inputs)
-    message = refused(2, *verify)
-    assert "holds outputs of 2 runners: trt-runner-N0, trt-runner-N1" in message
-    assert "--accumulate" in refused(2, *verify, "--runner", "trt", "--accumulate", "fp16")
-    assert "not apply to a model" in refused(
-        2, "verify", model, model, "--inputs", inputs, "--runner", "trt"
-    )
-    write_runners(outputs, {"trt": [{"other": np.zeros(8)}] * models.COUNT})
+    assert "--accumulate" in refused(2, *verify, "--accumulate", "fp16")
+    np.savez(outputs, other=np.zeros((models.COUNT, 8)))
     assert "The candidate's outputs are 'other', the model's 'relu_out'." in refused(3, *verify)
-    write_runners(outputs, {"trt": [{"relu_out": np.zeros((1, 7))}] * models.COUNT})
+    np.savez(outputs, relu_out=np.zeros((models.COUNT, 1, 7)))
     assert "is 1×7; expected 1×8" in refused(3, *verify)
+    assert "expected an .npz file" in refused(3, "verify", model, inputs, "--inputs", inputs)
 
 
 @pytest.fixture
@@ -92,20 +85,17 @@ def every_tensor(tmp_path):
     onnx.save(s.proto(b), tmp_path / "plain.onnx")
     onnx.save(s.proto(a, s.op("Shape", a, name="size"), b), tmp_path / "every.onnx")
     np.savez(tmp_path / "in.npz", x=models.signals(1, 4, seed=5))
-    names = ["a_out", "size_out", "b_out"]
+    names = ["a_out", "b_out", "size_out"]
     session = onnxruntime.InferenceSession(tmp_path / "every.onnx")
     samples = np.load(tmp_path / "in.npz")["x"]
-    found = [dict(zip(names, session.run(names, {"x": x}), strict=True)) for x in samples]
-    write_runners(tmp_path / "out.json", {"trt": found})
-    stacked = {n: np.stack([f[n] for f in found]) for n in ("a_out", "b_out")}
+    found = zip(*(session.run(names, {"x": x}) for x in samples), strict=True)
+    stacked = {name: np.stack(arrays) for name, arrays in zip(names, found, strict=True)}
     np.savez(tmp_path / "out.npz", odd=np.zeros(5), **stacked)  # type: ignore[arg-type]
-    return found
 
 
 @pytest.mark.usefixtures("every_tensor")
-@pytest.mark.parametrize("record", ["out.json", "out.npz"])
-def test_records_may_hold_every_tensor(call, record):
-    ended = call("verify", "plain.onnx", record, "--inputs", "in.npz", "-o", "run")
+def test_records_may_hold_every_tensor(call):
+    ended = call("verify", "plain.onnx", "out.npz", "--inputs", "in.npz", "-o", "run")
     assert ended.code == 0, ended.err
     assert set(ended.record["verdict"]["outputs"]) == {"b_out"}
     (warning,) = ended.record["warnings"]
@@ -123,7 +113,7 @@ def test_models_may_give_out_every_tensor(call, refused):
     told = refused(3, "verify", "every.onnx", "plain.onnx", "--inputs", "in.npz")
     assert "outputs are 'b_out'" in told
     both = call(
-        "verify", "every.onnx", "out.json", "--inputs", "in.npz", "-o", "both", folder="both"
+        "verify", "every.onnx", "out.npz", "--inputs", "in.npz", "-o", "both", folder="both"
     )
     assert both.code == 0, both.err
     assert set(both.record["verdict"]["outputs"]) == {"a_out", "b_out", "size_out"}

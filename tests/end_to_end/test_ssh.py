@@ -212,7 +212,7 @@ def test_doctor_shows_it(ssh, tmp_path, call, monkeypatch):
     words = shlex.join([*ssh, sys.executable])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     configuration().parent.mkdir()
-    configuration().write_text(f"[tensorrt.workers.loopback]\ncommand = '''{words}'''\n")
+    configuration().write_text(f"[workers]\nloopback = '''{words}'''\n")
     done = call("doctor")
     assert done.code == 0, done.err
     assert "worker loopback TensorRT" in done.out

@@ -77,7 +77,6 @@ def test_an_engine_there_and_back(fake_worker, model, tmp_path):
         ("build", "abort", "crashed", "SIGABRT"),
         ("run", "kill", "crashed", "SIGKILL"),
         ("build", "exit", "crashed", None),
-        ("run", "close", "crashed", None),
         ("run", "hang", "timeout", None),
         ("build", "disconnect", "lost", None),
         ("run", "disconnect", "lost", None),

@@ -24,12 +24,12 @@ class Fault:
     Attributes:
         at: Where: "import", "parse", "build", "save" (at the end of a build), "deserialise",
             "context", "run", or "again": a run of a context that has run before.
-        do: What: "segv", "abort", "kill", "hang", "close" (the process closes its pipes and stays),
-            "exit", "disconnect" (the worker's supervisor is killed, as a lost connection does),
-            "garbage" (bytes on standard output, then all goes on), "memory" (out of memory),
-            "raise" (an exception), "device" (the engine is of another GPU), "address" (a kernel's
-            fault ends the CUDA context), "foreign" (no implementation for a fused block), or "wait"
-            (until the folder of counts has a file "go", then all goes on).
+        do: What: "segv", "abort", "kill", "hang", "exit", "disconnect" (the worker's supervisor is
+            killed, as a lost connection does), "garbage" (bytes on standard output, then all goes
+            on), "memory" (out of memory), "raise" (an exception), "device" (the engine is of
+            another GPU), "address" (a kernel's fault ends the CUDA context), "foreign" (no
+            implementation for a fused block), or "wait" (until the folder of counts has a file
+            "go", then all goes on).
         on: The calls at that place that it strikes, counted from 1; empty for all.
         when: What must hold for the engine: "low", "tf32", "int8", "typing" and "level"
             equal, or all of "kept" FP32 by constraint.
@@ -147,11 +147,6 @@ def _wait(_: Fault) -> None:
         time.sleep(0.01)
 
 
-def _close(fault: Fault) -> None:
-    os.closerange(0, 1024)
-    _hang(fault)
-
-
 def _exit(_: Fault) -> None:
     os._exit(3)
 
@@ -201,7 +196,6 @@ _ACTS = {
     "abort": _abort,
     "kill": _kill,
     "hang": _hang,
-    "close": _close,
     "exit": _exit,
     "disconnect": _disconnect,
     "garbage": _garbage,

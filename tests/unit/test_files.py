@@ -32,7 +32,7 @@ def test_nothing_else_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             pipe: "a named pipe",
             link: "a named pipe",
             device: "a device",
-            tmp_path / "socket": "a socket",
+            tmp_path / "socket": "No such device",
             tmp_path: "a folder",
             circle: "symbolic links",
             tmp_path / "missing": "No such file",

@@ -51,10 +51,6 @@ _inputs = typer.Option(
 )
 InputsOption = Annotated[str, _inputs]
 MaybeInputsOption = Annotated[str | None, _inputs]
-RunnerOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Runner whose outputs to use, if the file has several."),
-]
 
 
 class Display(NamedTuple):

@@ -15,7 +15,6 @@ from halfwise.cli.options import (
     MaybeInputsOption,
     ModelArgument,
     RunArgument,
-    RunnerOption,
     accepts,
     conclude,
     end,
@@ -103,20 +102,19 @@ def compare(
             "--b",
             metavar="SOURCE",
             help="The other side: ort, ort:optimised, emulation[:fp16|bf16|tf32|FILE.onnx], "
-            "engine[:fp32|tf32|fp16|bf16], another ONNX file, or saved outputs (.npz, .json).",
+            "engine[:fp32|tf32|fp16|bf16], another ONNX file, or saved outputs (.npz).",
             show_default=False,
         ),
     ],
     a: Annotated[str, typer.Option("--a", metavar="SOURCE", help="The side to trust.")] = "ort",
     *,
-    runner: RunnerOption = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Find the node where two computations of a model diverge."""
     from halfwise.reporting.diagnosis import comparison
 
-    record = watched(display, api.compare, model, inputs, a=a, b=b, runner=runner, **options)
+    record = watched(display, api.compare, model, inputs, a=a, b=b, **options)
     show(record, comparison, display)
     end(passed=not record.different)
 

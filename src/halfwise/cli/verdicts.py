@@ -15,7 +15,6 @@ from halfwise.cli.options import (
     MaybeInputsOption,
     ModelArgument,
     RunArgument,
-    RunnerOption,
     accepts,
     conclude,
     end,
@@ -109,7 +108,7 @@ _ExpectedOption = Annotated[
     typer.Option(
         "--expected",
         metavar="FILE",
-        help="What the framework computes on the inputs: an .npz or Polygraphy .json file.",
+        help="What the framework computes on the inputs: an .npz file.",
     ),
 ]
 
@@ -125,14 +124,11 @@ def ladder(
     out: _RunOption,
     *,
     expected: _ExpectedOption = None,
-    runner: RunnerOption = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Judge FP32, TF32, FP16 (or BF16) and INT8 in turn; deliver the fastest that passes."""
-    stored = watched(
-        display, api.ladder, model, inputs, out=out, expected=expected, runner=runner, **options
-    )
+    stored = watched(display, api.ladder, model, inputs, out=out, expected=expected, **options)
     conclude(stored.run, display, out)
 
 
@@ -166,7 +162,6 @@ def diagnose(
         str | None,
         typer.Option(metavar="FILE:FUNCTION", help="The second pipeline's --preprocess."),
     ] = None,
-    runner: RunnerOption = None,
     display: Display,
     **options: Any,
 ) -> None:
@@ -180,7 +175,6 @@ def diagnose(
         expected=expected,
         inputs_b=inputs_b,
         preprocess_b=preprocess_b,
-        runner=runner,
         **options,
     )
     conclude(stored.run, display, out)
@@ -204,8 +198,7 @@ def verify(
         Path | None,
         typer.Argument(
             metavar="CANDIDATE",
-            help="Mixed, FP16, BF16 or quantised model, TensorRT engine, or saved outputs (.npz, "
-            "Polygraphy .json).",
+            help="Mixed, FP16, BF16 or quantised model, TensorRT engine, or saved outputs (.npz).",
             show_default=False,
         ),
     ] = None,
@@ -215,22 +208,13 @@ def verify(
         typer.Option("-o", "--out", metavar="RUN", help="Run folder to create."),
     ] = None,
     *,
-    runner: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Runner whose outputs to judge, if the file has several; a prefix is enough.",
-        ),
-    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Judge a mixed or low-precision model, an engine, or saved outputs against FP32."""
     if "tensorrt" not in options.get("target", ()):
         options.pop("build_timeout", None)
-    stored = watched(
-        display, api.verify, model, candidate, inputs, out=out, runner=runner, **options
-    )
+    stored = watched(display, api.verify, model, candidate, inputs, out=out, **options)
     conclude(stored.run, display, out)
 
 

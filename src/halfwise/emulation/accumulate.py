@@ -19,22 +19,24 @@ It computes norms, LpPool, GridSample and Resize in FP32, and recurrent operator
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
+import numpy as np
 import onnx_ir as ir
 
 from halfwise.emulation.blocks import (
     INT64,
     MOST,
+    BlockSum,
     Call,
     LowSteps,
+    Operand,
     blocked,
     loop_inputs,
     part,
     shape_of,
     sum_one_axis,
 )
-from halfwise.emulation.products import average_pool, convolution, einsum, gemm, matmul
 from halfwise.errors import CaseError
 from halfwise.formats import Format
 from halfwise.graph.model import is_standard
@@ -89,7 +91,7 @@ def sums_in_low(
         prefix: Start of all new names; unique in the model.
         opset: Version of the default operator set.
         each: Whether every product and every addition of a product's sum is rounded (up to `MOST`
-            of them), not every block. Of an AveragePool, a CumSum and what is scattered, every
+            of them), not every block. Of an AveragePool, a CumSum and what is _scattered, every
             addition is rounded in any case.
 
     Returns:
@@ -115,6 +117,193 @@ def sums_in_low(
     if output is None and each:
         raise CaseError(f"The sum of {node.op_type} {node.name} cannot be emulated in FP16.")
     return None if output is None else Expansion(tuple(steps.nodes), output)
+
+
+def _products(
+    steps: LowSteps, operands: Sequence[Operand], product: BlockSum, terms: int | None
+) -> ir.Value:
+    """Return the low sum of products along the axes of two operands, of `terms` if known."""
+
+    def rounded(steps: LowSteps, blocks: list[ir.Value]) -> ir.Value:
+        return steps.round(product(steps, blocks))
+
+    return blocked(steps, operands, rounded if steps.each else product, steps.width(terms))
+
+
+def _matmul(call: Call, steps: LowSteps) -> ir.Value | None:
+    """Return a MatMul; None for unknown ranks and short sums."""
+    a, b = call.shape(0), call.shape(1)
+    if a is None or b is None:
+        return None
+    row = -min(len(b), 2)
+    if call.is_short((0, [-1]), (1, [row])):
+        return None
+    operands = ((call.input(0), -1), (call.input(1), row))
+    return _multiplied(steps, operands, call.terms((0, [-1]), (1, [row])))
+
+
+def _multiplied(steps: LowSteps, operands: Sequence[Operand], terms: int | None) -> ir.Value:
+    return _products(steps, operands, lambda steps, blocks: steps.op("MatMul", blocks), terms)
+
+
+def _gemm(call: Call, steps: LowSteps) -> ir.Value | None:
+    """Return a Gemm, its bias added in FP32; None for short sums."""
+    flags = {name: call.attributes.get_int(name, 0) for name in ("transA", "transB")}
+    a_axis, b_axis = (0 if flags["transA"] else 1), (1 if flags["transB"] else 0)
+    if call.is_short((0, [a_axis]), (1, [b_axis])):
+        return None
+    alpha, beta = (call.attributes.get_float(name, 1.0) for name in ("alpha", "beta"))
+    operands = ((call.input(0), a_axis), (call.input(1), b_axis))
+    terms = call.terms((0, [a_axis]), (1, [b_axis]))
+    total = _products(steps, operands, lambda steps, blocks: steps.op("Gemm", blocks, flags), terms)
+    if alpha != 1:
+        total = steps.op("Mul", [total, steps.scalar(alpha)])
+    if call.has(2) and beta != 0:
+        c = call.input(2)
+        scaled = c if beta == 1 else steps.op("Mul", [c, steps.scalar(beta)])
+        total = steps.op("Add", [total, scaled])
+    return total
+
+
+def _convolution(call: Call, steps: LowSteps) -> ir.Value | None:
+    """Return a Conv or ConvTranspose, its bias added in FP32.
+
+    A ConvTranspose has low sums over input channels only. None for unknown ranks; unless `each`,
+    for short sums and groups; if `each`, for a ConvTranspose, and for weights whose shape is
+    unknown or too large.
+    """
+    op_type, x, w = call.node.op_type, call.input(0), call.input(1)
+    shape, taps = call.shape(1) or call.shape(0), _taps(call)
+    groups, summed = call.attributes.get_int("group", 1), 1 if op_type == "Conv" else 0
+    if shape is None:
+        return None
+    if steps.each:
+        if op_type != "Conv" or taps is None:
+            return None
+        total = _each_tap(steps, (x, w), groups, taps, _window(call))
+    elif groups != 1 or call.is_short((0, [1]), (1, [summed])):
+        return None
+    else:
+        total = blocked(
+            steps,
+            ((x, 1), (w, summed)),
+            lambda steps, blocks: steps.op(op_type, blocks, call.attributes),
+        )
+    if call.has(2):
+        spatial = steps.integers(range(1, len(shape) - 1))
+        total = steps.op("Add", [total, steps.op("Unsqueeze", [call.input(2), spatial])])
+    return total
+
+
+LARGEST_KERNEL = 1024
+"""Most taps of a kernel that are rounded one by one: they are taken apart by a Conv with a kernel
+of that many squared."""
+
+
+def _taps(call: Call) -> tuple[int, ...] | None:
+    """Return the shape of a Conv's weights, if it is known and the kernel is not too large."""
+    shape = call.shape(1)
+    sizes = () if shape is None else tuple(d for d in shape if isinstance(d, int))
+    fits = shape is not None and len(sizes) == len(shape) and prod(sizes[2:]) <= LARGEST_KERNEL
+    return sizes if fits else None
+
+
+def _each_tap(
+    steps: LowSteps,
+    operands: tuple[ir.Value, ir.Value],
+    groups: int,
+    weights: tuple[int, ...],
+    window: Mapping[str, object],
+) -> ir.Value:
+    """Return a Conv without bias as a low matrix product with all that its kernel covers."""
+    outputs, channels, *kernel = weights
+    taps, rank = prod(kernel), len(weights)
+    x, w = operands
+    covered = _covered(steps, x, kernel, window)
+    # [n, groups, channels · taps, all places] under [groups, outputs / groups, channels · taps].
+    batch = part(steps, shape_of(steps, x), 0, 1)
+    after = part(steps, shape_of(steps, covered), 2, rank)
+    rows = steps.integers([groups, channels * taps, -1])
+    columns = steps.op("Concat", [batch, rows], {"axis": 0}, INT64)
+    covered = steps.op("Reshape", [covered, columns])
+    w = steps.op("Reshape", [w, steps.integers([groups, outputs // groups, channels * taps])])
+    total = _multiplied(steps, ((w, -1), (covered, -2)), channels * taps)
+    shape = steps.op("Concat", [batch, steps.integers([outputs]), after], {"axis": 0}, INT64)
+    return steps.op("Reshape", [total, shape])
+
+
+def _window(call: Call) -> dict[str, object]:
+    """Return the attributes that say where a kernel lies."""
+    names = ("auto_pad", "dilations", "pads", "strides")
+    return {name: a for name, a in call.attributes.items() if name in names}
+
+
+def _covered(
+    steps: LowSteps, x: ir.Value, kernel: Sequence[int], window: Mapping[str, object]
+) -> ir.Value:
+    """Return what each place of a kernel covers of each channel, [n · c, taps, *places].
+
+    A Conv with one one at each place of the kernel, [taps, 1, *kernel], takes these apart.
+    """
+    taps = prod(kernel)
+    ones = np.eye(taps, dtype=np.float32).reshape(taps, 1, *kernel)
+    places = steps.op("Constant", [], {"value": ir.tensor(ones)})
+    return steps.op("Conv", [_alone(steps, x, len(kernel)), places], window)
+
+
+def _alone(steps: LowSteps, x: ir.Value, spatial: int) -> ir.Value:
+    """Return each channel as a sample of its own, [n · c, 1, …]."""
+    after = part(steps, shape_of(steps, x), 2, 2 + spatial)
+    shape = steps.op("Concat", [steps.integers([-1, 1]), after], {"axis": 0}, INT64)
+    return steps.op("Reshape", [x, shape])
+
+
+def _average_pool(call: Call, steps: LowSteps) -> ir.Value | None:
+    """Return an AveragePool, each addition rounded; None for kernels too large and `ceil_mode`."""
+    kernel = call.attributes.get_ints("kernel_shape", ())
+    taps, rank, x = prod(kernel), 2 + len(kernel), call.input(0)
+    if call.attributes.get_int("ceil_mode", 0) or taps > LARGEST_KERNEL:
+        return None
+    sizes, covered = shape_of(steps, x), _covered(steps, x, kernel, _window(call))
+    total = sum_one_axis(steps, covered, 1, keepdims=1, width=1)
+    if call.attributes.get_int("count_include_pad", 0):
+        terms = steps.scalar(taps)
+    else:
+        spatial = part(steps, sizes, 2, rank)
+        shape = steps.op("Concat", [steps.integers([1, 1]), spatial], {"axis": 0}, INT64)
+        one = {"value": ir.tensor(np.ones(1, np.float32))}
+        inside = _covered(steps, steps.op("ConstantOfShape", [shape], one), kernel, _window(call))
+        terms = steps.op("ReduceSum", [inside, steps.integers([1])])
+    channels, after = part(steps, sizes, 0, 2), part(steps, shape_of(steps, covered), 2, rank)
+    shape = steps.op("Concat", [channels, after], {"axis": 0}, INT64)
+    return steps.op("Reshape", [steps.op("Div", [total, terms]), shape])
+
+
+def _einsum(call: Call, steps: LowSteps) -> ir.Value | None:
+    """Return an Einsum, summed in low over its first summed index, which is in each operand.
+
+    None without such an index, where another one is summed, without an arrow, and with diagonals
+    or "…".
+    """
+    equation = call.attributes.get_string("equation", "").replace(" ", "")
+    read, arrow, result = equation.partition("->")
+    sides = read.split(",")
+    summed = [i for i in sides[0] if i not in result and all(i in side for side in sides)]
+    twice = any(len(set(side)) < len(side) for side in sides)
+    if not arrow or twice or "." in equation:
+        return None
+    if set(result) == set(read) - {","}:  # nothing is summed
+        return steps.op("Einsum", [call.input(i) for i in range(len(sides))], call.attributes)
+    if not summed:
+        return None
+
+    def product(steps: LowSteps, blocks: list[ir.Value]) -> ir.Value:
+        return steps.op("Einsum", blocks, call.attributes)
+
+    axes = [side.index(summed[0]) for side in sides]
+    terms = call.terms(*((i, [axis]) for i, axis in enumerate(axes)))
+    operands = [(call.input(i), axis) for i, axis in enumerate(axes)]
+    return _products(steps, operands, product, terms)
 
 
 def _softmax(call: Call, steps: LowSteps) -> ir.Value | None:
@@ -183,7 +372,7 @@ def _sum_axes(
     return steps.op("Unsqueeze", [total, steps.integers(axes)]) if keepdims else total
 
 
-def cumulative(call: Call, steps: LowSteps) -> ir.Value | None:
+def _cumulative(call: Call, steps: LowSteps) -> ir.Value | None:
     """Return a CumSum, each addition rounded; None for an axis or rank that is not known."""
     shape, axes = call.shape(0), call.constant_ints(1)
     if shape is None or axes is None:
@@ -213,7 +402,7 @@ def cumulative(call: Call, steps: LowSteps) -> ir.Value | None:
     return steps.op("Slice", [sums, *backwards]) if reverse else sums
 
 
-def scattered(call: Call, steps: LowSteps) -> ir.Value | None:
+def _scattered(call: Call, steps: LowSteps) -> ir.Value | None:
     """Return a ScatterElements or ScatterND that adds, its updates one after the other.
 
     None for unknown ranks.
@@ -245,15 +434,15 @@ def scattered(call: Call, steps: LowSteps) -> ir.Value | None:
 
 
 _EXPANSIONS: Mapping[str, Callable[[Call, LowSteps], ir.Value | None]] = {
-    "AveragePool": average_pool,
-    "Conv": convolution,
-    "ConvTranspose": convolution,
-    "CumSum": cumulative,
-    "Einsum": einsum,
-    "Gemm": gemm,
+    "AveragePool": _average_pool,
+    "Conv": _convolution,
+    "ConvTranspose": _convolution,
+    "CumSum": _cumulative,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
     "GlobalAveragePool": _reduction,
     "LogSoftmax": _softmax,
-    "MatMul": matmul,
+    "MatMul": _matmul,
     "ReduceL1": _reduction,
     "ReduceL2": _reduction,
     "ReduceLogSum": _reduction,
@@ -261,7 +450,7 @@ _EXPANSIONS: Mapping[str, Callable[[Call, LowSteps], ir.Value | None]] = {
     "ReduceMean": _reduction,
     "ReduceSum": _reduction,
     "ReduceSumSquare": _reduction,
-    "ScatterElements": scattered,
-    "ScatterND": scattered,
+    "ScatterElements": _scattered,
+    "ScatterND": _scattered,
     "Softmax": _softmax,
 }

@@ -6,7 +6,7 @@ tool's mixed model and a plain FP16 export alike.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -42,11 +42,6 @@ TF32_PRECISION = 11
 TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
 """`TF32_OPS` and Einsum, which is not emulated here because it may have any number of factors."""
 
-Rounding = Literal["nearest", "zero"]
-"""How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and each build may pick
-different ones. Rounding toward zero triples the error. A product's effect on the outputs matches
-one of the two to within 4 % (bench/gpu/tf32_ranks.py)."""
-
 TF32_MARK = "halfwise.tf32"
 """Key in a node's metadata: the plan allows TF32 for this node."""
 
@@ -68,12 +63,16 @@ def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
     return tuple(name for name in names if name not in integers)
 
 
-def emulate_tf32(network: Network, *, rounding: Rounding = "nearest") -> ir.Model:
-    """Return a model that rounds both factors of every product to TF32."""
+def emulate_tf32(network: Network) -> ir.Model:
+    """Return a model that rounds both factors of every product to TF32, toward zero.
+
+    TensorRT 8.6.0 on an H200 has kernels that round so and kernels that round to nearest, and each
+    build may pick different ones. The error of these is three times as large.
+    """
     model = network.copy()
     concerned = frozenset(tf32_nodes(network))
     products = [node for node in model.graph if node_name(node) in concerned]
-    _round_products(model.graph, products, rounding)
+    _round_products(model.graph, products)
     return model
 
 
@@ -90,43 +89,40 @@ def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
 
 
 def round_marked(graph: ir.Graph) -> None:
-    """Round the factors of a graph's marked products to TF32.
-
-    Rounding is toward zero, as in the coarsest kernels.
-    """
+    """Round the factors of a graph's marked products to TF32."""
     marked = [n for n in graph if TF32_MARK in n.metadata_props and _is_product(n)]
-    _round_products(graph, marked, "zero")
+    _round_products(graph, marked)
 
 
-def _round_products(graph: ir.Graph, products: Sequence[ir.Node], rounding: Rounding) -> None:
+def _round_products(graph: ir.Graph, products: Sequence[ir.Node]) -> None:
     for node in products:
         for slot, value in enumerate(node.inputs[:2]):
             if value is not None and is_float(value):
                 if value.const_value is None:
-                    nodes, rounded = round_tf32(value, f"{node.name}::tf32_{slot}", rounding)
+                    nodes, rounded = round_tf32(value, f"{node.name}::tf32_{slot}")
                     graph.insert_before(node, nodes)
                 else:
-                    rounded = _round_constant(graph, value, rounding)
+                    rounded = _round_constant(graph, value)
                 node.replace_input_with(slot, rounded)
                 if value.const_value is not None and not (value.uses() or value.is_graph_output()):
                     graph.initializers.pop(str(value.name))
 
 
-def _round_constant(graph: ir.Graph, value: ir.Value, rounding: Rounding) -> ir.Value:
+def _round_constant(graph: ir.Graph, value: ir.Value) -> ir.Value:
     """Round a constant once: rounding all weights in every run would take most of the time.
 
     A constant shared by several products is stored once.
     """
     name = f"{value.name}::tf32"
     if name not in graph.initializers:
-        add_constant(graph, name, _rounded(constant_array(value), rounding))
+        add_constant(graph, name, _rounded(constant_array(value)))
     return graph.initializers[name]
 
 
-def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[Any]:
+def _rounded(array: NDArray[Any]) -> NDArray[Any]:
     """Round an array as the nodes of `round_tf32` do: by running them."""
     value = ir.val("value", ir.DataType.FLOAT, array.shape)
-    nodes, rounded = round_tf32(value, "rounded", rounding=rounding)
+    nodes, rounded = round_tf32(value, "rounded")
     graph = ir.Graph([value], [rounded], nodes=nodes, opset_imports={"": 13}, name="rounding")
     (result,) = Session(ir.Model(graph, ir_version=7)).run({"value": array}).values()
     return np.asarray(result)
@@ -143,14 +139,12 @@ def _first_factor(node: ir.Node) -> ir.Value:
     return first
 
 
-def round_tf32(
-    value: ir.Value, prefix: str, rounding: Rounding = "nearest"
-) -> tuple[tuple[ir.Node, ...], ir.Value]:
-    """Return nodes that round an FP32 value to TF32, and their result.
+def round_tf32(value: ir.Value, prefix: str) -> tuple[tuple[ir.Node, ...], ir.Value]:
+    """Return nodes that round an FP32 value to TF32, toward zero, and their result.
 
     Veltkamp's splitting (Dekker 1971): with c = x · (2¹³ + 1), c − (c − x) is x rounded to 24 − 13
-    bits, to nearest; ties may go either way. For "zero", a result rounded away from zero is
-    replaced by its neighbour toward zero. NaN, infinities and magnitudes from 2¹⁰⁰ on are not
+    bits, to nearest; ties may go either way. A result rounded away from zero is then replaced by
+    its neighbour toward zero. NaN, infinities and magnitudes from 2¹⁰⁰ on are not
     rounded. TF32 has the range of FP32; its coarser subnormals are not emulated.
     """
     steps, boolean = Steps(prefix), ir.DataType.BOOL
@@ -161,10 +155,9 @@ def round_tf32(
         return steps.op("Sub", [scaled, steps.op("Sub", [scaled, number])])
 
     high, magnitude = nearest(value), steps.op("Abs", [value])
-    if rounding == "zero":
-        before = nearest(steps.op("Mul", [high, steps.scalar(_STEP_DOWN)]))
-        away = steps.op("Greater", [steps.op("Abs", [high]), magnitude], dtype=boolean)
-        high = steps.op("Where", [away, before, high])
+    before = nearest(steps.op("Mul", [high, steps.scalar(_STEP_DOWN)]))
+    away = steps.op("Greater", [steps.op("Abs", [high]), magnitude], dtype=boolean)
+    high = steps.op("Where", [away, before, high])
     # False for NaN.
     splits = steps.op("Less", [magnitude, largest], dtype=boolean)
     rounded = steps.op("Where", [splits, high, value])

@@ -470,7 +470,7 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
         rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
     with suppress(CaseError):
         runtime = variant.settings.runtime
-        session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
+        session = Session(emulate_tf32(network), runtime=runtime)
         error = bench.excess_of([computed(session, sample) for sample in bench.samples])
         rung = rung.model_copy(update={"error": error * bench.tolerance.factor})
         results = [computed(session, sample) for sample in heldout.samples]

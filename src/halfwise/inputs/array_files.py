@@ -5,9 +5,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,10 +28,6 @@ from halfwise.memory import refuse_beyond
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
-_LENGTH_AT = 8
-"""Byte offset of the header's length in a `.npy` file (numpy.lib.format)."""
-_HEADER_BYTES = 1 << 20
-"""Longest header read; NumPy refuses headers of more than 10,000 bytes, but only after reading."""
 _STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
 _AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
@@ -141,15 +136,9 @@ def _stand_in(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return an array's shape and type."""
-    major = np.lib.format.read_magic(member)[0]
-    member.seek(0)
-    head = member.read(_LENGTH_AT + 4)
-    if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
-        raise ValueError("its header is too long")
-    member.seek(_LENGTH_AT)
-    read = np.lib.format.read_array_header_1_0
-    if major > 1:
-        read = np.lib.format.read_array_header_2_0
+    read = np.lib.format.read_array_header_2_0
+    if np.lib.format.read_magic(member) == (1, 0):
+        read = np.lib.format.read_array_header_1_0
     shape, _, dtype = read(member)
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded")
@@ -220,44 +209,43 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
     """Read one label per sample.
 
     Args:
-        path: A `.json` file with a list; a `.npy` file whose first axis counts the samples; a
-            `.txt` file with one label per line (all integers, all floats, or else all text).
+        path: A `.json` file with a list, or a `.npy` file whose first axis counts the samples.
         count: Number of samples.
 
     Returns:
         `count` labels: what JSON holds; Python numbers of a one-dimensional array and otherwise
-        its rows; int, float or str of a text file. NaN is passed on to the metric.
+        its rows. NaN is passed on to the metric.
 
     Raises:
         CaseError: The file is missing, broken or of another kind, or does not hold `count` labels.
     """
     if not is_regular(path):
         raise CaseError(no_file(path), "Give a file of labels.")
-    readers: dict[str, Callable[[Path], Sequence[Any]]] = {
-        ".json": _read_json,
-        ".npy": partial(_read_array, count=count),
-        ".txt": _read_lines,
-    }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise CaseError(
-            f"Labels {path.name}: found the suffix '{path.suffix}'; expected one of "
-            f"{', '.join(readers)}.",
-            "Write the labels to a .txt file, one per line.",
-        )
-    labels = reader(path)
+    match path.suffix.lower():
+        case ".json":
+            labels = _read_json(path)
+        case ".npy":
+            labels = _read_array(path, count)
+        case suffix:
+            raise CaseError(
+                f"Labels {path.name}: found the suffix '{suffix}'; expected .json or .npy.",
+                "Write them as a list: [3, 1, 4].",
+            )
     if len(labels) != count:
         raise CaseError(
             f"Labels {path.name}: found {len(labels)} for {count} samples; expected one each.",
-            "Give them in the order of the samples, without a header line.",
+            "Give them in the order of the samples.",
         )
     return tuple(labels)
 
 
-def _read_json(path: Path) -> tuple[Any, ...]:
+def _read_json(path: Path) -> Sequence[Any]:
     try:
-        content = json.loads(_read_text(path))
-    # ValueError: not JSON, or a number of thousands of digits; RecursionError: nested too deeply.
+        content = json.loads(read_text(path, encoding="utf-8-sig"))
+    except OSError as error:
+        raise CaseError(unreadable(path, error), "Check its permissions.") from error
+    # ValueError: not JSON, not UTF-8, or a number of thousands of digits; RecursionError: nested
+    # too deeply.
     except (ValueError, RecursionError) as error:
         raise CaseError(
             f"Labels {path.name}: found broken JSON ({error}); expected a list.",
@@ -268,7 +256,7 @@ def _read_json(path: Path) -> tuple[Any, ...]:
             f"Labels {path.name}: found a {type(content).__name__}; expected a list.",
             "Write one entry per sample, in their order: [3, 1, 4].",
         )
-    return tuple(content)
+    return content
 
 
 def _read_array(path: Path, count: int) -> Sequence[Any]:
@@ -282,37 +270,3 @@ def _read_array(path: Path, count: int) -> Sequence[Any]:
         # Only their number is known yet; a malicious file may announce any number.
         return range(len(array))
     return [row.item() if array.ndim == 1 else np.array(row) for row in array]
-
-
-def _read_lines(path: Path) -> tuple[Any, ...]:
-    text = _read_text(path).removesuffix("\n")
-    lines = text.split("\n") if text else []
-    lines = [line.strip() for line in lines]
-    if "" in lines:
-        raise CaseError(
-            f"Labels {path.name}: line {lines.index('') + 1} is empty; expected one label "
-            "per line.",
-            "Remove the line. If a label is missing, remove its sample too.",
-        )
-    for number_type in (int, float):
-        try:
-            return tuple(number_type(line) for line in lines)
-        except ValueError:
-            continue
-    return tuple(lines)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return read_text(path, encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CaseError(
-            f"Labels {path.name}: found bytes that are not UTF-8 ({error.reason} at byte "
-            f"{error.start}); expected text.",
-            "Save the file as UTF-8.",
-        ) from error
-    except OSError as error:
-        raise CaseError(
-            f"Labels {path.name}: the file cannot be read ({error.strerror}); expected labels.",
-            "Check its permissions.",
-        ) from error

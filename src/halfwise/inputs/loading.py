@@ -117,34 +117,13 @@ def load_images(
             "an image into the model's input.",
             "Add --preprocess file.py:function with the preprocessing used in training.",
         )
-    loaded = make_samples(named, specs, load_function(preprocess), preprocess)
-    note = Note(kind="preprocess", facts={"function": preprocess})
-    return replace(loaded, notes=(note, *loaded.notes))
-
-
-def make_samples(
-    named: Sequence[tuple[str, Path | Mapping[str, Path]]],
-    specs: Sequence[InputSpec],
-    function: Callable[[Any], Any],
-    where: str,
-) -> LoadedSamples:
-    """Make one sample from each file, or each set of paired files; see `load_images`.
-
-    Args:
-        named: The name of each sample, and the function's argument.
-        specs: What the function returns.
-        function: The user's.
-        where: Its name, for messages.
-
-    Raises:
-        CaseError: The function fails on the first file, or its result does not fit.
-    """
-    apply = partial(_apply, where, function, specs)
+    apply = partial(_apply, preprocess, load_function(preprocess), specs)
     loaded = load_singles(
         [Block(name, partial(apply, source, name)) for name, source in named], specs
     )
-    samples = repeatable(loaded.samples.load, loaded.samples.ids, where)
-    return replace(loaded, samples=samples)
+    samples = repeatable(loaded.samples.load, loaded.samples.ids, preprocess)
+    note = Note(kind="preprocess", facts={"function": preprocess})
+    return replace(loaded, samples=samples, notes=(note, *loaded.notes))
 
 
 def _apply(

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import CaseError
 from halfwise.files import no_file, read_text
-from halfwise.inputs.array_files import BROKEN, peek_npz, read_npz, refuse_too_large
+from halfwise.inputs.array_files import BROKEN, peek_npz, read_npz
 from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.samples import Block, LoadedSamples, load_singles, numbered
 from halfwise.memory import available
@@ -28,10 +28,6 @@ from halfwise.wording import count, dimensions, excerpt
 SUFFIX = ".json"
 
 Arrays = Mapping[str, NDArray[Any]]
-_TYPE = "polygraphy_class"
-_FORMER_TYPES = {f"__polygraphy_encoded_{name}": name for name in ("ndarray", "LazyNumpyArray")}
-_FORMER_MARK = "polygraphy_serialized_json_type"
-_ARRAY_STARTS = (b"\x93NUMPY", b"PK")
 
 
 @dataclass(frozen=True)
@@ -39,12 +35,12 @@ class Recorded:
     """Recorded outputs.
 
     Attributes:
-        runner: What computed them: Polygraphy's runner, or the name of the `.npz`.
+        name: The file's name.
         outputs: {output name: array} of each sample, not yet checked against a model.
         others: Names of recorded tensors that were not requested.
     """
 
-    runner: str
+    name: str
     outputs: tuple[Arrays, ...]
     others: tuple[str, ...] = ()
 
@@ -59,57 +55,30 @@ def holds_outputs(path: Path) -> bool:
     return path.suffix.lower() in (SUFFIX, ".npz") or path.is_dir()
 
 
-def load_recorded(
-    path: Path, samples: int, runner: str | None = None, *, wanted: Collection[str] | None = None
-) -> Recorded:
+def load_recorded(path: Path, samples: int, *, wanted: Collection[str]) -> Recorded:
     """Load recorded outputs.
 
     Args:
-        path: Polygraphy's `.json`, a folder of them, or a `.npz`. Each array of a `.npz` holds one
-            output: the i-th of `samples` equal parts of its first axis is sample i.
+        path: A `.npz`. Each array holds one output: the i-th of `samples` equal parts of its first
+            axis is sample i.
         samples: Number of samples that must have outputs.
-        runner: Name of a runner, or its beginning; required if there are several.
-        wanted: Names of outputs; others are ignored, whatever their shape. None takes all.
+        wanted: Names of outputs; others are ignored, whatever their shape.
 
     Raises:
-        UsageError: `runner` is required, matches none or several, or there are no runners.
-        CaseError: The file cannot be read, or has another number of samples.
+        CaseError: The file cannot be read, or does not hold so many samples.
     """
-    if path.suffix.lower() == ".npz":
-        if runner is not None:
-            raise UsageError(
-                f"--runner {runner} is given, but {path.name} names no runners.",
-                "Leave --runner out: a .npz file holds one runner's outputs.",
-            )
-        _demand_file(path)
-        shaped, ignored = _chosen(peek_npz(path), wanted)
-        _demand_parts(shaped, samples, path)
-        return Recorded(path.name, _parts(read_npz(path, shaped), samples), ignored)
-    if not path.is_dir():
-        _demand_file(path)
-        if path.suffix.lower() != SUFFIX:
-            raise CaseError(
-                f"{path.name} holds no recorded outputs; expected an .npz file, a {SUFFIX} file of "
-                "Polygraphy or a folder of such.",
-                "Write them with numpy.savez or `polygraphy run … --save-outputs`.",
-            )
-    files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
-    if not files:
+    if path.suffix.lower() != ".npz" or not path.is_file():
+        found = f"{path.name} holds no recorded outputs" if path.exists() else no_file(path)
         raise CaseError(
-            f"Found no {SUFFIX} file in the folder {path}; expected the outputs of a runner.",
-            "Write them with `polygraphy run … --save-outputs`.",
+            f"{found.removesuffix('.')}; expected an .npz file.",
+            "Write it with numpy.savez: for each output, an array whose first axis counts samples.",
         )
-    runners = read_runners(files)
-    name = _choose(runners, runner, path)
-    if len(runners[name]) != samples:
-        raise CaseError(
-            f"{path.name} holds {len(runners[name])} iterations of {name}, but the inputs are "
-            f"{count(samples, 'sample')}.",
-            "Give the inputs that the same run wrote: `polygraphy run … --save-inputs`.",
-        )
-    chosen = [_chosen(outputs, wanted) for outputs in runners[name]]
-    others = tuple(dict.fromkeys(other for _, ignored in chosen for other in ignored))
-    return Recorded(name, tuple(outputs for outputs, _ in chosen), others)
+    shapes = peek_npz(path)
+    chosen = {name: array for name, array in shapes.items() if name in wanted}
+    _demand_parts(chosen, samples, path)
+    parts = {name: np.split(a, samples) for name, a in read_npz(path, chosen).items()}
+    outputs = tuple({name: part[i] for name, part in parts.items()} for i in range(samples))
+    return Recorded(path.name, outputs, tuple(shapes.keys() - chosen.keys()))
 
 
 def fit_recorded(
@@ -127,7 +96,7 @@ def fit_recorded(
     """
     fitted = []
     for outputs, reference, identifier in zip(recorded.outputs, references, ids, strict=True):
-        where = f"{recorded.runner}, {identifier}"
+        where = f"{recorded.name}, {identifier}"
         if not outputs.keys() >= reference.keys():
             raise CaseError(
                 f"{where}: found the outputs {', '.join(sorted(outputs)) or 'none'}; expected "
@@ -139,7 +108,7 @@ def fit_recorded(
 
 
 def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[Any]:
-    # A part of a .npz has its own first axis, which the model's output may lack.
+    # A part has its own first axis, which the model's output may lack.
     single = array[0, ...] if array.shape[:1] == (1,) else array
     shaped = single if single.shape == reference.shape else array
     if shaped.shape != reference.shape:
@@ -158,14 +127,6 @@ def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[An
         return shaped.astype(reference.dtype)
 
 
-def _chosen(arrays: Arrays, wanted: Collection[str] | None) -> tuple[Arrays, tuple[str, ...]]:
-    """Return the requested arrays, and the names of the others."""
-    if wanted is None:
-        return arrays, ()
-    kept = {name: array for name, array in arrays.items() if name in wanted}
-    return kept, tuple(name for name in arrays if name not in wanted)
-
-
 def _demand_parts(arrays: Arrays, samples: int, path: Path) -> None:
     for name, array in arrays.items():
         if not array.ndim or array.shape[0] % samples or not array.shape[0]:
@@ -174,31 +135,6 @@ def _demand_parts(arrays: Arrays, samples: int, path: Path) -> None:
                 f"{count(samples, 'sample')}; expected the samples along the first axis.",
                 "Stack the outputs of all samples along a first axis: np.stack(outputs).",
             )
-
-
-def _parts(arrays: Arrays, samples: int) -> tuple[Arrays, ...]:
-    parts = {name: np.split(array, samples) for name, array in arrays.items()}
-    return tuple({name: part[i] for name, part in parts.items()} for i in range(samples))
-
-
-def _choose(runners: Mapping[str, object], wanted: str | None, path: Path) -> str:
-    names = ", ".join(runners)
-    matches = [n for n in runners if n == wanted] or [
-        n for n in runners if n.startswith(wanted or "")
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if wanted is None:
-        problem = f"{path.name} holds outputs of {len(runners)} runners: {names}."
-    else:
-        meant = f"{len(matches)} runners" if matches else "no runner"
-        problem = f"--runner {wanted} matches {meant} in {path.name}: {names}."
-    raise UsageError(problem, "Add --runner with one of these names, or an unambiguous prefix.")
-
-
-def _demand_file(path: Path) -> None:
-    if not path.is_file():
-        raise CaseError(no_file(path), "Give saved outputs: a .json or .npz file.")
 
 
 def load_feeds(files: Sequence[Path], specs: Sequence[InputSpec]) -> LoadedSamples:
@@ -225,39 +161,6 @@ def load_feeds(files: Sequence[Path], specs: Sequence[InputSpec]) -> LoadedSampl
     return load_singles(blocks, specs)
 
 
-def read_runners(files: Sequence[Path]) -> dict[str, list[Arrays]]:
-    """Return the outputs that `polygraphy run --save-outputs` wrote.
-
-    Args:
-        files: At least one, in the order of their iterations.
-
-    Returns:
-        Runner → {output name: array} of each iteration, any dtype, non-finite values included.
-
-    Raises:
-        CaseError: A file is broken or holds no outputs.
-    """
-    runners: dict[str, list[Arrays]] = {}
-    for file in files:
-        match _read(file):
-            case {"lst": [_, *_] as entries}:
-                for entry in entries:
-                    name, iterations = _runner(entry, file)
-                    runners.setdefault(name, []).extend(iterations)
-            case _:
-                raise _no_outputs(file)
-    return runners
-
-
-def _runner(entry: object, file: Path) -> tuple[str, list[Arrays]]:
-    match entry:
-        case [str(name), [*iterations]]:
-            outputs = [i.get("outputs") if isinstance(i, dict) else None for i in iterations]
-            if all(map(_is_arrays, outputs)):
-                return name, [o for o in outputs if o is not None]
-    raise _no_outputs(file)
-
-
 def _read_feeds(file: Path) -> list[Arrays]:
     content = _read(file)
     items: list[Any] = content if isinstance(content, list) else [content]
@@ -266,7 +169,7 @@ def _read_feeds(file: Path) -> list[Arrays]:
     raise CaseError(
         f"{file.name} holds no inputs in Polygraphy's format: expected a list with a dictionary "
         "{input name: array} for each iteration.",
-        "Write it with `polygraphy run … --save-inputs`; --save-outputs writes outputs.",
+        "Write it with `polygraphy run … --save-inputs`.",
     )
 
 
@@ -275,14 +178,6 @@ def _is_arrays(content: object) -> bool:
         isinstance(content, dict)
         and len(content) > 0
         and all(isinstance(a, np.ndarray) for a in content.values())
-    )
-
-
-def _no_outputs(file: Path) -> CaseError:
-    return CaseError(
-        f"{file.name} holds no outputs in Polygraphy's format: expected a list of runners, with a "
-        "dictionary {output name: array} for each iteration.",
-        "Write it with `polygraphy run … --save-outputs`; --save-inputs writes inputs.",
     )
 
 
@@ -298,18 +193,16 @@ def _read(file: Path) -> object:
         reason = excerpt(str(error)) or type(error).__name__
         raise CaseError(
             f"{file.name} is not a readable {SUFFIX} file of Polygraphy ({reason}).",
-            "Write it again with `polygraphy run … --save-inputs` or `--save-outputs`.",
+            "Write it again with `polygraphy run … --save-inputs`.",
         ) from error
 
 
 def _decode(content: dict[str, Any], *, file: Path) -> object:
     """Return arrays for the objects that encode them; other objects stay as they are."""
-    former = (name for key, name in _FORMER_TYPES.items() if content.get(key) == _FORMER_MARK)
-    match content.get(_TYPE) or next(former, None):
+    match content.get("polygraphy_class"):
         case "ndarray":
-            return _decode_array(content["array"])
-        case "LazyArray" | "LazyNumpyArray":
-            return content["values"]
+            encoded = base64.b64decode(content["array"], validate=True)
+            return np.load(io.BytesIO(encoded), allow_pickle=False)
         case "Tensor":
             raise CaseError(
                 f"{file.name} holds PyTorch tensors, which are pickled and could run code from the "
@@ -317,20 +210,6 @@ def _decode(content: dict[str, Any], *, file: Path) -> object:
                 "Give Polygraphy NumPy arrays (tensor.numpy()) and save again; BF16 as float32.",
             )
     return content
-
-
-def _decode_array(text: str) -> object:
-    try:
-        content = base64.b64decode(text, validate=True)
-    except ValueError:
-        content = text.encode("latin-1")
-    if not content.startswith(_ARRAY_STARTS):
-        raise ValueError("an array has a wrong header")
-    array = np.load(io.BytesIO(content), allow_pickle=False)
-    if isinstance(array, np.ndarray):
-        return array
-    refuse_too_large(array, "an array", array.files)
-    return next(iter(array.values()), None)
 
 
 def random_samples(specs: Sequence[InputSpec], count: int = 4) -> LoadedSamples:

@@ -2,20 +2,18 @@
 
 import json
 import os
-import select
+import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import IO, Any, Self
 
-from halfwise.emulation.budget import OutOfTime, demand_time
+from halfwise.emulation.budget import OutOfTime, apart, call
+from halfwise.errors import RunFailed
 
-_LOOK = 0.5
-"""Seconds between two checks whether an answer is still waited for."""
 _WORDS = 2000
 """Characters of a crashed process' last words that a message has."""
 
@@ -36,7 +34,7 @@ class Worker:
         """Name the command; nothing is started."""
         self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers = -1
+        self._answers: IO[bytes] | None = None
         self._printed: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -72,19 +70,28 @@ class Worker:
             OutOfTime: The time budget ended first; the process was killed.
         """
         process = self._process or self._start()
-        assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._line(seconds))
-        except (BrokenPipeError, EOFError):
-            raise Crashed(self._ended(f"the process ended with {process.wait()}")) from None
-        except TimeoutError:
+            with apart(seconds):
+                exchange = partial(self._exchange, process, request)
+                line = call(exchange, partial(_kill, process), "An answer")
+        except RunFailed:
             raise Crashed(self._ended(f"no answer within {seconds:g} s")) from None
         except OutOfTime:
             self.close()
             raise
+        if not line:
+            raise Crashed(self._ended(f"the process ended with {process.wait()}"))
+        answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _exchange(self, process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> bytes:
+        """Return the line that answers a request; none from a process that ends."""
+        assert process.stdin is not None
+        assert self._answers is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        return self._answers.readline()
 
     def close(self) -> None:
         """End the process, if it runs; a later request starts another."""
@@ -92,17 +99,19 @@ class Worker:
         if process is None:
             return
         assert process.stdin is not None
+        assert self._answers is not None
         assert self._printed is not None
-        process.kill()
+        _kill(process)
         process.wait()
         with suppress(BrokenPipeError):
             # It flushes.
             process.stdin.close()
-        os.close(self._answers)
+        self._answers.close()
         self._printed.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._answers, theirs = os.pipe()
+        ours, theirs = os.pipe()
+        self._answers = os.fdopen(ours, "rb")
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:
             self._process = subprocess.Popen(
@@ -115,29 +124,12 @@ class Worker:
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(self._answers)
+            self._answers.close()
             self._printed.close()
             raise Crashed(str(error)) from error
         finally:
             os.close(theirs)
         return self._process
-
-    def _line(self, seconds: float) -> bytes:
-        """Return a line; TimeoutError or EOFError where none came."""
-        until = time.monotonic() + seconds
-        line = b""
-        while not line.endswith(b"\n"):
-            demand_time()
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if not select.select([self._answers], [], [], min(left, _LOOK))[0]:
-                continue
-            read = os.read(self._answers, 1 << 16)
-            if not read:
-                raise EOFError
-            line += read
-        return line
 
     def _ended(self, what: str) -> str:
         """Return what happened with the last words of the process, which ends."""
@@ -146,3 +138,9 @@ class Worker:
         words = self._printed.read().decode(errors="replace").strip()[-_WORDS:]
         self.close()
         return f"{what}: {words}" if words else what
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and all in its session: they hold its pipes, too."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -115,11 +115,7 @@ FORMS: Mapping[str, object] = {
     },
     "progress": {"phase": str, "done": _SIZE, "total": _SIZE},
     "error": _REFUSAL,
-    "died": {
-        "reason": ("signal", "exit", "timeout", "closed"),
-        "signal": (str, None),
-        "status": (range(256), None),
-    },
+    "died": {"signal": (str, None), "status": (range(256), None)},
 }
 """The fields of a result by its operation, and of other frames by their kind; those with `?` may be
 missing. A form is a type, a range of integers, a pattern, a value, a choice (tuple) of forms, a

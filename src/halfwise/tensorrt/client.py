@@ -27,7 +27,7 @@ from halfwise.tensorrt.answers import (
 )
 from halfwise.tensorrt.failures import EngineFailed, named
 from halfwise.tensorrt.link import Link, Log, ProgressListener
-from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS
+from halfwise.tensorrt.transport import GRACE_SECONDS, KILL_SECONDS
 from halfwise.tensorrt.workers import WorkerSpec
 
 _Result = TypeVar("_Result")
@@ -143,8 +143,8 @@ class Worker(Link):
 
         Raises:
             EngineFailed: the connection is lost, or the worker no longer has the engine.
-            RunFailed: there is no room for it.
-            WorkerEnded: it arrives damaged twice.
+            OSError: it cannot be written: there is no room, say.
+            WorkerEnded: it arrives damaged.
         """
         self._again(lambda: self.take(engine.sha256, engine.bytes, path))
         self._here[engine.sha256] = path

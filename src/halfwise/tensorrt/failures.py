@@ -137,17 +137,16 @@ def death(
         timeout: Its time-out, in seconds.
         log: The last lines of the log.
     """
-    reason, name = answer.get("reason"), answer.get("signal")
-    if reason == "timeout":
+    name = answer["signal"]
+    if name == "SIGALRM":
         limit = "its time-out" if timeout is None else seconds(timeout)
         message = f"{what} took longer than {limit} and was ended."
         return EngineFailed(message, status="timeout", log=log)
-    how = "ended without an answer, and its process had to be killed"
-    if reason == "signal":
+    if name is None:
+        how = f"ended its process with status {answer['status']}"
+    else:
         why = ": usually memory ran out on its host" if name == "SIGKILL" else ""
         how = f"ended with {name}{why}"
-    elif reason == "exit":
-        how = f"ended its process with status {answer.get('status')}"
     return EngineFailed(f"{what} {how}.", status="crashed", signal=name, log=log)
 
 

@@ -10,21 +10,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import disk_usage
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.errors import BackendMissing, CaseError
 from halfwise.graph.protobufs import external_files
 from halfwise.progress import interruption
 from halfwise.records import BuildConfig, WorkerInfo
-from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures
 from halfwise.tensorrt.answers import Unfit, worker_info
 from halfwise.tensorrt.failures import NoAnswer
 from halfwise.tensorrt.transport import (
+    KILL_SECONDS,
     LAST_LINES,
     LONGEST_LINE,
     Connection,
@@ -32,7 +31,7 @@ from halfwise.tensorrt.transport import (
     Lost,
     worker_source,
 )
-from halfwise.tensorrt.worker import AT_LAYER, KILL_SECONDS
+from halfwise.tensorrt.worker import AT_LAYER
 
 CHUNK = 8 << 20
 """Bytes per frame."""
@@ -340,16 +339,9 @@ class Link:
 
         Raises:
             EngineFailed: the connection is lost, or the worker no longer has the file.
-            RunFailed: there is no room for it.
-            OSError: it cannot be written.
+            OSError: it cannot be written: there is no room, say.
             WorkerEnded: it arrives with another hash.
         """
-        free = disk_usage(path.parent).free
-        if size > free:
-            raise RunFailed(
-                f"The worker sends a file of {size} bytes, but {path.parent} has room for {free}.",
-                "Free some space, or give another folder.",
-            )
         digest = hashlib.sha256()
         partial = path.with_name(f".halfwise.{os.getpid()}.{path.name}")
         try:
@@ -365,7 +357,6 @@ class Link:
                     f"Worker {self.name} sent a damaged file: its SHA-256 is not {sha256}.",
                     "Check the connection and the worker's disk.",
                 )
-            refuse_irregular(path, "The file")
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)

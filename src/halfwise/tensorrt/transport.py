@@ -5,6 +5,7 @@ input, so nothing is installed where it runs. A single loop serves the pipes: re
 for writing, so neither side can block the other for good.
 """
 
+import json
 import math
 import os
 import select
@@ -23,9 +24,14 @@ from halfwise.files import BLOCK
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
 from halfwise.tensorrt.answers import ENDS, Header, Unfit, admit
-from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, Unpacker, pack
+from halfwise.tensorrt.worker import LENGTHS, MAGIC, pack
 from halfwise.wording import seconds
 
+GRACE_SECONDS = 2.0
+"""Seconds that a process has to end once told to. Our choice."""
+KILL_SECONDS = 5.0
+"""Seconds that a process has to end otherwise. A child stuck in the driver may take longer, and is
+left alone. Our choice."""
 GRACE = GRACE_SECONDS + KILL_SECONDS
 """Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
 as lost: as long as the worker waits for a process stuck in the driver."""
@@ -111,6 +117,65 @@ def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
     return [*command, "-c", bootstrap]
 
 
+Frame = tuple[Header | None, bytes, bytes]
+"""Header and payload, or None and nothing; and noise before it, or nothing."""
+
+
+class Unpacker:
+    """Splits incoming bytes into frames and the noise between them."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes; return a list of `(header, payload, noise)`.
+
+        `header` is None if only noise came; `noise` is the bytes before the
+        frame. Bytes that may still become a frame are kept.
+
+        Raises:
+            ValueError, RecursionError: a header is not JSON.
+        """
+        self._data += data
+        frames = list[Frame]()
+        while True:
+            start = self._data.find(MAGIC)
+            if start < 0:
+                frames += self._noise(len(self._data) - partial_marker(self._data))
+                return frames
+            frames += self._noise(start)
+            begin = len(MAGIC) + LENGTHS.size
+            if len(self._data) < begin:
+                return frames
+            header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
+            # Headers are ASCII: where another frame begins in one, a child died as it wrote it.
+            following = self._data.find(MAGIC, begin, begin + header_bytes)
+            if following >= 0:
+                frames += self._noise(following)
+                continue
+            end = begin + header_bytes + payload_bytes
+            if len(self._data) < end:
+                return frames
+            header = json.loads(self._data[begin : begin + header_bytes].decode())
+            frames.append((header, bytes(self._data[begin + header_bytes : end]), b""))
+            del self._data[:end]
+
+    def _noise(self, count: int) -> list[Frame]:
+        if count <= 0:
+            return []
+        noise = bytes(self._data[:count])
+        del self._data[:count]
+        return [(None, b"", noise)]
+
+
+def partial_marker(data: bytes | bytearray) -> int:
+    """Return how many bytes at the end of `data` may begin a marker."""
+    for count in range(min(len(MAGIC) - 1, len(data)), 0, -1):
+        if data.endswith(MAGIC[:count]):
+            return count
+    return 0
+
+
 class Connection:
     """A worker's process, and the pipes to it.
 
@@ -144,7 +209,7 @@ class Connection:
         for pipe in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(pipe.fileno(), False)
         self._unpacker = Unpacker()
-        self._frames: deque[tuple[Header | None, bytes, bytes]] = deque()
+        self._frames: deque[Frame] = deque()
         self._noise, self._errors = Lines(), Lines()
         self._printed: deque[str] = deque(maxlen=LAST_LINES)
         self._unsent = deque([memoryview(source)])
@@ -281,12 +346,12 @@ class Connection:
     def _collect_end(self, heard: Heard) -> str:
         """Read the last output of the ending process; return how it ended."""
         self._overhear(heard, _LOOK_SECONDS)
-        ended = self._ended_within(_LOOK_SECONDS)
-        if ended is None:
+        status = self._ended_within(_LOOK_SECONDS)
+        if status is None:
             return f"{self._name} closed its output"
-        if ended.si_code == os.CLD_EXITED:
-            return f"{self._name} ended with status {ended.si_status}"
-        return f"{self._name} was ended by {signal.Signals(ended.si_status).name}"
+        if status >= 0:
+            return f"{self._name} ended with status {status}"
+        return f"{self._name} was ended by {signal.Signals(-status).name}"
 
     def _lose(self, reason: str, heard: Heard) -> NoReturn:
         self._hear([*self._noise.rest(), *self._errors.rest()], heard)
@@ -313,24 +378,11 @@ class Connection:
             self._stdout.close()
             self._stderr.close()
 
-    def _ended_within(self, seconds: float) -> "os.waitid_result | None":
-        """Return how the process ended, or None while it runs.
-
-        It is not reaped, so that its ID cannot be reused before it is signalled.
-        """
-        deadline = time.monotonic() + seconds
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while (ended := os.waitid(os.P_PID, self._process.pid, options)) is None:
-            if not _remaining(deadline):
-                return None
-            self._discard_output()
-        return ended
-
-    def _discard_output(self) -> None:
-        """Read for a moment, since a worker with unread output cannot exit."""
-        time.sleep(0.01)
-        for pipe in _ready([p for p in (self._stdout, self._stderr) if not p.closed], [], 0.0):
-            os.read(pipe.fileno(), BLOCK)
+    def _ended_within(self, seconds: float) -> int | None:
+        """Return the process's status, or None while it runs; below 0, a signal ended it."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):

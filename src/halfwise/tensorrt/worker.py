@@ -5,15 +5,16 @@ calls CUDA only through the driver library. halfwise starts an interpreter (`pyt
 `docker run -i … python3`, `ssh orin python3`) and writes this source to its standard input; nothing
 is installed there.
 
-Two processes run it. The *supervisor* talks to halfwise over standard input and output, and
-never imports TensorRT. Its *child* does the work. A segmentation fault, an abort, an out-of-memory
-kill and a hang thus become answers (`died`), with the true signal even if `ssh` or `docker` would
-hide it; and a lost connection ends both.
+Two processes run it. The *child* does the work, and talks to halfwise over standard input and
+output. The *supervisor* never imports TensorRT; it waits for the child to end. A segmentation
+fault, an abort, an out-of-memory kill and a hang (which an alarm of the system ends) thus become
+answers (`died`), with the true signal even if `ssh` or `docker` would hide it, and the next child
+goes on; and a lost connection ends both.
 
 A frame is `MAGIC`, the lengths of header and payload (big-endian u32 and u64), a JSON header and
 the payload. Anything between frames, and on standard error, is noise: banners of shells and
 containers, and what libraries print. Requests have
-`op`, `id` and optionally `timeout` in seconds. Answers have `id` and `kind`:
+`op`, `id` (a number above 0) and optionally `timeout` in seconds. Answers have `id` and `kind`:
 
 ========== ===========================================================================
 `log`      `severity`, `text`: a line of TensorRT's logger
@@ -21,7 +22,7 @@ containers, and what libraries print. Requests have
 `started`  the work itself begins, and with it the timeout
 `result`   the request is done; its function describes further keys and the payload
 `error`    `code`, `message`, `hint`: the request cannot be done
-`died`     `reason` (`signal`, `exit`, `timeout`, `closed`), `signal`, `status`: it ended
+`died`     `signal` (`SIGALRM` after the timeout) or `status`: the child ended
 ========== ===========================================================================
 
 Requests run one at a time. All kept data are files in `cache`, named by their SHA-256.
@@ -36,6 +37,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import mmap
 import os
 import platform
 import select
@@ -62,11 +64,12 @@ CHUNK = 1 << 20
 _UNUSED_DAYS = 14
 """As for scratch folders. Our choice."""
 _FOLDER = "model-"
-GRACE_SECONDS = 2.0
-"""Seconds that a process has to end once told to. Our choice."""
-KILL_SECONDS = 5.0
-"""Seconds that a process has to end otherwise. A child stuck in the driver may take longer, and is
-left alone. Our choice."""
+NUMBER = struct.Struct("=q")
+"""The number of a request, in memory that supervisor and child share."""
+AFRESH = 3
+"""Exit status of an idle child that cannot go on, but the next one can."""
+LOOK_MILLISECONDS = 50
+"""Time between two looks of the supervisor whether its child has ended. Our choice."""
 
 
 # ---------------------------------------------------------------------------------------- frames
@@ -78,54 +81,20 @@ def pack(header, payload=b""):
     return b"".join((MAGIC, LENGTHS.pack(len(text), len(payload)), text, payload))
 
 
-class Unpacker:
-    """Splits incoming bytes into frames and the noise between them."""
+def read_frame(stream):
+    """Return header and payload of the next frame, or None if the stream ends.
 
-    def __init__(self):
-        self._data = bytearray()
-
-    def feed(self, data):
-        """Take bytes; return a list of `(header, payload, noise)`.
-
-        `header` and `payload` are None if only noise came; `noise` is the bytes before the
-        frame. Bytes that may still become a frame are kept.
-
-        Raises:
-            ValueError, RecursionError: a header is not JSON.
-        """
-        self._data += data
-        frames = []
-        while True:
-            start = self._data.find(MAGIC)
-            if start < 0:
-                frames += self._noise(len(self._data) - partial_marker(self._data))
-                return frames
-            frames += self._noise(start)
-            begin = len(MAGIC) + LENGTHS.size
-            if len(self._data) < begin:
-                return frames
-            header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
-            end = begin + header_bytes + payload_bytes
-            if len(self._data) < end:
-                return frames
-            header = json.loads(self._data[begin : begin + header_bytes].decode())
-            frames.append((header, bytes(self._data[begin + header_bytes : end]), b""))
-            del self._data[:end]
-
-    def _noise(self, count):
-        if count <= 0:
-            return []
-        noise = bytes(self._data[:count])
-        del self._data[:count]
-        return [(None, None, noise)]
-
-
-def partial_marker(data):
-    """Return how many bytes at the end of `data` may begin a marker."""
-    for count in range(min(len(MAGIC) - 1, len(data)), 0, -1):
-        if data.endswith(MAGIC[:count]):
-            return count
-    return 0
+    Raises:
+        ValueError: something else comes.
+    """
+    begin = stream.read(len(MAGIC) + LENGTHS.size)
+    if len(begin) < len(MAGIC) + LENGTHS.size:
+        return None
+    if not begin.startswith(MAGIC):
+        raise ValueError("no frame")
+    header_bytes, payload_bytes = LENGTHS.unpack_from(begin, len(MAGIC))
+    header = json.loads(stream.read(header_bytes).decode())
+    return header, stream.read(payload_bytes)
 
 
 def _write_all(fd, data):
@@ -137,37 +106,47 @@ def _write_all(fd, data):
 # ------------------------------------------------------------------------------------ supervisor
 
 
-class _Child:
-    """The working process: its pipes, and its current request."""
+def supervise(requests, answers):
+    """Have a child serve, and another one after each that is ended, until the requests end.
 
-    def __init__(self, inherited):
-        requests, self.requests = os.pipe()
-        self.answers, answers = os.pipe()
-        supervisor = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become_child(inherited, (requests, answers), self, supervisor)
-        for fd in (requests, answers):
-            os.close(fd)
-        os.set_blocking(self.requests, False)
-        self.unpacker = Unpacker()
-        self.unsent = b""
-        self.request = None
-        self.deadline = None
+    How a child ended is an answer if it was at work.
+
+    Args:
+        requests: File descriptor from halfwise.
+        answers: File descriptor to halfwise.
+    """
+    at_work = mmap.mmap(-1, NUMBER.size)  # shared with the child
+    service, supervisor = Service(requests, answers, at_work), os.getpid()
+    hang_up = select.poll()
+    hang_up.register(requests, select.POLLRDHUP)
+    while True:
+        child = os.fork()
+        if child == 0:
+            _become_child(service, supervisor)
+        ended, status = 0, 0
+        while not ended:
+            if hang_up.poll(LOOK_MILLISECONDS):
+                _kill(os.kill, child)
+                _kill(os.killpg, child)
+                return
+            ended, status = os.waitpid(child, os.WNOHANG)
+        _kill(os.killpg, child)  # processes that it started
+        (request,) = NUMBER.unpack_from(at_work)
+        if request:
+            NUMBER.pack_into(at_work, 0, 0)
+            _write_all(answers, pack(_death(request, status)))
+        elif os.WIFEXITED(status) and os.WEXITSTATUS(status) != AFRESH:
+            return  # there are no more requests, or it cannot read them
 
 
-def _become_child(inherited, pipes, child, supervisor):
-    """Serve requests in the forked process; never returns."""
-    requests, answers = pipes
+def _become_child(service, supervisor):
+    """Serve requests in the forked process, in a session of its own; never returns."""
     try:
         os.setsid()
         _die_with(supervisor)
-        for fd in (*inherited, child.requests, child.answers):
-            os.close(fd)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         # Line-buffered, so that Python's and C++'s output stay in order.
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
-        Service(requests, answers).serve()
+        service.serve()
     except BaseException:
         traceback.print_exc()
         os._exit(70)
@@ -182,132 +161,20 @@ def _die_with(parent):
         os._exit(0)
 
 
-class Supervisor:
-    """Passes requests to the child and its answers back, and reports how it ended."""
-
-    def __init__(self, stdin, stdout):
-        """Take the file descriptors to and from halfwise."""
-        self.stdin, self.stdout = stdin, stdout
-        self.unpacker = Unpacker()
-        self.child = None
-        self.pending = collections.deque()
-
-    def serve(self):
-        """Serve until standard input ends."""
-        try:
-            while self._step():
-                pass
-        finally:
-            if self.child is not None:
-                self._end_child(self.child)
-
-    def _step(self):
-        child = self.child
-        if self.pending and (child is None or child.request is None):
-            self._begin(*self.pending.popleft())
-            child = self.child
-        reading = [self.stdin]
-        writing = []
-        if child is not None:
-            reading.append(child.answers)
-            writing = [child.requests] if child.unsent else []
-        wait = None
-        if child is not None and child.deadline is not None:
-            wait = max(0.0, child.deadline - time.monotonic())
-        ready, writable, _ = select.select(reading, writing, [], wait)
-        if writable:
-            self._pass_on(child)
-        if child is not None and child.answers in ready and not self._relay_answers(child):
-            self._tell_death(child, None)
-        elif (
-            child is not None and child.deadline is not None and time.monotonic() >= child.deadline
-        ):
-            self._tell_death(child, "timeout")
-        if self.stdin in ready:
-            data = os.read(self.stdin, CHUNK)
-            if not data:
-                return False
-            frames = self.unpacker.feed(data)
-            self.pending.extend((h, p) for h, p, _ in frames if h is not None)
-        return True
-
-    def _begin(self, header, payload):
-        if self.child is None:
-            self.child = _Child((self.stdin, self.stdout))
-        child = self.child
-        child.request = header
-        child.unsent = memoryview(pack(header, payload))  # cutting it copies nothing
-        self._start_clock(child)
-
-    def _start_clock(self, child):
-        timeout = child.request.get("timeout")
-        child.deadline = None if timeout is None else time.monotonic() + float(timeout)
-
-    def _pass_on(self, child):
-        try:
-            child.unsent = child.unsent[os.write(child.requests, child.unsent[:CHUNK]) :]
-        except BlockingIOError:
-            pass
-        except BrokenPipeError:
-            child.unsent = b""  # its answers end too, and then its death is reported
-
-    def _relay_answers(self, child):
-        data = os.read(child.answers, CHUNK)
-        if not data:
-            return False
-        for header, payload, _ in child.unpacker.feed(data):
-            if header is None:
-                continue
-            kind = header.get("kind")
-            if kind == "started":
-                self._start_clock(child)
-            elif kind in ("result", "error"):
-                child.request = child.deadline = None
-            if header.pop("last", False):
-                self._end_child(child)
-            _write_all(self.stdout, pack(header, payload))
-        return True
-
-    def _tell_death(self, child, reason):
-        request = child.request
-        status, killed = self._end_child(child, patient=reason is None)
-        if request is None:
-            return
-        signalled = os.WIFSIGNALED(status) and not killed
-        answer = {
-            "id": request.get("id"),
-            "kind": "died",
-            "reason": reason or ("closed" if killed else "signal" if signalled else "exit"),
-            "signal": _signal_name(os.WTERMSIG(status)) if signalled else None,
-            "status": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
-        }
-        _write_all(self.stdout, pack(answer))
-
-    def _end_child(self, child, patient=False):
-        """End the child and its session; return its wait status and whether it had to be killed.
-
-        A child that closed its pipe is about to end; `patient` waits to learn how.
-        """
-        self.child = None
-        ended, status = _waited(child.pid, GRACE_SECONDS if patient else 0)
-        # The whole session, including processes that the child started.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        if not ended:
-            status = _waited(child.pid, KILL_SECONDS)[1]
-        for fd in (child.requests, child.answers):
-            os.close(fd)
-        return status, not ended
+def _kill(send, number):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        send(number, signal.SIGKILL)
 
 
-def _waited(pid, seconds):
-    """Wait up to `seconds` for a process; return whether it ended, and its wait status (or 0)."""
-    deadline = time.monotonic() + seconds
-    ended, status = os.waitpid(pid, os.WNOHANG)
-    while not ended and time.monotonic() < deadline:
-        time.sleep(0.01)
-        ended, status = os.waitpid(pid, os.WNOHANG)
-    return bool(ended), status
+def _death(request, status):
+    """Return the header that tells how a child ended at a request, by its wait status."""
+    signalled = os.WIFSIGNALED(status)
+    return {
+        "id": request,
+        "kind": "died",
+        "signal": _signal_name(os.WTERMSIG(status)) if signalled else None,
+        "status": None if signalled else os.WEXITSTATUS(status),
+    }
 
 
 def _signal_name(number):
@@ -620,28 +487,28 @@ def typing_regimes(trt):
 class Service:
     """The child's side: one method per operation, each returns `(result, payload)`."""
 
-    def __init__(self, requests, answers):
-        self._requests, self._answers = requests, answers
+    def __init__(self, requests, answers, at_work):
+        """Take the file descriptors from and to halfwise, and memory for a request's number."""
+        self._requests, self._answers, self._at_work = requests, answers, at_work
         self._lock = threading.Lock()
-        self._id = None
+        self._id = self._timeout = None
         self._trt = self._cuda = self._logger = self._loaded = None
         self.complaints = collections.deque(maxlen=20)
         self.store = Store()
 
     def serve(self):
-        """Answer requests until the pipe ends."""
+        """Answer requests until they end."""
         self.store.remove_unused()
-        unpacker = Unpacker()
-        while True:
-            data = os.read(self._requests, CHUNK)
-            if not data:
-                return
-            for header, payload, _ in unpacker.feed(data):
-                if header is not None:
-                    self._handle(header, payload)
+        with open(self._requests, "rb") as stream:
+            frame = read_frame(stream)
+            while frame is not None:
+                self._handle(*frame)
+                frame = read_frame(stream)
 
     def _handle(self, request, payload):
-        self._id = request.get("id")
+        self._id, self._timeout = request["id"], request.get("timeout")
+        NUMBER.pack_into(self._at_work, 0, self._id)
+        self._start_clock()
         self.complaints.clear()
         try:
             operation = getattr(self, "op_{}".format(request["op"]))
@@ -654,12 +521,29 @@ class Service:
             traceback.print_exc()
             self._refuse({"code": "internal", "message": f"{type(error).__name__}: {error}"})
         else:
-            self.tell("result", data, **result)
+            self._end("result", data, **result)
 
     def _refuse(self, answer):
-        """Send an `error`; marked `last` if the context is lost and this process ends."""
-        last = self._cuda is not None and self._cuda.is_lost()
-        self.tell("error", **dict({"hint": ""}, **answer), last=last)
+        """Send an `error`; this process ends if the context is lost."""
+        lost = self._cuda is not None and self._cuda.is_lost()
+        self._end("error", **dict({"hint": ""}, **answer))
+        if lost:
+            os._exit(AFRESH)
+
+    def _start_clock(self):
+        """Have the system end this process once the request has taken its timeout from now on."""
+        signal.setitimer(signal.ITIMER_REAL, self._timeout or 0)
+
+    def started(self):
+        """Say that the work itself begins, and with it the timeout."""
+        self._start_clock()
+        self.tell("started")
+
+    def _end(self, kind, payload=b"", **keys):
+        """Send the last answer to a request."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        NUMBER.pack_into(self._at_work, 0, 0)
+        self.tell(kind, payload, **keys)
 
     def tell(self, kind, payload=b"", **keys):
         """Send an answer."""
@@ -772,7 +656,7 @@ class Service:
         self._loaded = None
         gpu = cuda.facts()
         with self.store.folder(request["model"]["files"]) as folder:
-            self.tell("started")
+            self.started()
             model = os.path.join(folder, request["model"]["main"])
             return Build(self, trt, self._logger, request, gpu).run(model), b""
 
@@ -790,7 +674,7 @@ class Service:
     def op_run(self, request, payload):
         """Run the engine once."""
         with self._bound(request, payload) as run:
-            self.tell("started")
+            self.started()
             run.copy_in()
             run.execute()
             arrays = run.results()
@@ -800,7 +684,7 @@ class Service:
     def op_time(self, request, payload):
         """Time the engine with CUDA events, without transfers."""
         with self._bound(request, payload) as run:
-            self.tell("started")
+            self.started()
             times = run.time(
                 request.get("seconds", 2.0),
                 request.get("iterations", 50),
@@ -812,7 +696,7 @@ class Service:
         """Return the inspector's output with these shapes bound, and the time of every layer."""
         trt = self.trt()
         with self._bound(request, payload) as run:
-            self.tell("started")
+            self.started()
             run.copy_in()
             run.execute()
             inspector = run.engine.create_engine_inspector()
@@ -1469,10 +1353,11 @@ def _monitor(trt, service):
 
 
 def main():
-    """Serve over standard input and output, to which nothing else can write from now on."""
-    stdout = os.dup(1)
+    """Serve over standard input and output, which nothing else can use from now on."""
+    requests, answers = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    Supervisor(0, stdout).serve()
+    supervise(requests, answers)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Field,
     StringConstraints,
     ValidationError,
 )
@@ -54,34 +53,12 @@ def memory_bytes(text: str | int, where: str) -> int:
 _Text = Annotated[str, StringConstraints(min_length=1)]
 
 
-class _Table(BaseModel):
-    """How to start a worker: a string as for a shell, or a list of words."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-    command: _Text | Annotated[tuple[_Text, ...], Field(min_length=1)] | None = None
-
-    def spec(self, name: str, path: Path) -> "WorkerSpec":
-        """Return the worker."""
-        where = f"command of worker {name} in {path}"
-        if self.command is None:
-            raise UsageError(f"The worker {name} in {path} needs a command.", _SAY_HOW)
-        command = self.command if isinstance(self.command, str) else shlex.join(self.command)
-        return WorkerSpec(name, _words(command, where, path.parent), str(path))
-
-
-class _Tables(_Table):
-    """The table `[tensorrt]`, of the first worker, and those of others by name."""
-
-    workers: dict[str, _Table] = {}
-
-
 class _File(BaseModel):
-    """The content of `halfwise.toml`."""
+    """The content of `halfwise.toml`: commands by name, each a string as for a shell."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
-    tensorrt: _Tables = _Tables()
+    workers: dict[str, _Text] = {}
     targets: dict[Literal["webgpu", "rtx"], _Text] = {}
 
 
@@ -136,29 +113,24 @@ def resolve(
     if trt_command is not None and trt_worker is not None:
         raise UsageError("--trt-command and --trt-worker each name a worker.", "Give one of them.")
     path = configuration(environment)
-    tables = _content(path).tensorrt
+    named = {
+        name: WorkerSpec(name, _words(text, f"Worker {name} in {path}", path.parent), str(path))
+        for name, text in _content(path).workers.items()
+    }
     if trt_worker is not None:
-        if trt_worker not in tables.workers:
+        if trt_worker not in named:
             raise UsageError(
                 f"--trt-worker {trt_worker} is not in {path}; workers there: "
-                f"{', '.join(tables.workers) or 'none'}.",
-                f"Add a table [tensorrt.workers.{trt_worker}]. {_SAY_HOW}",
+                f"{', '.join(named) or 'none'}.",
+                f"Add it to the table [workers]. {_SAY_HOW}",
             )
-        return [tables.workers[trt_worker].spec(trt_worker, path)]
+        return [named[trt_worker]]
     source, command = "--trt-command", trt_command
     if command is None:
         source, command = _VARIABLE, environment.get(_VARIABLE) or None
     if command is not None:
         return [WorkerSpec(UNNAMED, _words(command, source, Path.cwd()), source)]
-    first = {UNNAMED: tables} if tables.command else {}
-    if first.keys() & tables.workers.keys():
-        raise UsageError(
-            f"{path} has two workers called {UNNAMED}: in [tensorrt] and [tensorrt.workers].",
-            f"Give the second one another name. {_SAY_HOW}",
-        )
-    named = {**first, **tables.workers}
-    specs = [table.spec(name, path) for name, table in named.items()]
-    return specs or [WorkerSpec(UNNAMED, (sys.executable,), "default")]
+    return [*named.values()] or [WorkerSpec(UNNAMED, (sys.executable,), "default")]
 
 
 def target_command(

@@ -22,7 +22,7 @@ from halfwise.reporting.verdict import not_judged
 from halfwise.store import free_folder, new_folder
 from halfwise.tools.compare.command import recorded_tensors
 from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.subject import Subject, demand_expected
+from halfwise.tools.diagnose.subject import Subject
 from halfwise.wording import argument
 
 LAST = "int8"
@@ -36,7 +36,6 @@ def ladder(
     *,
     out: str | Path | None = None,
     expected: str | Path | None = None,
-    runner: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Result:
@@ -50,7 +49,6 @@ def ladder(
         inputs: Samples, as for `fix`.
         out: Run folder to create; must not exist. None writes nothing.
         expected: The framework's outputs on the inputs, as for `diagnose`.
-        runner: Runner whose outputs to use, if `expected` holds several.
         watcher: Receives progress.
         options: See `Options`; `to` is the last rung, INT8 by default.
 
@@ -59,7 +57,6 @@ def ladder(
     """
     started = time.monotonic()
     watcher = watcher or Silent()
-    demand_expected(expected, runner)
     request = understand(inputs, {"to": LAST, **options}).by_use
     request = replace(request, ladder=True, command="ladder")
     folder = free_folder(out)
@@ -73,19 +70,18 @@ def ladder(
             runtime=request.settings.runtime,
             watcher=watcher,
         )
-        by, failures, advice = _right(case, request, expected, runner, watcher)
+        by, failures, advice = _right(case, request, expected, watcher)
         if failures:
             rung = LadderRung(rung="fp32", passed=False, by=by, failures=failures)
             words = diagnose_step(case, request, folder).command or ()
             words += () if expected is None else ("--expected", argument(expected))
-            words += () if runner is None else ("--runner", runner)
             advice += (Step(kind="diagnose", command=words),)
             return _stopped(case, request, rung, advice, folder, started, watcher)
     return fix_request(model, replace(request, right_by=by), out=folder, watcher=watcher)
 
 
 def _right(
-    case: Case, request: Request, expected: str | Path | None, runner: str | None, watcher: Watcher
+    case: Case, request: Request, expected: str | Path | None, watcher: Watcher
 ) -> tuple[RightBy | None, tuple[Failure, ...], tuple[Step, ...]]:
     """Return what judged FP32, on all samples, why it is wrong, and what to do."""
     subject = Subject(case, request.settings, Path(), watcher)
@@ -102,7 +98,7 @@ def _right(
         if wrong and not request.data.allow_unjudged:
             return by, wrong, ()
     if expected is not None:
-        subject.expected = recorded_tensors(case, Path(expected), runner)[0]
+        subject.expected = recorded_tensors(case, Path(expected))
         rung = exported(subject)
         if rung.passed is not None:
             by = "expected"

@@ -453,11 +453,10 @@ def test_exact_sums_are_those_of_an_ordinary_conv() -> None:
     np.testing.assert_allclose(result, exact, atol=0.2)
 
 
-def test_conv_transpose_rounds_each_channel() -> None:
-    x, w, b = values(2, 20, 4, 3, seed=0), values(20, 5, 1, 1, seed=1), values(5, seed=2)
-    expected = matmul(x.transpose(0, 2, 3, 1), w[:, :, 0, 0]).transpose(0, 3, 1, 2)
-    result = compute("ConvTranspose", [x, w, b], each=True)
-    np.testing.assert_array_equal(result, expected + b[:, None, None])
+def test_a_conv_transpose_is_not_rounded_product_by_product() -> None:
+    x, w = values(2, 20, 4, 3, seed=0), values(20, 5, 1, 1, seed=1)
+    with pytest.raises(CaseError, match="cannot be emulated in FP16"):
+        make("ConvTranspose", [x, w], each=True)
 
 
 def exact(op_type, arrays, attributes, opset=20):
@@ -466,17 +465,6 @@ def exact(op_type, arrays, attributes, opset=20):
     node = ir.node(op_type, inputs, attributes)
     node.outputs[0].dtype = ir.DataType.FLOAT
     return run(inputs, Expansion((node,), node.outputs[0]), arrays, opset=opset)
-
-
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("more", [{}, {"output_padding": [1, 0], "dilations": [1, 2]}])
-def test_conv_transpose_is_a_conv_over_what_its_strides_spread(groups, more) -> None:
-    x, w = dyadic(2, 4, 5, 4, scale=1), dyadic(4, 3, 3, 2, seed=1, scale=1)
-    attributes = {"group": groups, "strides": [2, 3], "pads": [1, 0, 0, 1], **more}
-    result = compute("ConvTranspose", [x, w], attributes, each=True)
-    np.testing.assert_array_equal(result, exact("ConvTranspose", [x, w], attributes))
-    with pytest.raises(CaseError):
-        make("ConvTranspose", [x, w], {"auto_pad": "SAME_UPPER"}, each=True)
 
 
 POOLS = [

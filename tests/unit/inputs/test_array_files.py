@@ -238,7 +238,7 @@ def test_what_an_archive_holds_is_known_before_it_is_unpacked(tmp_path, monkeypa
     with pytest.raises(CaseError, match="not a readable"):
         load_array_files([path], specs, "d")
     bomb(path, (), b"\x93NUMPY\x02\0" + b"\xff" * 4)
-    with pytest.raises(CaseError, match="its header is too long"):
+    with pytest.raises(CaseError, match=r"not a readable \.npz file"):
         load_array_files([path], specs, "d")
     np.savez_compressed(path, x=np.zeros((1 << 16, 1, 8), np.float32))
     monkeypatch.setattr(memory, "available", lambda: 100)

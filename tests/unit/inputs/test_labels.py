@@ -11,13 +11,10 @@ from halfwise.inputs.array_files import load_labels
     ("name", "text", "labels"),
     [
         ("l.json", '[1, "a", [2, 3]]', (1, "a", [2, 3])),
-        ("l.txt", "3\n1\n4\n", (3, 1, 4)),
-        ("l.txt", "3\n1.5\n4", (3.0, 1.5, 4.0)),
-        ("l.txt", "cat, black\n1\ndog\r\n", ("cat, black", "1", "dog")),
-        ("l.txt", "\ufeff3\n1\n4\n", (3, 1, 4)),
+        ("l.json", "\ufeff[3, 1.5, null]", (3, 1.5, None)),
     ],
 )
-def test_text_labels(tmp_path, name, text, labels):
+def test_labels_in_json(tmp_path, name, text, labels):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     assert load_labels(path, 3) == labels
@@ -41,12 +38,9 @@ def test_array_labels(tmp_path):
         ("l.json", b"[" * 100_000, "found broken JSON"),
         ("l.json", b"[" + b"9" * 10_000 + b"]", "found broken JSON"),
         ("l.json", json.dumps({"a": 1}).encode(), "found a dict; expected a list"),
-        ("l.txt", b"label\n1\n2\n3\n", "found 4 for 3 samples"),
-        ("l.txt", b"1\n\n3\n", "line 2 is empty"),
-        ("l.txt", b"", "found 0 for 3 samples"),
-        ("l.txt", b"\xff\xfe1", "found bytes that are not UTF-8"),
+        ("l.json", b"\xff\xfe1", "found broken JSON"),
         ("l.npy", b"hello", "not a readable .npy file"),
-        ("l.pkl", b"", "found the suffix '.pkl'; expected one of .json"),
+        ("l.txt", b"3\n1\n4\n", "found the suffix '.txt'; expected .json or .npy"),
     ],
 )
 def test_bad_labels_are_errors(tmp_path, name, content, message):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from itertools import chain, repeat
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_it_is_in_another_session_where_no_terminal_interrupts_it(worker):
 
 
 def test_what_is_waited_for_ends_with_the_time(worker):
-    asked = iter((False, True))
+    asked = chain((False,), repeat(True))
     with ending(None, lambda: next(asked)), pytest.raises(OutOfTime):
         worker.ask({"seconds": 60}, 60)
     assert worker.version == "1"
@@ -38,3 +39,9 @@ def test_an_answer_that_comes_too_late_is_a_crash(worker):
     with pytest.raises(Crashed, match=r"no answer within 0\.1 s"):
         worker.ask({"seconds": 60}, 0.1)
     assert worker.version == "1"
+
+
+def test_a_wrapper_that_waits_for_the_program_ends_with_it():
+    late = pytest.raises(Crashed, match=r"no answer within 0\.1 s")
+    with Worker(["sh", "-c", "sleep 600; exit 3", "sh"]) as worker, late:
+        worker.ask({}, 0.1)

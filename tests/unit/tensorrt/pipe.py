@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 
 from halfwise.tensorrt import worker
-from halfwise.tensorrt.worker import Unpacker, pack
+from halfwise.tensorrt.transport import Unpacker
+from halfwise.tensorrt.worker import pack
 from tests.processes import end
 
 CONFIG: dict[str, Any] = {

@@ -159,7 +159,7 @@ def test_what_may_come(header):
         {"kind": "result", "id": 3.0},
         {"kind": "result", "id": None},
         {"kind": "heartbeat"},
-        {"kind": "died", "reason": "whim", "signal": None, "status": None},
+        {"kind": "died", "signal": 9, "status": None},
     ],
 )
 def test_what_may_not(header):

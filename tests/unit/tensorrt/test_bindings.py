@@ -288,7 +288,7 @@ def serve(monkeypatch, tmp_path):
             requests, answers = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY)
             stack.callback(os.close, requests)
             stack.callback(os.close, answers)
-            return worker.Service(requests, answers)
+            return worker.Service(requests, answers, bytearray(worker.NUMBER.size))
 
         yield make
 

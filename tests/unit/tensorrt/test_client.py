@@ -1,6 +1,4 @@
-import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.workers import WorkerSpec
-from tests.processes import children_of, is_running
+from tests.processes import children_of, is_running, kill
 
 FEEDS = {"x": np.arange(4, dtype=np.float32).reshape(2, 2), "n": np.array([3], np.int64)}
 
@@ -196,11 +194,16 @@ def test_an_engine_from_here(worker, tmp_path):
     assert not Path(engine.path).exists()
 
 
+def lose(worker):
+    """Kill both processes of a worker, as a broken connection does."""
+    kill([worker.process_id, *children_of(worker.process_id)])
+
+
 def test_an_engine_travels_again_where_the_cache_went_with_the_container(worker, tmp_path, cache):
     path = tmp_path / "mine.engine"
     path.write_bytes(b"mine")
     engine = worker.upload(path)
-    os.kill(worker.process_id, signal.SIGKILL)
+    lose(worker)
     (cache / "files" / engine.sha256).unlink()
     assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
 
@@ -209,12 +212,12 @@ def test_an_engine_that_went_with_the_connection_is_lost(worker, model, tmp_path
     engine = build(worker, model).engine
     assert engine is not None
     fetched = worker.fetch(engine, tmp_path / "e.engine")
-    os.kill(worker.process_id, signal.SIGKILL)
+    lose(worker)
     (cache / "files" / engine.sha256).unlink()
     with pytest.raises(EngineFailed, match="is lost") as failed:
         worker.fetch(engine, tmp_path / "again.engine")
     assert failed.value.status == "lost"
-    os.kill(worker.process_id, signal.SIGKILL)
+    lose(worker)
     assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
     worker.drop(fetched)
     assert not (tmp_path / "e.engine").exists()

@@ -70,20 +70,16 @@ def test_every_parser_error_is_told():
     ("answer", "expected"),
     [
         (
-            {"reason": "timeout"},
+            {"signal": "SIGALRM", "status": None},
             ("timeout", None, "The run took longer than 2.5 s and was ended."),
         ),
         (
-            {"reason": "signal", "signal": "SIGBUS"},
+            {"signal": "SIGBUS", "status": None},
             ("crashed", "SIGBUS", "The run ended with SIGBUS."),
         ),
         (
-            {"reason": "exit", "status": 1},
+            {"signal": None, "status": 1},
             ("crashed", None, "The run ended its process with status 1."),
-        ),
-        (
-            {"reason": "closed"},
-            ("crashed", None, "The run ended without an answer, and its process had to be killed."),
         ),
     ],
 )

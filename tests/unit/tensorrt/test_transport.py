@@ -13,17 +13,19 @@ from halfwise.tensorrt.answers import Unfit
 from halfwise.tensorrt.transport import (
     Connection,
     Lost,
+    Unpacker,
     full_command,
     worker_source,
 )
-from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import MAGIC, pack
 from tests.processes import children_of, is_running, kill, wait_for
 from tests.workers import anything, told_source
 
 # Relays frames one by one, and prints between them: text, control characters, parts of a marker.
 _CHATTY = r"""
 import os, subprocess, sys
-from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
+from halfwise.tensorrt.transport import Unpacker
+from halfwise.tensorrt.worker import MAGIC, pack
 noise = b"Welcome to orin\r\n\x1b[1mLast login\x1b[0m " + MAGIC[:-1] + b"\n" + MAGIC[:3]
 os.write(1, noise)
 os.write(2, b"motd on stderr\n")
@@ -198,7 +200,7 @@ def test_time_outs_are_the_workers(connect):
     run = {"op": "run", "engine": "0" * 64, "profile": 8}
     connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True}, admit=anything)
     answer, _ = connection.ask(run | {"engine": _EMPTY}, admit=anything, timeout=0.3)
-    assert (answer["kind"], answer["reason"]) == ("died", "timeout")
+    assert (answer["kind"], answer["signal"]) == ("died", "SIGALRM")
     assert hello(connection)["kind"] == "result"
 
 
@@ -208,7 +210,8 @@ _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 def test_a_connection_that_hangs_is_lost(connect):
     connection = connect()
     hello(connection)
-    os.kill(connection.process_id, signal.SIGSTOP)
+    for process in (connection.process_id, *children_of(connection.process_id)):
+        os.kill(process, signal.SIGSTOP)
     with pytest.raises(Lost, match=r"did not answer within 0.5 s"):
         connection.ask({"op": "hello"}, admit=anything, timeout=0.1, limit=0.5)
     assert not is_running(connection.process_id)
@@ -221,7 +224,7 @@ def test_no_process_is_left(connect, how):
     everything = {connection.process_id, *children_of(connection.process_id), *pids}
     assert len(everything) == 5  # sh, its sleep, supervisor, child and its sleep
     if how == "lose":
-        os.kill(pids[0], signal.SIGKILL)
+        kill(pids[:2])  # a connection that breaks ends supervisor and child
         with pytest.raises(Lost, match="sh ended with status 137"):
             hello(connection)
     else:
@@ -334,6 +337,14 @@ def test_any_noise_and_any_chunks(frames, data):
         stream = stream[count:]
     assert found == [(header, payload) for _, header, payload in frames]
     assert noise == b"".join(noise for noise, _, _ in frames)
+
+
+@pytest.mark.parametrize("count", [26, 300, 5000, 9020])
+def test_a_frame_that_a_death_cut_off_hides_no_other(count):
+    cut = pack({"kind": "log", "text": "x" * 9000})[:count]
+    unpacker = Unpacker()
+    found = unpacker.feed(cut) + unpacker.feed(pack({"kind": "died"}))
+    assert [header for header, *_ in found if header is not None] == [{"kind": "died"}]
 
 
 @given(st.binary())

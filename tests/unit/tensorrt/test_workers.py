@@ -30,7 +30,7 @@ def test_by_default_it_is_this_interpreter(asked):
     assert asked() == [WorkerSpec("tensorrt", (sys.executable,), "default")]
 
 
-FILE = '[tensorrt]\ncommand = "ssh orin python3"\n'
+FILE = '[workers]\norin = "ssh orin python3"\n'
 VARIABLES = {"HALFWISE_TRT_COMMAND": "docker run -i 'an image' python3"}
 
 
@@ -46,7 +46,7 @@ def test_options_beat_the_environment_which_beats_the_file(asked):
 
 
 def test_paths_are_relative_to_what_names_them(asked, tmp_path, monkeypatch):
-    (spec,) = asked('[tensorrt]\ncommand = "venv/bin/python"\n')
+    (spec,) = asked('[workers]\nhere = "venv/bin/python"\n')
     assert spec.command == (str(tmp_path / "halfwise/venv/bin/python"),)
     monkeypatch.chdir(tmp_path)
     (spec,) = asked(trt_command="other/python")
@@ -56,20 +56,16 @@ def test_paths_are_relative_to_what_names_them(asked, tmp_path, monkeypatch):
 
 
 SEVERAL = """
-[tensorrt]
-command = "/opt/trt/bin/python"
-
-[tensorrt.workers.orin]
-command = ["ssh", "orin", "python 3"]
-
-[tensorrt.workers.cloud]
-command = "ssh cloud docker run -i trt python3"
+[workers]
+own = "/opt/trt/bin/python"
+orin = "ssh orin 'python 3'"
+cloud = "ssh cloud docker run -i trt python3"
 """
 
 
 def test_several_workers(asked):
     own, orin, cloud = asked(SEVERAL)
-    assert [spec.name for spec in (own, orin, cloud)] == ["tensorrt", "orin", "cloud"]
+    assert [spec.name for spec in (own, orin, cloud)] == ["own", "orin", "cloud"]
     assert orin.command == ("ssh", "orin", "python 3")
     assert asked(SEVERAL, VARIABLES, trt_worker="cloud") == [cloud]
 
@@ -77,23 +73,15 @@ def test_several_workers(asked):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[tensorrt", "cannot be read"),
-        ("[tensorrt]\npyhton = 'x'", r"halfwise.toml cannot be used: tensorrt.pyhton is 'x'"),
-        ("[tensorrt.workers.o]\ncommand='x'\ncolour=1", r"tensorrt.workers.o.colour is '1'"),
-        ("tensorrt = 3", "tensorrt is '3'"),
+        ("[workers", "cannot be read"),
+        ("workers = 3", r"halfwise.toml cannot be used: workers is '3'"),
         ("[tensorflow]", "tensorflow is"),
-        ("[tensorrt]\nworkers = 3", "tensorrt.workers is '3'"),
-        ("[tensorrt.workers]\no = 3", "tensorrt.workers.o is '3'"),
-        ("[tensorrt]\ncommand = 3", "tensorrt.command.* is '3'"),
-        ("[tensorrt]\ncommand = []", "tensorrt.command"),
-        ("[tensorrt]\ncommand = ''", "tensorrt.command"),
-        ("[tensorrt]\ncommand = ' '", "is empty"),
-        ("[tensorrt]\ncommand = '\"x'", "cannot be parsed"),
-        ("[tensorrt.workers.o]\n", "needs a command"),
-        (
-            "[tensorrt]\ncommand = 'a'\n[tensorrt.workers.tensorrt]\ncommand = 'b'",
-            "two workers called tensorrt",
-        ),
+        ("[workers]\no = 3", "workers.o is '3'"),
+        ("[workers]\no = ['ssh', 'o']", "workers.o is"),
+        ("[workers.o]\ncommand = 'x'", "workers.o is"),
+        ("[workers]\no = ''", "workers.o"),
+        ("[workers]\no = ' '", "Worker o in .* is empty"),
+        ("[workers]\no = '\"x'", "cannot be parsed"),
     ],
 )
 def test_a_file_that_cannot_be_meant(asked, text, message):

@@ -1,17 +1,9 @@
 """What a ladder asks before anything is searched."""
 
 import numpy as np
-import pytest
 
 from halfwise.api import ladder
-from halfwise.errors import UsageError
 from tests import tasks
-
-
-def test_outputs_of_a_runner_need_outputs():
-    ill = tasks.classifier()
-    with pytest.raises(UsageError, match="not apply without --expected"):
-        ladder(ill.proto, dict(ill.inputs), runner="mine")
 
 
 def test_what_fp32_gives_is_judged_before_all_else(tmp_path):

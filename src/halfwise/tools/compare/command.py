@@ -78,7 +78,7 @@ def _hiding_folded(other: Network, original: Network) -> ir.Model:
 SOURCES = (
     "ort, ort:optimised, emulation:fp16, emulation:bf16, emulation:tf32, emulation:FILE.onnx, "
     "engine:fp32, engine:tf32, engine:fp16, engine:bf16, a .onnx file, or saved outputs "
-    "(.npz, .json)"
+    "(.npz)"
 )
 _FORMS = {
     "ort": ("", "optimised"),
@@ -129,7 +129,6 @@ def compare(
     *,
     a: str = "ort",
     b: str,
-    runner: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Comparison:
@@ -140,7 +139,6 @@ def compare(
         inputs: Samples.
         a: The trusted side; see `SOURCES`.
         b: The other side.
-        runner: Runner whose outputs to use, if the file holds several.
         watcher: Receives progress.
         options: See `Options`.
 
@@ -152,8 +150,6 @@ def compare(
     watcher = watcher or Silent()
     sources = source_of(a), source_of(b)
     kinds = [source.kind for source in sources]
-    if runner is not None and "record" not in kinds:
-        raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
     settings: dict[str, Any] = dict(options)
     engines = "engine" in kinds
     if engines:
@@ -165,7 +161,7 @@ def compare(
     case, notes = _as_repaired(case, sources, load)
     check(case.network, runtime=request.settings.runtime)
     with engine_maker(case, request, watcher) as maker:
-        first, second = (_side(s, case, request.settings, maker, runner, load) for s in sources)
+        first, second = (_side(s, case, request.settings, maker, load) for s in sources)
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
@@ -232,7 +228,6 @@ def _side(
     case: Case,
     settings: Settings,
     engines: EngineMaker | None,
-    runner: str | None,
     load: Load,
 ) -> Side:
     """Return the side that computes a source; raises CaseError if a file cannot be used."""
@@ -242,9 +237,9 @@ def _side(
     if source.kind == "emulation":
         return emulated(case.network, case.calibration, settings, cast(Low, source.form))
     if source.kind == "record":
-        tensors, whose = recorded_tensors(case, source.path, runner)
+        tensors = recorded_tensors(case, source.path)
         names = {a.dtype.name.upper() for a in tensors[0].values()}
-        return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
+        return RecordedSide(tensors, f"{source.path.name}, on record", _arithmetic(names))
     if engines is not None and source.kind == "engine":
         return engines.side(source.form)
     emulate = source.form == "emulated"
@@ -266,17 +261,15 @@ def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: b
     return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=runtime)
 
 
-def recorded_tensors(
-    case: Case, path: Path, runner: str | None
-) -> tuple[tuple[dict[str, NDArray[Any]], ...], str]:
-    """Return recorded tensors for each sample, without the sample axis, and their runner.
+def recorded_tensors(case: Case, path: Path) -> tuple[dict[str, NDArray[Any]], ...]:
+    """Return recorded tensors for each sample, without the sample axis.
 
     Raises:
-        UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model,
-            non-numbers for one, or different tensors for different samples.
+        CaseError: see `load_recorded`; or the file holds no tensor of the model, or non-numbers
+            for one.
     """
     values = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
-    recorded = load_recorded(path, len(case.calibration), runner, wanted=values)
+    recorded = load_recorded(path, len(case.calibration), wanted=values)
     ranks = {name: len(v.shape) for name, v in values.items() if v.shape is not None}
     for name, array in recorded.outputs[0].items():
         if (more := _samples_in(array, values[name])) > 1:
@@ -292,8 +285,8 @@ def recorded_tensors(
         }
         for outputs in recorded.outputs
     )
-    _demand_usable(fitted, values, path, recorded.names)
-    return fitted, recorded.runner
+    _demand_usable(fitted[0], values, path, recorded.names)
+    return fitted
 
 
 def _samples_in(array: NDArray[Any], value: ir.Value) -> int:
@@ -311,32 +304,24 @@ def _samples_in(array: NDArray[Any], value: ir.Value) -> int:
 
 
 def _demand_usable(
-    tensors: Sequence[Mapping[str, NDArray[Any]]],
+    tensors: Mapping[str, NDArray[Any]],
     values: Mapping[str, ir.Value],
     path: Path,
     recorded: Collection[str],
 ) -> None:
-    names = tensors[0].keys()
-    if not names:
+    if not tensors:
         held = listed(sorted(recorded)) or "nothing"
         raise CaseError(
             f"{path} holds no tensor of the model: {held}.",
             "Save outputs under their names in the model.",
         )
-    if any(outputs.keys() != names for outputs in tensors):
-        raise CaseError(
-            f"{path} does not hold the same tensors for every sample.",
-            "Save the same tensors for every sample.",
-        )
-    for name in names:
-        dtype = values[name].dtype
-        kinds = "SU" if dtype is ir.DataType.STRING else "biuf"
-        for actual in {outputs[name].dtype for outputs in tensors}:
-            if actual.kind not in kinds:
-                raise CaseError(
-                    f"{path}: '{name}' is {actual.name}; expected {_WANTED[kinds]}.",
-                    "Save it in the model's type; save BF16 as float32, as NumPy has no BF16.",
-                )
+    for name, array in tensors.items():
+        kinds = "SU" if values[name].dtype is ir.DataType.STRING else "biuf"
+        if array.dtype.kind not in kinds:
+            raise CaseError(
+                f"{path}: '{name}' is {array.dtype.name}; expected {_WANTED[kinds]}.",
+                "Save it in the model's type; save BF16 as float32, as NumPy has no BF16.",
+            )
 
 
 def arithmetic_of(network: Network) -> Arithmetic:

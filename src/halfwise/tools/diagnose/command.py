@@ -30,7 +30,7 @@ from halfwise.tools.diagnose.export import exported, healthy
 from halfwise.tools.diagnose.harness import harness
 from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
 from halfwise.tools.diagnose.precision import precision, tf32
-from halfwise.tools.diagnose.subject import Subject, demand_expected
+from halfwise.tools.diagnose.subject import Subject
 from halfwise.wording import count
 
 
@@ -43,7 +43,6 @@ def diagnose(
     expected: str | Path | None = None,
     inputs_b: Inputs | None = None,
     preprocess_b: str | None = None,
-    runner: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Result:
@@ -53,10 +52,9 @@ def diagnose(
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
         out: Run folder to create; must not exist. None writes nothing.
-        expected: The framework's outputs on the inputs: `.npz`, or Polygraphy's `.json`.
+        expected: The framework's outputs on the inputs: an `.npz` file.
         inputs_b: The same samples from a second pipeline; None for `inputs`.
         preprocess_b: The second pipeline's function, as `preprocess` in `Options`; None for that.
-        runner: Runner whose outputs to use, if `expected` holds several.
         watcher: Receives progress.
         options: See `Options`. Without `target`, what needs engines is emulated or skipped.
 
@@ -67,14 +65,13 @@ def diagnose(
     started = time.monotonic()
     watcher = watcher or Silent()
     request = understand(inputs, options)
-    demand_expected(expected, runner)
     folder = free_folder(out)
     watcher.stage("load")
     case, refused = _case(model, request, watcher)
     tell(watcher, case.notes)
     with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
-            beside = (expected, _second(request.data, inputs_b, preprocess_b), runner)
+            beside = expected, _second(request.data, inputs_b, preprocess_b)
             rungs, outputs, seen = _climb(model, case, request, partial, beside, folder, watcher)
         else:
             rungs, outputs, seen = (_misfit(refused),), (), None
@@ -90,21 +87,20 @@ def _climb(
     case: Case,
     request: Request,
     folder: Path,
-    beside: tuple[str | Path | None, Data | None, str | None],
+    beside: tuple[str | Path | None, Data | None],
     out: Path | None,
     watcher: Watcher,
 ) -> tuple[tuple[Rung, ...], Sequence[Outputs], Observations | None]:
     """Return the rungs, FP32's outputs for every sample if they ran to the end, and observations.
 
-    `beside` holds expected, the second pipeline and runner of `diagnose`; `out` is where `folder`
-    ends.
+    `beside` holds expected and the second pipeline of `diagnose`; `out` is where `folder` ends.
     """
-    expected, other, runner = beside
+    expected, other = beside
     settings = request.settings
     check(case.network, runtime=settings.runtime)
     tensors = others = None
     if expected is not None:
-        tensors = recorded_tensors(case, Path(expected), runner)[0]
+        tensors = recorded_tensors(case, Path(expected))
     if other is not None:
         others = _others(model, request, other, case.calibration)
     with engine_maker(case, request, watcher) as engines:

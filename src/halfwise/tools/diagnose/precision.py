@@ -40,7 +40,7 @@ def tf32(subject: Subject) -> Rung:
     With a target, in the engine; otherwise emulated with rounding toward zero, as in the coarsest
     kernels. No node is blamed: a builder has one switch for all products.
     """
-    verdict = subject.judge(emulate_tf32(subject.case.network, rounding="zero"))
+    verdict = subject.judge(emulate_tf32(subject.case.network))
     signs = signs_of(verdict, "emulation, TF32 products rounded toward zero")
     how: Literal["emulated", "measured"] = "emulated"
     if subject.engines is not None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.errors import UsageError
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.judge import computed, judge_outputs
 from halfwise.metrics import Outputs
@@ -32,14 +31,6 @@ from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import Side, Walk
 from halfwise.wording import number
-
-
-def demand_expected(expected: str | Path | None, runner: str | None) -> None:
-    """Raise UsageError if a runner is named, but no outputs are given."""
-    if runner is not None and expected is None:
-        raise UsageError(
-            f"--runner {runner} does not apply without --expected.", "Give --expected too."
-        )
 
 
 @dataclass

@@ -101,7 +101,6 @@ def verify(
     *,
     out: str | Path | None = None,
     watcher: Watcher | None = None,
-    runner: str | None = None,
     baseline: str | Path | None = None,
     may_worsen: str | None = None,
     **options: Unpack[Options],
@@ -115,13 +114,11 @@ def verify(
             judged again, on what it was judged on, and against it as the baseline.
         candidate: Any typed model (mixed, plain FP16, quantised, another tool's), emulated, or with
             `target` built into an engine and run; the path of an engine, which is run; or the path
-            of outputs that another program computed on the inputs, judged unchanged: Polygraphy's
-            `.json`, a folder of these, or a `.npz` (see `load_recorded`). Models and records may
-            hold inner tensors too, see `shared_outputs`.
+            of outputs that another program computed on the inputs, judged unchanged: a `.npz` (see
+            `load_recorded`). Models and records may hold inner tensors too, see `shared_outputs`.
         inputs: Samples, as for `fix`; None for those of a run.
         out: Run folder to create; must not exist. None writes nothing.
         watcher: Receives progress.
-        runner: Runner whose outputs to judge, if the file holds several.
         baseline: Run folder of an earlier verdict on the same samples; a worse one fails.
         may_worsen: Allowed worsening of its figures: see `earlier`.
         options: See `Options`.
@@ -143,11 +140,11 @@ def verify(
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     if path is not None:
         refuse_run(path)
-    kind = _kind(path, asked if runner is None else {**asked, "runner": runner})
+    kind = _kind(path, asked)
     question = _Question(model, candidate, path, kind, request, again, before, watcher, started)
     if kind in ("engine", "built"):
         return _written(*_in_engine(question, target), None, question, folder)
-    case, run = _without_engine(question, runner)
+    case, run = _without_engine(question)
     seen = None if folder is None else observed_worst(case, run, request.settings, watcher)
     return _written(case, run, seen, question, folder)
 
@@ -188,7 +185,7 @@ class _Question:
         return replace(case, calibration=case.calibration.with_progress(self.watcher.step))
 
 
-def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]:
+def _without_engine(question: _Question) -> tuple[Case, Run]:
     """Return the case and the record of a model's emulation and file, or of recorded outputs."""
     request, watcher = question.request, question.watcher
     settings = request.settings
@@ -196,7 +193,7 @@ def _without_engine(question: _Question, runner: str | None) -> tuple[Case, Run]
     # Loaded first, since running the reference may take minutes.
     mixed = None
     if question.path is not None and question.kind == "recorded":
-        case, judged = _judging_recorded(question.path, case, request, watcher, runner)
+        case, judged = _judging_recorded(question.path, case, request, watcher)
     else:
         loaded = load_model(question.candidate, watcher)
         mixed, case = without_aside(loaded, case, settings.runtime)
@@ -274,13 +271,13 @@ def _written(
 _WORKER = sorted(WorkerOptions.__annotations__.keys() - {"run_timeout"})
 _Kind = Literal["engine", "recorded", "built", "model"]
 _KINDS: dict[_Kind, tuple[str, tuple[str, ...]]] = {
-    "engine": ("an engine", ("accumulate", "runner", "target")),
+    "engine": ("an engine", ("accumulate", "target")),
     "recorded": ("recorded outputs", ("accumulate", "target", *_WORKER)),
-    "built": ("a model built into an engine", ("accumulate", "runner")),
-    "model": ("a model that is not built into an engine", ("runner", *_WORKER)),
+    "built": ("a model built into an engine", ("accumulate",)),
+    "model": ("a model that is not built into an engine", tuple(_WORKER)),
 }
 """Words for each kind of candidate, and the options that do not apply to it: only models are
-emulated, only records have runners."""
+emulated."""
 
 
 def _kind(path: Path | None, given: Mapping[str, Any]) -> _Kind:
@@ -347,12 +344,12 @@ def _judging(
 
 
 def _judging_recorded(
-    path: Path, case: Case, request: Request, watcher: Watcher, runner: str | None
+    path: Path, case: Case, request: Request, watcher: Watcher
 ) -> tuple[Case, Judging]:
     """Do what `_judging` does, for recorded outputs."""
     settings, samples = request.settings, case.calibration
     names = {str(v.name) for v in case.network.graph.outputs}
-    recorded = load_recorded(path, len(samples), runner, wanted=names)
+    recorded = load_recorded(path, len(samples), wanted=names)
     case = shared_outputs(case, recorded.names, watcher)
 
     def compare(
@@ -366,7 +363,7 @@ def _judging_recorded(
             case.criterion,
             case.metric,
             level="recorded",
-            runner=recorded.runner,
+            runner=recorded.name,
         ).verdict
         verdict = judge_sizes(verdict, case, None, samples, references, settings)
         return with_unjudged(verdict, case, request, None, samples, references), ()

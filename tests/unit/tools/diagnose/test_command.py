@@ -143,8 +143,6 @@ def test_a_kernel_that_is_wrong(files, fake_worker):
 
 
 def test_what_cannot_be_used_is_an_error(files):
-    with pytest.raises(UsageError, match="--runner trt does not apply without --expected"):
-        diagnose(files, runner="trt")
     with pytest.raises(CaseError, match="no file"):
         api.diagnose(files / "nowhere.onnx", files / "x.npz")
     with pytest.raises(CaseError, match=r"nowhere\.npz"):
