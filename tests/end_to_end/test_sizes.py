@@ -94,7 +94,7 @@ def test_a_condition_on_all_samples_of_a_batch_fails_no_candidate(judged):
     x[3] += 1
     ended = judged(condition, candidate=condition, x=x)
     assert ended.code == 0, ended.out
-    assert ended.record["verdict"]["batch"]["whole"]
+    assert ended.record["verdict"]["batch"]["passed"]
 
 
 def test_a_candidate_that_runs_on_single_samples_alone_fails(judged):
