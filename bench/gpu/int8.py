@@ -35,7 +35,6 @@ from bench.gpu.repair_plans import SCALED
 from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
@@ -215,9 +214,7 @@ class Sized(Field):
             pairs = zip(racer.medians, plain.medians, strict=False)
             told = [one / other for one, other in pairs]
             if told:
-                ratio = time_ratio(racer.medians, plain.medians)
-                low, high = (ratio.low, ratio.high) if ratio else (float("nan"),) * 2
-                note = f"{len(told)} rounds, interval {low:.4f} to {high:.4f}"
+                note = f"{len(told)} rounds, ratios {min(told):.4f} to {max(told):.4f}"
                 yield reported(f"{self.name}: time of {racer.name} / fp16", median(told), note)
 
 

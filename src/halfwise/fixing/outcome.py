@@ -18,7 +18,6 @@ from halfwise.emulation.ort import Session, runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import Assessment
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
@@ -536,7 +535,6 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
     `factor` is the share of the tolerance that the search may use; excesses are relative to it.
     """
     timed: list[LadderRung] = []
-    before: EngineResult | None = None
     for rung in rungs:
         rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
         row = min(
@@ -552,10 +550,7 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
         update |= {"passed": row.verdict.passed} if rung.by is None else {}
         update |= {"error": row.excess * factor} if row.excess is not None else {}
         update |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
-        if before and before.latency and row.latency:
-            update["beside"] = time_ratio(row.latency.medians, before.latency.medians)
         timed.append(rung.model_copy(update=update))
-        before = row
     return timed
 
 

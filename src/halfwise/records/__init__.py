@@ -26,7 +26,6 @@ from halfwise.records.built import (
     ShapeRange,
     Spared,
     SparedKind,
-    TimeRatio,
     Typing,
     WorkerInfo,
 )
@@ -200,6 +199,6 @@ __all__ = [
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
-    "TimeRatio", "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
+    "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
     "WorkerInfo", "Worth", "said",
 ]  # fmt: skip
