@@ -26,7 +26,7 @@ from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines import measure as timing
-from halfwise.records import FULL_RUNGS, CauseKind, EngineFile, EngineRung, Engines, Run
+from halfwise.records import FULL_RUNGS, CauseKind, EngineFile, EngineRung, Engines, Run, RungEnd
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
@@ -66,7 +66,7 @@ class Trial:
         name: What goes wrong, where.
         knobs: Settings of the stand-in.
         rung: What must be delivered: a rung, None for nothing, "any" for whatever passes.
-        causes: Kinds of causes that must be reported.
+        causes: Kinds of causes, or how the low rung ended, that must be reported.
         kernel: Whether a kernel really is at fault.
         status: Status and signal of builds that must be on record; None for none.
         error: Exit code if the command ends early; None if it reaches a verdict.
@@ -79,7 +79,7 @@ class Trial:
     name: str
     knobs: Mapping[str, Any] = field(default_factory=dict)
     rung: EngineRung | str | None = "any"
-    causes: frozenset[CauseKind] = frozenset()
+    causes: frozenset[CauseKind | RungEnd] = frozenset()
     kernel: bool = False
     status: tuple[str, str | None] | None = None
     error: int | None = None
@@ -101,7 +101,7 @@ def _builds() -> Iterator[Trial]:
             yield Trial(f"{do} in every {name} build", knobs, status=status)
         knobs = _faults(Fault("build", do, when=LOW), pace=_SLOW_FP32)
         name = f"{do} in every FP16 build"
-        none = frozenset[CauseKind]({"lost" if status[0] == "lost" else "no-engine"})
+        none = frozenset[CauseKind | RungEnd]({"lost" if status[0] == "lost" else "unbuildable"})
         yield Trial(name, knobs, "fp32", none, status=status)
         for number in (3, 4) if do != "hang" else ():
             # Build 3 is of the plan of the emulation, which is not tried again where it died.
@@ -135,7 +135,7 @@ def _runs() -> Iterator[Trial]:
     for do in ("segv", "device", "disconnect"):
         fault = Fault("deserialise", do, when=LOW)
         name = f"{do} when FP16 engines are read"
-        kind: CauseKind = "lost" if do == "disconnect" else "not-run"
+        kind: RungEnd = "lost" if do == "disconnect" else "not-run"
         yield Trial(name, _faults(fault), "fp32", frozenset({kind}))
         fault = Fault("deserialise", do, when=TF32)
         yield Trial(f"{do} when TF32 engines are read", _faults(fault), "fp16")
@@ -147,7 +147,7 @@ def _runs() -> Iterator[Trial]:
 
 def _engines() -> Iterator[Trial]:
     """Yield engines that compute in unrequested types, or wrongly."""
-    ignored = frozenset[CauseKind]({"ignored"})
+    ignored = frozenset[CauseKind | RungEnd]({"ignored"})
     for nodes in (*((n,) for n in KEPT), KEPT):
         knobs = _faults(ignored=nodes)
         yield Trial(f"constraints on {', '.join(nodes)} ignored", knobs, "fp32", ignored)
@@ -156,7 +156,7 @@ def _engines() -> Iterator[Trial]:
             knobs = _faults(lossy={node: factor})
             name = f"FP16 kernel of {node} × {factor:g}"
             # No engine that is right without that kernel alone is built then.
-            unknown = frozenset[CauseKind]({"unknown"})
+            unknown = frozenset[CauseKind | RungEnd]({"unknown"})
             few = f"{name}, no builds left"
             yield Trial(few, knobs, "fp32", unknown, kernel=True, max_builds=1)
             yield Trial(name, knobs, "any", kernel=True, max_builds=6)
@@ -170,12 +170,12 @@ def _engines() -> Iterator[Trial]:
 def _combined() -> Iterator[Trial]:
     """Yield faults at the same time."""
     crash = Fault("build", "segv", when=TF32)
-    none = frozenset[CauseKind]({"no-engine"})
+    none = frozenset[CauseKind | RungEnd]({"unbuildable"})
     lost = Fault("build", "disconnect", on=(3,))
     knobs = _faults(crash, Fault("build", "memory", when=LOW))
     yield Trial("no TF32 and no FP16 engine", knobs, "fp32", none, status=STATUS["segv"])
     knobs = _faults(lost, ignored=KEPT)
-    ignored = frozenset[CauseKind]({"ignored"})
+    ignored = frozenset[CauseKind | RungEnd]({"ignored"})
     yield Trial("a lost build, constraints ignored", knobs, "fp32", ignored, status=("lost", None))
     knobs = _faults(lost, lossy={"gamma": 1.5})
     yield Trial("a lost build, a wrong kernel", knobs, kernel=True, status=("lost", None))
@@ -190,7 +190,7 @@ def _combined() -> Iterator[Trial]:
 
 def _left() -> Iterator[Trial]:
     """Yield faults that leave a right FP32 engine and little else."""
-    lost = frozenset[CauseKind]({"lost"})
+    lost = frozenset[CauseKind | RungEnd]({"lost"})
     for place, number in (("again", 1), ("run", HELD_OUT + 1), ("build", 2)):
         knobs = _faults(Fault(place, "disconnect", on=(number,)))
         yield Trial(f"gone for good at {place} {number}", knobs, "fp32", lost, gone=True)
@@ -201,7 +201,10 @@ def _left() -> Iterator[Trial]:
     yield Trial("gone with its engines", knobs, None, error=6, gone=True, fetches=0)
     low = [Fault("build", "memory", when=when) for when in (TF32, LOW)]
     for do in ("segv", "abort", "memory", "address", "disconnect"):
-        fault, none = Fault("again", do, when=EXACT), frozenset[CauseKind]({"no-engine"})
+        fault, none = (
+            Fault("again", do, when=EXACT),
+            frozenset[CauseKind | RungEnd]({"unbuildable"}),
+        )
         yield Trial(f"{do} when FP32 is timed", _faults(fault), "fp16")
         yield Trial(f"{do} when FP32, alone, is timed", _faults(fault, *low), "fp32", none)
     yield Trial("one engine can be fetched", {}, "fp32", fetches=1)
@@ -275,7 +278,7 @@ def _delivery(trial: Trial, ended: Ended, engines: Engines) -> Iterator[str]:
 
 
 def _told(trial: Trial, run: Run, engines: Engines) -> Iterator[str]:
-    kinds = {cause.kind for cause in engines.causes}
+    kinds = {cause.kind for cause in engines.causes} | {rung.end for rung in engines.rungs[-1:]}
     if missing := trial.causes - kinds:
         yield f"not told: {', '.join(sorted(missing))}"
     if "kernel" in kinds and not trial.kernel:
@@ -312,7 +315,7 @@ def few_fetches() -> Iterator[None]:
 @contextlib.contextmanager
 def quick_times() -> Iterator[None]:
     """Time engines as briefly as possible: the stand-in's times are made up, not measured."""
-    names = ("QUICK_SECONDS", "THOROUGH_SECONDS", "ROUND_SECONDS", "WARM_SECONDS")
+    names = ("QUICK_SECONDS", "ROUND_SECONDS", "WARM_SECONDS")
     brief = dict.fromkeys(names, 1e-3) | {"TIMED_RUNS": 10}
     usual = {name: getattr(timing, name) for name in brief}
     for name, value in brief.items():

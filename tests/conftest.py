@@ -164,7 +164,7 @@ def _require(missing: str | None) -> None:
 
 def quick_timing(patch: pytest.MonkeyPatch) -> None:
     """Time engines for as long as few runs take: the stand-in's clock is its own."""
-    names = ("QUICK_SECONDS", "THOROUGH_SECONDS", "ROUND_SECONDS", "WARM_SECONDS")
+    names = ("QUICK_SECONDS", "ROUND_SECONDS", "WARM_SECONDS")
     for name, value in {**dict.fromkeys(names, 0.001), "TIMED_RUNS": 10}.items():
         # By name: what these are of takes a second to import.
         patch.setattr(f"halfwise.fixing.engines.measure.{name}", value)

@@ -46,7 +46,7 @@ from halfwise.inputs import load_inputs
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
-from halfwise.records import Criterion, NodeName, Verdict, time_ratio
+from halfwise.records import Criterion, NodeName, Verdict
 from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.constrain import constraints, quantised_types, readable
 from halfwise.tensorrt.layers import engine_layers
@@ -214,9 +214,7 @@ class Sized(Field):
             pairs = zip(racer.medians, plain.medians, strict=False)
             told = [one / other for one, other in pairs]
             if told:
-                ratio = time_ratio(racer.medians, plain.medians)
-                low, high = (ratio.low, ratio.high) if ratio else (float("nan"),) * 2
-                note = f"{len(told)} rounds, interval {low:.4f} to {high:.4f}"
+                note = f"{len(told)} rounds, ratios {min(told):.4f} to {max(told):.4f}"
                 yield reported(f"{self.name}: time of {racer.name} / fp16", median(told), note)
 
 

@@ -71,23 +71,19 @@ def test_one_plan_for_devices_that_need_different_ones(on_devices, call):
     assert call("export", "run", "--as", "trtexec", "--trt-worker", "a100").code == 0
 
 
-def test_a_device_that_is_lost_is_no_pass(on_devices):
+def test_where_a_device_is_lost_each_keeps_its_fp32_engine(on_devices):
     gone = Fault("build", "disconnect", on=(4,))
     ended = on_devices(a100={"faults": [gone], "once": True}, orin={"lossy": {"second": 1.2}})
-    assert ended.code == 10, ended.err + ended.out
+    assert ended.code == 0, ended.err + ended.out
     found = devices(ended)
-    assert list(found) == ["orin", "a100"]
-    assert "is lost" in found["a100"]["lost"]
-    assert found["a100"]["delivered"] is None
-    # What it showed before is on record.
+    # What it showed before is on record, and nothing more is built anywhere.
     assert [r["build"] for r in found["a100"]["rounds"] if r["measured"] is not None] == [3]
-    # What is left is told, and there.
-    assert set(found["orin"]["keep"]) == {"second"}
-    assert found["orin"]["verdict"]["passed"]
-    assert (ended.folder / "model.orin.engine").exists()
-    assert not (ended.folder / "model.a100.engine").exists()
-    assert [f["kind"] for f in ended.record["verdict"]["failures"]] == ["device-lost"]
-    assert "a100 was lost before its engine was judged" in told(ended)
+    assert len(found["orin"]["rounds"]) == 2
+    for name, engines in found.items():
+        assert engines["rung"] in ("fp32", "tf32")
+        assert engines["verdict"]["passed"]
+        assert (ended.folder / f"model.{name}.engine").exists()
+    assert "the worker was lost before any FP16 engine was judged" in told(ended)
 
 
 def test_where_no_low_plan_passes_on_each_device(on_devices):
@@ -98,8 +94,8 @@ def test_where_no_low_plan_passes_on_each_device(on_devices):
         name: {tried["rung"]: tried["end"] for tried in engines["rungs"]}
         for name, engines in devices(ended).items()
     }
+    assert ends["orin"] == ends["a100"]
     assert ends["orin"]["fp16"] == "elsewhere"
-    assert ends["a100"]["fp16"] == "tolerance"
     rungs = {engines["rung"] for engines in devices(ended).values()}
     assert len(rungs) == 1
     assert rungs <= {"fp32", "tf32"}

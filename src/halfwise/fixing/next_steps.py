@@ -203,22 +203,25 @@ _ENGINE = ("--target", "tensorrt")
 def lower_next(engines: Engines) -> tuple[Step, ...]:
     """Return what may lead to an engine of the low format if none passed."""
     low = engines.rungs[-1] if engines.rungs else None
-    if low is None or low.end in ("delivered", "slower", "not-preferred", "no-part"):
+    if low is None or low.end in ("delivered", "slower"):
         return ()
     kinds = {cause.kind for cause in engines.causes}
     rung = {"rung": low.rung.upper()}
     shown = {number for cause in engines.causes for number in cause.builds}
     in_tf32 = any(b.config.tf32 for b in engines.builds if b.number in shown)
     spared = any(s.kind != "no-tf32" for s in engines.spared)
-    unclear = kinds & _UNCLEAR or not (kinds or low.end in ("lost", "unfetched"))
+    told = ("lost", "unfetched", "unbuildable", "not-run")
+    unclear = kinds & _UNCLEAR or not (kinds or low.end in told)
+    unbuilt = "refused" in kinds or low.end == "unbuildable"
+    other_builds = Step(kind="other-builds", names=rung)
     since = {"since": text_of(FIRST_WITH["strong typing by default"])}
     steps = (
         (
             "ignored" in kinds and engines.typing == "weak",
             Step(kind="typing-strong", names=since),
         ),
-        (kinds & _UNBUILT, Step(kind="reexport", names=rung)),
-        (kinds & {*_UNBUILT, "not-run", "kernel"}, Step(kind="other-builds", names=rung)),
+        (unbuilt, Step(kind="reexport", names=rung)),
+        (unbuilt or "kernel" in kinds or low.end == "not-run", other_builds),
         ("kernel" in kinds, Step(kind="accumulate-fp16")),
         ("unknown" in kinds and in_tf32, Step(kind="no-tf32")),
         (unclear and not spared, Step(kind="more-builds")),
@@ -226,7 +229,6 @@ def lower_next(engines: Engines) -> tuple[Step, ...]:
     return tuple(step for applies, step in steps if applies)
 
 
-_UNBUILT: frozenset[CauseKind] = frozenset(("no-engine", "refused"))
 _UNCLEAR: frozenset[CauseKind] = frozenset(("precision", "unknown", "ignored"))
 
 
@@ -339,7 +341,7 @@ def _after_failure(
     yield from after_untested(verdict, frozenset(k.node for k in fixed.plan.keep), split=split)
     if not (case.real or fixed.space.variant.settings.allow_random):
         yield Step(kind="real-inputs")
-    ran = not devices or any(tried.ran for tried in devices[0].rungs)
+    ran = not devices or any(row.verdict is not None for row in devices[0].results)
     yield from (alone := separate_runs(devices))
     if not alone and ran and _is_out_of_tolerance(verdict):
         yield Step(kind="check-tolerance")

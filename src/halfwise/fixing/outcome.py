@@ -59,7 +59,6 @@ from halfwise.records import (
     Step,
     Verdict,
     Worth,
-    time_ratio,
 )
 from halfwise.reporting.remarks import clause, in_words, not_real, with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
@@ -520,7 +519,6 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
     `factor` is the share of the tolerance that the search may use; excesses are relative to it.
     """
     timed: list[LadderRung] = []
-    before: EngineResult | None = None
     for rung in rungs:
         rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
         row = min(
@@ -536,10 +534,7 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
         update |= {"passed": row.verdict.passed} if rung.by is None else {}
         update |= {"error": row.excess * factor} if row.excess is not None else {}
         update |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
-        if before and before.latency and row.latency:
-            update["beside"] = time_ratio(row.latency.medians, before.latency.medians)
         timed.append(rung.model_copy(update=update))
-        before = row
     return timed
 
 

@@ -7,7 +7,6 @@ stored as the strings "Infinity", "-Infinity" and "NaN".
 from halfwise.records.built import (
     FP32_ENGINE,
     FULL_RUNGS,
-    ROUNDS,
     BuildConfig,
     BuildOutcome,
     Cause,
@@ -27,10 +26,8 @@ from halfwise.records.built import (
     ShapeRange,
     Spared,
     SparedKind,
-    TimeRatio,
     Typing,
     WorkerInfo,
-    time_ratio,
 )
 from halfwise.records.diagnosis import (
     DifferenceKind,
@@ -178,7 +175,7 @@ from halfwise.records.tensors import (
 
 __all__ = [
     "ALIKE", "CHANCE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED",
-    "MOST", "OF_METRIC", "ROUNDS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "UNSHOWN",
+    "MOST", "OF_METRIC", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "UNSHOWN",
     "AdjustedConstant", "AheadBuild",
     "Allowed", "Baseline", "Because", "Blame", "Blamed", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Cells", "Change",
@@ -203,6 +200,6 @@ __all__ = [
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
-    "TimeRatio", "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
-    "WorkerInfo", "Worth", "said", "time_ratio",
+    "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
+    "WorkerInfo", "Worth", "said",
 ]  # fmt: skip

@@ -1,6 +1,5 @@
 """What was built: workers, builds, engine files, refusals, causes, times, the rungs of a ladder."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -258,23 +257,19 @@ class Refusal(Record):
     Attributes:
         kind: How it was refused.
         build: Its number.
-        ends: First and last layer of the region, as the builder names them; empty if it named none.
-        nodes: Nodes from the first to the last in graph order; empty if the builder named none.
+        ends: First and last layer of the region, as the builder names them, in its own order, which
+            is not the graph's; empty if it named none.
         said: What the builder reported, one line of its log; empty if that contains no error.
     """
 
     kind: RefusalKind
     build: int
     ends: tuple[str, ...] = ()
-    nodes: tuple[NodeName, ...] = ()
     said: str = ""
 
 
 CauseKind = Literal[
-    "lost",
-    "no-engine",
     "refused",
-    "not-run",
     "ignored",
     "kernel",
     "precision",
@@ -282,11 +277,8 @@ CauseKind = Literal[
 ]
 """What engines show about why nothing in the low format passed:
 
-- "lost": the connection was lost in every build and run, so they show nothing;
-- "no-engine": no build gave an engine;
 - "refused": the builder refused every plan that the emulation predicts to pass, and the others are
   out of tolerance;
-- "not-run": no engine runs;
 - "ignored": the inspector shows constraints that were not honoured;
 - "kernel": an engine is off by more than twice what the emulation predicts, but one with some more
   nodes in FP32 is not;
@@ -301,9 +293,8 @@ class Cause(Record):
     Attributes:
         kind: What it is.
         builds: Numbers of the builds that show it.
-        nodes: "refused": where all of them were, if that is one place. "ignored": the nodes whose
-            constraints were not honoured. "kernel": the nodes that are FP32 in the right engine but
-            not in the wrong one.
+        nodes: "ignored": the nodes whose constraints were not honoured. "kernel": the nodes that
+            are FP32 in the right engine but not in the wrong one.
         excess: Error of the engine that shows it relative to what the search allows, or of the
             nearest that was built; None with a metric.
         other: The error that the emulation predicts of that engine; None if unknown.
@@ -341,45 +332,6 @@ class Latency(Record):
     p99_ms: float
     device_bytes: int
     medians: tuple[float, ...] = ()
-
-
-ROUNDS = 7
-"""Rounds in which all take turns: the median of their ratios lies between the least and the largest
-with 98.4 % (1 - 2 / 2⁷), whatever their distribution; of six with 96.9 %."""
-
-
-class TimeRatio(Record):
-    """Time of one engine relative to another, from rounds in which they took turns.
-
-    Attributes:
-        low: Lower end of the interval of the median ratio (`time_ratio`).
-        high: Upper end.
-        rounds: Number of rounds.
-    """
-
-    low: float
-    high: float
-    rounds: int
-
-
-def time_ratio(one: Sequence[float], other: Sequence[float]) -> TimeRatio | None:
-    """Return the ratio of two engines' times, from paired rounds.
-
-    The interval from the least to the largest ratio contains their median with 98.4 % or more,
-    whatever their distribution, if rounds are independent (the sign test inverted; Thompson 1936,
-    Hahn and Meeker 1991, section 5.2).
-
-    Args:
-        one: Its medians in ms (> 0), by round.
-        other: Those of the other, in the same rounds; surplus rounds of either are ignored.
-
-    Returns:
-        The ratio; None with fewer than `ROUNDS` rounds.
-    """
-    ratios = [a / b for a, b in zip(one, other, strict=False)]
-    if len(ratios) < ROUNDS:
-        return None
-    return TimeRatio(low=min(ratios), high=max(ratios), rounds=len(ratios))
 
 
 class ProvenEngine(Record):
@@ -440,7 +392,6 @@ class LadderRung(Record):
         low_share: Share of multiply-accumulates in the rung's type; None if unknown.
         bytes: Size of its file with weights, or of its engine; None if neither was made.
         latency: Speed of its engine; None without one.
-        beside: Its time relative to the previous rung, from interleaved runs; None without one.
         by: What FP32 was checked against; None for other rungs, and if it was not judged.
         failures: Why it did not pass; those of the run's verdict if that is about this rung.
         chosen: Whether it is the fastest that passed, by engine times, otherwise by predicted cost.
@@ -458,7 +409,6 @@ class LadderRung(Record):
     low_share: float | None = None
     bytes: int | None = None
     latency: Latency | None = None
-    beside: TimeRatio | None = None
     by: RightBy | None = None
     failures: tuple[Failure, ...] = ()
     chosen: bool = False

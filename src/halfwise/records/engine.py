@@ -15,7 +15,6 @@ from halfwise.records.built import (
     Refusal,
     ShapeRange,
     Spared,
-    TimeRatio,
     Typing,
     WorkerInfo,
 )
@@ -29,8 +28,6 @@ inside a fused block that reveals nothing about its parts."""
 RungEnd = Literal[
     "delivered",
     "slower",
-    "not-preferred",
-    "no-part",
     "held-out",
     "unsteady",
     "tolerance",
@@ -44,8 +41,7 @@ RungEnd = Literal[
 """How a rung ended, judged by the engine on it that came furthest:
 
 - "delivered": the run delivers it;
-- "slower", "not-preferred": it passed but is slower, or equally fast and not preferred;
-- "no-part": it passed, but with the outputs of an FP32 or TF32 engine;
+- "slower": it passed, but is slower;
 - "held-out": it passed the search but failed on held-out data or at other shapes;
 - "unsteady": it passed in half of its plan's builds or fewer;
 - "tolerance": it is out of tolerance;
@@ -54,7 +50,7 @@ RungEnd = Literal[
 - "refused": it is out of tolerance, and the builder refused every plan that the emulation predicts
   to pass;
 - "unfetched": it passed but could not be fetched;
-- "elsewhere": it passed, but its plan fails on another device of the run;
+- "elsewhere": no plan passed on all devices of the run, but one on some;
 - "lost": the connection was lost in all its builds and runs, which says nothing about it.
 """
 
@@ -166,10 +162,6 @@ class EngineResult(Record):
             is none.
         untimed: Why it was not timed although it has a verdict; empty otherwise.
         lost: Whether the connection was lost while or after it was judged.
-        ratio: Time of the delivered engine relative to this one; None if they were not timed in
-            turns.
-        shows: The rung of the FP32 or TF32 engine with the same outputs, although the low format
-            was allowed; None otherwise.
     """
 
     name: str
@@ -184,8 +176,6 @@ class EngineResult(Record):
     excess: float | None = None
     untimed: str = ""
     lost: bool = False
-    ratio: TimeRatio | None = None
-    shows: EngineRung | None = None
 
     @property
     def milliseconds(self) -> float:
@@ -199,28 +189,15 @@ class EngineResult(Record):
 
 
 class RungTried(Record):
-    """What a run tried on one rung, and the result.
+    """What became of a rung of a run.
 
     Attributes:
         rung: The lowest type.
         end: How it ended.
-        plans: Number of sets of kept nodes that were tried.
-        builds: Number of their builds.
-        built: Number of builds that gave an engine.
-        ran: Number of engines that ran on the calibration samples.
-        excess: Smallest error relative to what the search allows (1 is the limit); None if none
-            ran, and with a metric.
-        kept: Number of nodes in FP32 in the plan of that engine.
     """
 
     rung: EngineRung
     end: RungEnd
-    plans: int
-    builds: int
-    built: int
-    ran: int
-    excess: float | None = None
-    kept: int = 0
 
 
 ALIKE = 2.0
@@ -277,7 +254,6 @@ class Engines(Record):
         refusals: Refused builds, in order.
         notes: Sentences about the engines as a whole.
         verdict: The verdict on this device alone, if a run has several; None with one.
-        lost: Why the device was lost before its engine was judged; empty if it was not.
     """
 
     worker: WorkerInfo
@@ -299,7 +275,6 @@ class Engines(Record):
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
-    lost: str = ""
 
     @property
     def full(self) -> bool:

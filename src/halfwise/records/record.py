@@ -191,7 +191,6 @@ FailureKind = Literal[
     "fp32-wrong",
     "not-run",
     "unfetched",
-    "device-lost",
     "cause",
     "rung",
     "unmade",

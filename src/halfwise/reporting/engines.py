@@ -46,7 +46,6 @@ from halfwise.reporting.plan import (
     refusal_lines,
     rung_line,
     score_cell,
-    shows_line,
 )
 from halfwise.wording import (
     MOST_ROWS,
@@ -285,12 +284,9 @@ def _remarks(engines: Engines) -> Iterator[str]:
         first, second = speed_lines(shown.latency)
         yield from (f"{shown.name}: {first}", second)
     for one in engines.results:
-        shows = shows_line(one)
         lines = (
             say("engine", "no result", one),
             say("engine", "untimed", one),
-            shows and capital(f"{one.name}: {shows}"),
-            say("engine", "ratio", one.ratio, name=one.name),
         )
         yield from map(stopped, filter(None, lines))
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)

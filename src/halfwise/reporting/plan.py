@@ -13,12 +13,10 @@ from halfwise.records import (
     Cause,
     Criterion,
     Curve,
-    EngineResult,
     EngineRung,
     Engines,
     KeptNode,
     LadderRung,
-    NodeName,
     Plan,
     Point,
     ProvenEngine,
@@ -48,7 +46,6 @@ from halfwise.wording import (
     MOST_ROWS,
     alike,
     count,
-    fixed,
     listed,
     number,
     percent,
@@ -67,16 +64,7 @@ def full_name(rung: EngineRung | None) -> str:
 
 def rung_line(tried: RungTried) -> str:
     """Return how a rung ended, as a sentence."""
-    return say(
-        "built",
-        "rung",
-        tried,
-        name=PRECISIONS[tried.rung],
-        how=WORDS["end"][tried.end],
-        full=tried.rung in FULL_RUNGS,
-        delivered=tried.end == "delivered",
-        kept=tried.kept or None,
-    )
+    return f"{PRECISIONS[tried.rung]}: {WORDS['end'][tried.end]}."
 
 
 def proven_line(proven: ProvenEngine, rung: EngineRung) -> str:
@@ -110,27 +98,16 @@ def in_full(engines: Engines | None) -> str:
         crashed=len(crashed) or None,
         builds=len(tried),
         signals=tuple(dict.fromkeys(build.signal for build in crashed if build.signal)),
-        place=_place(causes["refused"].nodes) if "refused" in causes else "",
     )
     return f", in {full_name(engines.rung)}, because {why}"
 
 
 def rung_caution(engines: Engines | None) -> str:
-    """Return what the delivered engine lacks: its time, or anything of the low format."""
+    """Return why the delivered engine has no time; "" if it has."""
     row = None if engines is None or not engines.rungs else engines.row
     if engines is None or row is None:
         return ""
-    if engines.full:
-        return say("built", "untimed", row) if row.untimed else ""
-    return f"The delivered engine: {shows_line(row)}" if row.shows else ""
-
-
-def shows_line(row: EngineResult) -> str:
-    """Return that an engine's outputs show nothing of its low format; "" if they may."""
-    if row.shows is None or row.verdict is None:
-        return ""
-    worst = fixed(min(o.snr_db for o in row.verdict.outputs.values()), 1)
-    return say("built", "shows", row, worst=worst, low=row.build.config.low or "the low format")
+    return say("built", "untimed", row) if engines.full and row.untimed else ""
 
 
 def range_text(least: float, most: float) -> str:
@@ -142,12 +119,7 @@ def range_text(least: float, most: float) -> str:
 def cause_line(cause: Cause) -> str:
     """Return what engines show, as a clause."""
     builds = f"{verb(len(cause.builds), 'build', 'builds')} {', '.join(map(str, cause.builds))}"
-    return say("engines", cause.kind, cause, builds=builds, place=_place(cause.nodes))
-
-
-def _place(nodes: Sequence[NodeName]) -> str:
-    ends = " to ".join(dict.fromkeys(shorten(name, 40) for name in (*nodes[:1], *nodes[-1:])))
-    return ends if len(nodes) < 2 else f"{count(len(nodes), 'node')} from {ends}"
+    return say("engines", cause.kind, cause, builds=builds)
 
 
 def own_criterion(verdict: Verdict) -> str:
@@ -159,10 +131,12 @@ def own_criterion(verdict: Verdict) -> str:
 def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -> Iterator[str]:
     """Yield what the builder refused; builds that it refused alike share a line."""
     signals = {b.number: b.signal for b in builds}
-    for group in alike(refusals, lambda r: (r.kind, r.ends, r.nodes, r.said, signals.get(r.build))):
+    for group in alike(refusals, lambda r: (r.kind, r.ends, r.said, signals.get(r.build))):
         first = group[0]
+        ends = [*dict.fromkeys(shorten(name, 40) for name in first.ends)]
+        where = f"the region from {ends[0]} to {ends[1]}" if len(ends) > 1 else "".join(ends)
         whole = "" if first.kind == "unknown" else "the model"
-        what = say("refusal", first.kind, where=_place(first.nodes) if first.ends else whole)
+        what = say("refusal", first.kind, where=where or whole)
         facts = {"what": what, "said": shorten(first.said, 160)}
         facts["builds"] = ", ".join(str(refusal.build) for refusal in group)
         signal = signals.get(first.build)
@@ -201,10 +175,6 @@ def ladder_table(run: Run, *, brief: bool = False) -> Table | None:
         (
             figure("ms", minor=False),
             lambda r: known(r.latency.median_ms if r.latency else None),
-        ),
-        (
-            figure("÷ above"),
-            lambda r: f"{range_text(r.beside.low, r.beside.high)} ×" if r.beside else "",
         ),
         (figure("size"), lambda r: known(r.bytes, size_of)),
         (

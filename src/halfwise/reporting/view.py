@@ -405,8 +405,8 @@ def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
     rows = [
         (
             shorten(engines.worker.name, 20),
-            "lost" if engines.lost else passed_word(engines.verdict),
-            None if engines.lost else shown_row(engines),
+            passed_word(engines.verdict),
+            shown_row(engines),
         )
         for engines in devices
     ]
@@ -417,7 +417,6 @@ def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
 
 def _device(engines: Engines) -> Iterator[str]:
     yield from made(engines)
-    yield from [f"Lost before its engine was judged: {engines.lost}"] * bool(engines.lost)
     yield from (*map(rung_line, engines.rungs), *map(cause_line, engines.causes))
 
 

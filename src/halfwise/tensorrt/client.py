@@ -150,10 +150,6 @@ class Worker(Link):
         self._here[engine.sha256] = path
         return engine.model_copy(update={"side": "here", "path": str(path)})
 
-    def drop(self, engine: EngineFile) -> None:
-        """Remove the local copy of a fetched engine; the worker's own stays."""
-        self._here.pop(engine.sha256).unlink(missing_ok=True)
-
     def upload(self, path: Path) -> EngineFile:
         """Upload an engine file to the worker unless it has it.
 

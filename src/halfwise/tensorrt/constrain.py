@@ -11,7 +11,7 @@ makes that form if it computes exactly the same numbers.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite, log10
+from math import isfinite
 from typing import Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import bodies, is_float
 from halfwise.graph.taken import taken
-from halfwise.records import ALIKE, EngineRung, NodeName, Precision, Verdict
+from halfwise.records import NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
 from halfwise.wording import count, listed
@@ -309,11 +309,6 @@ def _why(node: ir.Node, reason: str) -> str:
     return reason
 
 
-_EXACT_DB = 100.0
-"""An SNR that FP16 cannot reach. One rounding to FP16 leaves 20 log10(2^11 √3) = 71 dB for evenly
-spread values; averaging adds 3 dB per doubling of its length."""
-
-
 def same_outputs(result: Verdict, full: Verdict) -> bool:
     """Return whether an engine's outputs match those of an FP32 or TF32 engine in every measure.
 
@@ -324,32 +319,3 @@ def same_outputs(result: Verdict, full: Verdict) -> bool:
     """
     inexact = any(isfinite(o.max_abs) and o.max_abs > 0 for o in full.outputs.values())
     return inexact and result.samples == full.samples and result.outputs == full.outputs
-
-
-def as_exact(result: Verdict, fp32: Verdict) -> bool:
-    """Return whether an engine is as accurate as the FP32 engine, which FP16 on the way prevents.
-
-    This is weaker than `same_outputs`: FP16 that does not affect the outputs remains possible.
-    """
-    errors = [(result.outputs[name], error) for name, error in fp32.outputs.items()]
-    lost = 20 * log10(ALIKE)
-    exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - lost for r, f in errors)
-    return exact and any(isfinite(f.snr_db) for _, f in errors)
-
-
-def shown(result: Verdict, full: Mapping[EngineRung, Verdict]) -> EngineRung | None:
-    """Return the rung whose outputs an engine gives although a low format was allowed; else None.
-
-    Layers in that format do not affect the outputs: they are as accurate as the FP32 engine's, or
-    identical to the TF32 engine's. TF32 takes identical outputs, because FP16 has the same 11
-    significant bits; for FP32 accuracy is enough, because equally accurate FP32 engines differ in
-    their last digits.
-
-    Args:
-        result: The engine's verdict.
-        full: Available verdicts of the FP32 and TF32 engines on the same samples.
-    """
-    for rung, verdict in full.items():
-        if same_outputs(result, verdict) or (rung == "fp32" and as_exact(result, verdict)):
-            return rung
-    return None

@@ -1,7 +1,6 @@
 """Errors for a worker's refusals, crashes and silences."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
-from halfwise.records import BuildOutcome, LogFinding, RefusalKind
+from halfwise.records import BuildOutcome, LogFinding, Refusal, RefusalKind
 from halfwise.tensorrt.layers import foreign_region, names_in
 from halfwise.tensorrt.log import at_layer, explain, known, split_line
 from halfwise.tensorrt.transport import Ended, Lost
@@ -279,34 +278,12 @@ _KINDS: Mapping[str, RefusalKind] = {
 _ENDED: Mapping[str, RefusalKind] = {"crashed": "crash", "timeout": "timeout"}
 
 
-@dataclass(frozen=True)
-class Blamed:
-    """How a build was refused.
-
-    Attributes:
-        kind: Kind of refusal.
-        layer: The layer it named, in the builder's notation: `{ForeignNode[a...b]}`, `a + b`; empty
-            if it named none.
-        line: The builder's last message of that kind; if no message is known, its last error
-            without the severity; empty if it logged no error.
-    """
-
-    kind: RefusalKind
-    layer: str = ""
-    line: str = ""
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        """The first and the last layer; empty if no layer was named."""
-        names = names_in(self.layer)
-        return foreign_region(self.layer) or (*names[:1], *names[-1:])
-
-
-def how_refused(build: BuildOutcome) -> Blamed:
-    """Return how a build was refused, from its message and log.
+def how_refused(build: BuildOutcome) -> Refusal:
+    """Return how a build that gave no engine was refused, from its message and log.
 
     The last known message that names a layer counts; if none does, the layer that the builder was
-    working on.
+    working on. What it said is its last message of that kind; if no message is known, its last
+    error without the severity.
     """
     kinds: dict[RefusalKind, str] = {}
     layer = at = error = ""
@@ -320,8 +297,14 @@ def how_refused(build: BuildOutcome) -> Blamed:
         kinds[_KINDS[found[0].kind]] = _inner(text[found[1].start() :])
         layer = found[1].groupdict().get("layer") or _fused(text) or layer
     kind: RefusalKind = next((kind for kind in _KINDS.values() if kind in kinds), "unknown")
-    line = kinds.get(kind) or error
-    return Blamed(_ENDED.get(build.status, kind), (layer or at).strip(), line)
+    said, kind = kinds.get(kind) or error, _ENDED.get(build.status, kind)
+    names = names_in(layer or at)
+    return Refusal(
+        kind=kind,
+        build=build.number,
+        ends=foreign_region(layer or at) or (*names[:1], *names[-1:]),
+        said=said or (build.message if kind == "unknown" else ""),
+    )
 
 
 def _inner(text: str) -> str:

@@ -10,14 +10,12 @@ From 8.6 on, `Metadata` names the nodes in onnx-tensorrt's form (`processMetadat
 NAME | property | …]`, joined by U+001E and U+001F. Without it, and in logs, only the layer's name
 remains: `a + b`, `a || b`, `PWN(a, PWN(b))`, and from Myelin `a+b_myl0_2`. A fused block of
 TensorRT 8 has no metadata, and is called `{ForeignNode[a...b]}` after its first and last layer,
-often TensorRT's own; but it names its input and output tensors. Layers that the parser adds are
+often TensorRT's own. Layers that the parser adds are
 `(Unnamed Layer* 7) [Shuffle]`, by their index in the network, and `ONNXTRT_…`; weights are `a +
 b.weight`. Layers that reformat, and those that TensorRT adds for itself, compute no node.
 
-A builder names a refused block by two ends in its own order, not in the graph's. A built engine of
-the same model shows the nodes: TensorRT 8.6.0 gave one model's block the same name in FP32, TF32,
-FP16 and mixed engines, and it had 117 nodes, while 8 lie between its ends in graph order
-(basic_pitch, H200).
+A builder names a block by two ends in its own order, not in the graph's: one of TensorRT 8.6.0 had
+117 nodes, while 8 lie between its ends in graph order (basic_pitch, H200).
 """
 
 import json
@@ -27,20 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
-
 from halfwise.errors import CaseError, RunFailed
 from halfwise.files import open_regular, unreadable
-from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import with_bodies
 from halfwise.records import EngineLayer, NodeName
 from halfwise.tensorrt.prove import data_type, layer_precision
 
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f,]|\s*\[ONNX Layer: |\s*$)", re.DOTALL)
 _PROFILE = re.compile(r" \[profile \d+\]$")
 _MYELIN = re.compile(r"_myl\d+_\d+$")
-_REFORMAT = "Reformatting CopyNode"
 _OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$|HostCopy\]$")
 """Names of layers without a node in the model."""
 
@@ -52,14 +45,15 @@ class Listed:
     Attributes:
         name: Its name.
         metadata: Its metadata; "" if there are none.
-        inputs: Names of its input tensors.
-        outputs: Names of its output tensors.
     """
 
     name: str
     metadata: str = ""
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is a fused block of which only the ends are named."""
+        return foreign_region(self.name) is not None and not _ONNX_LAYER.search(self.metadata)
 
 
 class NodeFinder:
@@ -68,7 +62,7 @@ class NodeFinder:
     def __init__(self, network: Network | None, layers: Sequence[Listed]) -> None:
         """Take the model, and all layers of the engine in its order."""
         self._known: dict[str, NodeName] | None = None
-        self._blocks: dict[str, tuple[NodeName, ...]] = {}
+        self._closed: tuple[NodeName, ...] | None = None
         if network is not None:
             nodes = list(network.model.graph.all_nodes())
             unnamed = (n for n in nodes if network.original_names.get(node_name(n)) == "")
@@ -77,15 +71,21 @@ class NodeFinder:
                 f"node_of_{n.outputs[0].name}": node_name(n) for n in unnamed if n.outputs
             }
             self._known |= {node_name(n): node_name(n) for n in nodes}
-            self._blocks = self._divide(network, layers)
+            taken = {n for layer in layers if not layer.is_closed for n in self.nodes(layer)}
+            names = map(node_name, network.nodes())
+            self._closed = tuple(name for name in names if name not in taken)
 
     def nodes(self, layer: Listed) -> tuple[NodeName, ...]:
-        """Return the nodes of a layer; without a network, a block's first and last."""
+        """Return the nodes of a layer; without a network, a block's first and last.
+
+        Fused blocks without metadata have all nodes that no other layer has: whichever computes
+        them, it does not show its precision.
+        """
         if entries := _ONNX_LAYER.findall(layer.metadata):
             return self._existing(self._without_properties(entry) for entry in entries)
+        if layer.is_closed and self._closed is not None:
+            return self._closed
         name = _PROFILE.sub("", layer.name)
-        if name in self._blocks:
-            return self._blocks[name]
         if ends := foreign_region(name):
             return self._existing((*self._named(ends[0]), *self._named(ends[1])))
         return self._named(name)
@@ -114,88 +114,6 @@ class NodeFinder:
         if self._known is None:
             return tuple(map(NodeName, distinct))
         return tuple(dict.fromkeys(self._known[name] for name in distinct if name in self._known))
-
-    def _divide(
-        self, network: Network, layers: Sequence[Listed]
-    ) -> dict[str, tuple[NodeName, ...]]:
-        """Return the nodes of each fused block without metadata.
-
-        A block has the nodes on the way from its inputs to its outputs that no other layer has.
-        Blocks are taken in the engine's order, so earlier nodes already have their layer. The first
-        block with an output that only TensorRT knows gets all remaining nodes too: whichever such
-        block computes them does not show its precision.
-        """
-        blocks, taken = [], set[NodeName]()
-        for layer in layers:
-            if foreign_region(layer.name) and not _ONNX_LAYER.search(layer.metadata):
-                blocks.append(layer)
-            else:
-                taken.update(self.nodes(layer))
-        if not blocks:
-            return {}
-        values = {
-            v.name: v for n in network.nodes() for v in (*n.inputs, *n.outputs) if v and v.name
-        }
-        tensors = _Tensors(values, layers)
-        order = list(network.nodes())
-        divided: dict[str, tuple[NodeName, ...]] = {}
-        open_ended = ""
-        for block in blocks:
-            name = _PROFILE.sub("", block.name)
-            if name in divided:
-                continue
-            ends = [tensors.value(output) for output in block.outputs]
-            if not ends or None in ends:
-                open_ended = open_ended or name
-            start = {v.producer() for v in ends if v is not None}
-            region = foreign_region(name)
-            named = set(self._named(region[1])) if region else set()
-            start |= {n for n in order if node_name(n) in named}
-            borders = {v for v in map(tensors.value, block.inputs) if v is not None}
-            inside = _leading_to(start, borders, taken)
-            divided[name] = tuple(node_name(n) for n in order if n in inside)
-            taken |= set(divided[name])
-        if open_ended:
-            own = {*divided[open_ended]}
-            names = map(node_name, order)
-            divided[open_ended] = tuple(n for n in names if n in own or n not in taken)
-        return divided
-
-
-class _Tensors:
-    """Maps an engine's tensors, including copies in other formats, to the model's values."""
-
-    def __init__(self, values: Mapping[str, ir.Value], layers: Sequence[Listed]) -> None:
-        self._values = values
-        self._copies: dict[str, str] = {}
-        for layer in layers:
-            if layer.name.startswith(_REFORMAT) and len(layer.inputs) == len(layer.outputs) == 1:
-                before, after = (_PROFILE.sub("", t) for t in (*layer.inputs, *layer.outputs))
-                copy, origin = (before, after) if after in values else (after, before)
-                self._copies[copy] = origin
-
-    def value(self, tensor: str) -> ir.Value | None:
-        """Return the value of a tensor; None if only TensorRT knows it."""
-        name = _PROFILE.sub("", tensor)
-        for _ in range(len(self._copies) + 1):
-            if name in self._values or name not in self._copies:
-                break
-            name = self._copies[name]
-        return self._values.get(name)
-
-
-def _leading_to(
-    start: Iterable[ir.Node | None], borders: set[ir.Value], taken: set[NodeName]
-) -> set[ir.Node]:
-    """Return the nodes in `start` and those from `borders` to them, except taken ones."""
-
-    def free(nodes: Iterable[ir.Node | None]) -> list[ir.Node]:
-        return [n for n in nodes if n is not None and node_name(n) not in taken]
-
-    def before(node: ir.Node) -> list[ir.Node]:
-        return free(v.producer() for v in node.inputs if v is not None and v not in borders)
-
-    return {*reached(free(start), before)}
 
 
 _FOREIGN = re.compile(r"ForeignNode\[(?P<inside>.*?)(?:\](?:\}|$|\.?\))|$)")
@@ -299,8 +217,7 @@ def _refusal(what: str) -> RunFailed:
 
 
 def _listed(raw: Mapping[str, Any]) -> Listed:
-    inputs, outputs = (tuple(_text(t, "Name") for t in _tensors(raw, k)) for k in _SIDES)
-    return Listed(_text(raw, "Name"), _text(raw, "Metadata"), inputs, outputs)
+    return Listed(_text(raw, "Name"), _text(raw, "Metadata"))
 
 
 def _layer(raw: Mapping[str, Any], nodes: tuple[NodeName, ...], *, tf32: bool) -> EngineLayer:
@@ -382,39 +299,3 @@ def demand_engine(path: Path) -> Path:
             f"Strip it: tail -c +{int.from_bytes(head[:4], 'little') + 5} FILE > plain.engine",
         )
     return path
-
-
-Assignment = frozenset[NodeName]
-Ends = tuple[str, ...]
-
-
-def region_of(network: Network, ends: Ends) -> Assignment:
-    """Return the nodes that a builder refuses together: from one end to the other in graph order.
-
-    Args:
-        network: The model.
-        ends: The builder's names of the first and last layer. One that no node has means the first
-            or the last node.
-    """
-    nodes = list(network.nodes())
-    places = _places(nodes)
-    first = min(places.get(ends[0], (0,)))
-    last = max(places.get(ends[1], (len(nodes) - 1,)))
-    between = nodes[min(first, last) : max(first, last) + 1]
-    return frozenset(map(node_name, between))
-
-
-def _places(nodes: Sequence[ir.Node]) -> dict[str, list[int]]:
-    """Return positions of nodes in the graph, by their names and those of tensors they compute.
-
-    Layers of constants have the positions of their readers, and lack `.weight` and the like.
-    """
-    positions: dict[str, list[int]] = {}
-    for place, node in enumerate(nodes):
-        sources = (v for v in node.inputs if v is not None and v.producer() is None)
-        for name in (v.name for v in (*sources, *node.outputs) if v.name):
-            for one in {name, *names_in(name)}:
-                positions.setdefault(one, []).append(place)
-    for place, node in enumerate(nodes):
-        positions |= {node_name(one): [place] for one in with_bodies(node)}
-    return positions

@@ -19,7 +19,6 @@ from typing import Literal
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies, is_float
-from halfwise.graph.sizes import declared_axes, shape_inputs
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
@@ -132,7 +131,7 @@ def make_recipe(
         profiles: Optimization profiles that replace those of the run's engines or samples.
 
     Raises:
-        CaseError: a kept node has bodies, or an input is dynamic and no profile is known.
+        CaseError: a kept node has bodies.
         RecordMismatch: the file does not belong to this run.
     """
     assert run.plan is not None
@@ -144,7 +143,6 @@ def make_recipe(
     weak, read = typing == "weak", (source.network, source.path)
     layers = layers_of(build) if build and same else {}
     chosen = profiles or (config or run.engines or run).profiles
-    _check_profiles(source.network, chosen)
     return Recipe(
         tensorrt=version,
         typing=typing,
@@ -229,19 +227,6 @@ def planned_nodes(plan: Plan) -> frozenset[NodeName]:
     """Return the FP32 nodes of the emulated model; see `kept_nodes`."""
     unsupported = [u.node for u in plan.unsupported]
     return frozenset((*(k.node for k in plan.keep), *plan.data_movement, *unsupported))
-
-
-def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
-    shape_tensors = shape_inputs(network)
-    for value in network.graph.inputs:
-        fixed = all(isinstance(axis, int) for axis in declared_axes(value))
-        needs = value.name in shape_tensors or not fixed
-        if needs and not any(value.name in {*p.shapes, *p.values} for p in profiles):
-            raise CaseError(
-                f"Input {value.name!r} has dynamic axes or decides shapes, but no profile gives "
-                "their range.",
-                "Give --engine minShapes=NAME:1x3x224x224, optShapes and maxShapes.",
-            )
 
 
 def _judging(run: Run, config: BuildConfig | None, version: str, typing: Typing) -> Iterator[str]:

@@ -96,8 +96,7 @@ def test_what_passed_on_other_targets_is_delivered_there_and_not_built_for_tenso
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("no-engine", ("opset 17", "optimization-level", "version")),
-        ("not-run", ("optimization-level",)),
+        ("refused", ("opset 17", "optimization-level", "version")),
         ("kernel", ("optimization-level", "--accumulate fp16")),
         ("ignored", ("--typing strong", "--budget builds")),
         ("precision", ("--budget builds",)),
@@ -105,11 +104,15 @@ def test_what_passed_on_other_targets_is_delivered_there_and_not_built_for_tenso
     ],
 )
 def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
-    low = RungTried(rung="fp16", end="tolerance", plans=1, builds=1, built=1, ran=1)
+    low = RungTried(rung="fp16", end="tolerance")
     delivered = engines().model_copy(update={"rungs": (low,), "causes": (Cause(kind=kind),)})
     lines = " ".join(steps_told(lower_next(delivered)))
     assert all(phrase in lines for phrase in said)
-    assert ("opset 17" in lines) == (kind == "no-engine")
+    assert ("opset 17" in lines) == (kind == "refused")
+    for end, advice in (("unbuildable", "opset 17"), ("not-run", "optimization-level")):
+        alone = low.model_copy(update={"end": end})
+        told = engines().model_copy(update={"rungs": (alone,), "causes": ()})
+        assert advice in " ".join(steps_told(lower_next(told)))
     passed = delivered.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
     assert lower_next(passed) == ()
 

@@ -19,10 +19,10 @@ from halfwise.records import (
     GuardKind,
     Level,
     NodeName,
+    ProvenEngine,
     Record,
     RunEvidence,
     Sign,
-    TimeRatio,
 )
 from halfwise.reporting.remarks import CAUSES
 from tests.unit.page.graphs import block, sketched
@@ -107,8 +107,8 @@ def test_every_record_is_frozen_closed_and_documented(kind):
     ("value", "text"), [(math.inf, '"Infinity"'), (-math.inf, '"-Infinity"'), (math.nan, '"NaN"')]
 )
 def test_numbers_that_json_lacks_are_strings(value, text):
-    assert TimeRatio(low=1.5, high=value, rounds=7).model_dump_json() == (
-        f'{{"low":1.5,"high":{text},"rounds":7}}'
+    assert ProvenEngine(build=7, seconds=1.5, median_ms=value).model_dump_json() == (
+        f'{{"build":7,"seconds":1.5,"median_ms":{text}}}'
     )
 
 

@@ -200,15 +200,9 @@ def test_a_row_for_each_device():
     assert row.build.engine is not None
     delivered = row.build.engine.model_copy(update={"path": "model.orin.engine"})
     orin = on("orin", results=(row,), delivered=delivered)
-    found = cells([orin, on("a100", lost="No answer.", results=())])
+    found = cells([orin, on("a100", verdict=None, results=())])
     assert (found[0]["device"], found[0]["passed"], found[0]["ms"]) == ("orin", "yes", "2.5")
-    assert (found[1]["device"], found[1]["passed"]) == ("a100", "lost")
-
-
-def test_what_is_lost_is_told():
-    parts = device_parts([on("a"), on("b"), on("c", lost="No answer.")])
-    told = {part.title: " ".join(part.lines) for part in parts if isinstance(part, Lines)}
-    assert [title for title, lines in told.items() if "No answer." in lines] == ["On c"]
+    assert (found[1]["device"], found[1]["passed"]) == ("a100", "no result")
 
 
 def test_where_a_file_was_right_it_is_not_said_to_be_perhaps_wrong():

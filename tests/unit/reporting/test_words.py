@@ -162,9 +162,7 @@ EXAMPLES: Mapping[str, Callable[[], Report]] = {
     "an engine that was built": lambda: inspections.built(BUILT),
     "the user's own engine": lambda: Report("", None, "", inspections.given_parts(GIVEN)),
     "ranges": lambda: inspections.observed(observations(constants=PLAN.constants), 10_000),
-    "devices": lambda: Report(
-        "", None, "", whole.device_parts((built(), built(lost="No answer.")))
-    ),
+    "devices": lambda: Report("", None, "", whole.device_parts((built(), built()))),
     "a repaired plan": lambda: whole.screen(run(plan=plan((), repairs=(SCALED,)))),
 }
 

@@ -211,16 +211,13 @@ def test_an_engine_travels_again_where_the_cache_went_with_the_container(worker,
 def test_an_engine_that_went_with_the_connection_is_lost(worker, model, tmp_path, cache):
     engine = build(worker, model).engine
     assert engine is not None
-    fetched = worker.fetch(engine, tmp_path / "e.engine")
+    worker.fetch(engine, tmp_path / "e.engine")
     lose(worker)
     (cache / "files" / engine.sha256).unlink()
     with pytest.raises(EngineFailed, match="is lost") as failed:
         worker.fetch(engine, tmp_path / "again.engine")
     assert failed.value.status == "lost"
     lose(worker)
-    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
-    worker.drop(fetched)
-    assert not (tmp_path / "e.engine").exists()
     assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
 
 

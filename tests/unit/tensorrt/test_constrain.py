@@ -24,14 +24,12 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.tensorrt.constrain import (
-    as_exact,
     builder_flags,
     constraints,
     quantised_types,
     readable,
     refused,
     same_outputs,
-    shown,
     unmatched,
 )
 from tests import graph_rules
@@ -187,26 +185,6 @@ def test_outputs_without_any_error_prove_nothing():
     assert not same_outputs(exact, exact)
     broken = result(float("inf")).verdict
     assert not same_outputs(broken, broken)
-
-
-@pytest.mark.parametrize(
-    ("own", "fp32", "said"),
-    [
-        (133.0, 133.2, True),
-        (130.0, 133.2, True),
-        (72.6, 133.2, False),
-        (90.0, 91.0, False),
-        (float("inf"), float("inf"), False),
-    ],
-)
-def test_an_engine_as_exact_as_the_fp32_one(own, fp32, said):
-    one, full = result(1e-6, snr_db=own).verdict, result(2e-6, snr_db=fp32).verdict
-    assert one is not None
-    assert full is not None
-    assert as_exact(one, full) is said
-    assert shown(one, {"fp32": full}) == ("fp32" if said else None)
-    assert shown(one, {"tf32": full}) is shown(one, {}) is None
-    assert shown(one, {"fp32": full, "tf32": one}) == ("fp32" if said else "tf32")
 
 
 ZERO, ZEROS = np.array(0, np.int8), np.zeros(3, np.int8)

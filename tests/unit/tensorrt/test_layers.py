@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.loading import load_network, network_from_proto
-from halfwise.graph.model import Network, node_name
-from halfwise.records import NodeName
-from halfwise.tensorrt.failures import Blamed, how_refused
+from halfwise.graph.model import node_name
+from halfwise.tensorrt.failures import how_refused
 from halfwise.tensorrt.layers import (
     Listed,
     NodeFinder,
@@ -18,7 +17,6 @@ from halfwise.tensorrt.layers import (
     foreign_region,
     is_engine,
     names_in,
-    region_of,
 )
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.engine_runs import failed
@@ -379,86 +377,23 @@ def test_a_block_without_a_model_is_its_first_and_last():
     assert by_name(BLOCK) == ("weight",)
 
 
-def test_a_block_is_what_lies_between_its_tensors_and_has_no_layer_of_its_own():
+def test_blocks_that_name_their_ends_alone_have_what_no_other_layer_has():
     network = chain("Relu", "Exp", "Tanh", "Abs", "Neg", "Sqrt")
-    layers = [
-        Listed("Relu_0", "", ("x",), ("Relu_0_out",)),
-        Listed(
-            f"Reformatting CopyNode for Input Tensor 0 to {BLOCK}",
-            "",
-            ("Relu_0_out",),
-            ("Reformatted Input Tensor 0",),
-        ),
-        Listed(BLOCK, "", ("Reformatted Input Tensor 0",), ("Reformatted Output Tensor 0",)),
-        Listed(
-            f"Reformatting CopyNode for Output Tensor 0 to {BLOCK}",
-            "",
-            ("Reformatted Output Tensor 0",),
-            ("Neg_4_out",),
-        ),
-        Listed("PWN(Abs_3)", "", ("elsewhere",), ("elsewhere",)),
-        Listed("Sqrt_5", "", ("Neg_4_out",), ("Sqrt_5_out",)),
-    ]
+    other = "{ForeignNode[Sqrt_5...(Unnamed Layer* 5) [Shuffle]]}"
+    layers = [Listed("Relu_0"), Listed(BLOCK), Listed("PWN(Abs_3)"), Listed(other)]
     found = NodeFinder(network, layers)
-    assert found.nodes(layers[2]) == ("Neg_4",)
-    without_pointwise = NodeFinder(network, [*layers[:4], layers[5]])
-    block = ("Exp_1", "Tanh_2", "Abs_3", "Neg_4")
-    assert without_pointwise.nodes(layers[2]) == block
-    assert without_pointwise.nodes(Listed(f"{BLOCK} [profile 1]")) == block
+    rest = ("Exp_1", "Tanh_2", "Neg_4", "Sqrt_5")
+    assert found.nodes(layers[1]) == found.nodes(layers[3]) == rest
+    assert found.nodes(Listed(f"{BLOCK} [profile 1]")) == rest
+    named = Listed(BLOCK, "[ONNX Layer: Exp_1]")
+    assert NodeFinder(network, [*layers, named]).nodes(named) == ("Exp_1",)
 
 
-def test_two_blocks_side_by_side_share_no_node():
-    sketch = Sketch()
-    x = sketch.input("x", [4])
-    left = sketch.op("Relu", x, name="left0")
-    right = sketch.op("Exp", x, name="right0")
-    left = sketch.op("Abs", left, name="left1")
-    right = sketch.op("Neg", right, name="right1")
-    layers = [
-        Listed("{ForeignNode[left0...left1]}", "", ("x",), ("left1_out",)),
-        Listed("{ForeignNode[right0...right1]}", "", ("x",), ("right1_out",)),
-    ]
-    finder = NodeFinder(sketch.network(left, right), layers)
-    assert finder.nodes(layers[0]) == ("left0", "left1")
-    assert finder.nodes(layers[1]) == ("right0", "right1")
-
-
-def test_a_block_known_by_its_name_only_has_what_leads_to_its_last():
-    network = chain("Relu", "Exp", "Tanh", "Abs")
-    layers = [Listed("Relu_0"), Listed("{ForeignNode[Exp_1...Tanh_2]}"), Listed("Abs_3")]
-    assert NodeFinder(network, layers).nodes(layers[1]) == ("Exp_1", "Tanh_2")
-
-
-def test_a_single_block_whose_outputs_only_tensorrt_knows_has_what_is_left():
-    sketch = Sketch()
-    x = sketch.input("x", [4])
-    first = sketch.op("Relu", x)
-    last = sketch.op("Exp", sketch.op("Mul", first, f32([1, 2, 3, 4])))
-    block = Listed(BLOCK, "", ("Relu_0_out",), ("(Unnamed Layer* 689) [Shuffle]_output",))
-    finder = NodeFinder(sketch.network(last), [Listed("Relu_0"), block])
-    assert finder.nodes(block) == ("Mul_1", "Exp_2")
-
-
-def test_the_first_of_several_such_blocks_has_what_is_left():
-    network = chain("Relu", "Exp", "Tanh", "Abs", "Neg", "Sqrt", "Sin")
-    first = "{ForeignNode[w + (Unnamed Layer* 1) [Shuffle]...(Unnamed Layer* 5) [Shuffle]]}"
-    second = "{ForeignNode[Sqrt_5...Sin_6]}"
-    unknown = ("(Unnamed Layer* 5) [Shuffle]_output",)
-    layers = [
-        Listed("Relu_0", "", ("x",), ("Relu_0_out",)),
-        Listed(first, "", ("Relu_0_out",), unknown),
-        Listed(second, "", ("Neg_4_out",), ("Reformatted Output Tensor 0",)),
-    ]
-    finder = NodeFinder(network, layers)
-    assert finder.nodes(layers[1]) == ("Exp_1", "Tanh_2", "Abs_3", "Neg_4")
-    assert finder.nodes(layers[2]) == ("Sqrt_5", "Sin_6")
-
-
-@given(st.text(), st.text(), st.text(), st.text())
-def test_any_name_has_an_answer(layer, metadata, before, after):
+@given(st.text(), st.text(), st.text())
+def test_any_name_has_an_answer(layer, metadata, before):
     network = chain("Relu")
     for name in (layer, f"{{ForeignNode[{layer}...{before}]}}", f"Reformatting CopyNode {layer}"):
-        listed = Listed(name, metadata, (before,), (after,))
+        listed = Listed(name, metadata)
         for finder in (NodeFinder(None, [listed]), NodeFinder(network, [listed, listed])):
             assert isinstance(finder.nodes(listed), tuple)
 
@@ -515,36 +450,6 @@ def test_any_text_is_read(text):
     assert all(name.strip() for name in names_in(text))
 
 
-def chain_regions(count: int = 8) -> Network:
-    """MatMul with proj.weight, then Exp, over and over; Neg."""
-    s = Sketch()
-    last = s.input("x", [4, 4])
-    weight = s.constant(f32([[1.0] * 4] * 4), "proj.weight")
-    for i in range(count):
-        last = s.op("Exp", s.op("MatMul", last, weight, name=f"mul{i}"), name=f"exp{i}")
-    return s.network(s.op("Neg", last, name="neg"))
-
-
-@pytest.mark.parametrize(
-    ("layer", "first", "last"),
-    [
-        ("{ForeignNode[mul2_out...exp3_out]}", "mul2", "exp3"),
-        ("{ForeignNode[exp2]}", "exp2", "exp2"),
-        ("exp2 + mul3", "exp2", "mul3"),
-        ("PWN(exp2)", "exp2", "exp2"),
-        ("{ForeignNode[(Unnamed Layer* 3) [Shuffle]...exp2]}", "mul0", "exp2"),
-        ("{ForeignNode[exp2...(Unnamed Layer* 9) [Shuffle]]}", "exp2", "neg"),
-        ("{ForeignNode[proj.weight...exp2]}", "mul0", "exp2"),
-    ],
-)
-def test_a_region_reaches_from_its_first_name_to_its_last(layer, first, last):
-    net = chain_regions()
-    order = [node_name(n) for n in net.nodes()]
-    ends = Blamed("no-kernel", layer).ends
-    expected = frozenset(order[order.index(NodeName(first)) : order.index(NodeName(last)) + 1])
-    assert region_of(net, ends) == expected
-
-
 REGION = "{ForeignNode[a/Pow...b/Add]}"
 NO_KERNEL = (
     "10: [optimizer.cpp::computeCosts::3869] Error Code 10: Internal Error (Could not find any "
@@ -584,14 +489,14 @@ def test_how_a_build_was_refused_and_where(status, lines, kind, ends):
 
 
 def test_a_single_layer_is_both_ends():
-    assert Blamed("no-kernel", "PWN(exp2)").ends == ("exp2", "exp2")
-    assert Blamed("unknown").ends == ()
+    alone = blamed("failed", [NO_KERNEL.replace(REGION, "PWN(exp2)")])
+    assert alone.ends == ("exp2", "exp2")
 
 
 def test_the_line_that_tells_of_it_is_neither_the_last_nor_a_warning():
     warning = "warning: onnx2trt_utils.cpp:374: Your ONNX model has INT64 weights."
     found = blamed("failed", [warning, f"error: {NO_KERNEL}", NOT_BUILT, warning])
-    assert found.line == (f"Could not find any implementation for node {REGION}.")
+    assert found.said == (f"Could not find any implementation for node {REGION}.")
     odd = ["error: nobody knows this", warning]
-    assert blamed("failed", odd).line == "nobody knows this"
-    assert blamed("crashed", ["[V] [TRT] Tactic: 0x3e8", warning, ""]).line == ""
+    assert blamed("failed", odd).said == "nobody knows this"
+    assert blamed("crashed", ["[V] [TRT] Tactic: 0x3e8", warning, ""]).said == ""

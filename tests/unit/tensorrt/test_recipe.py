@@ -265,12 +265,10 @@ def test_without_a_delivered_engine_the_profiles_are_those_of_the_others():
     assert made.notes[0].startswith("No engine of the run passed: ")
 
 
-def test_dynamic_inputs_need_profiles():
+def test_profiles_are_given_or_those_of_the_engine():
     s = Sketch()
     s.op("Pow", s.input("x", ["N", 4]), 2.0, name="pow")
     network = s.network("pow_out")
-    with pytest.raises(CaseError, match="'x' has dynamic axes"):
-        make(planned("pow"), network=network)
     span = ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4))
     profiles = (Profile(shapes={TensorName("x"): span}),)
     assert make(planned("pow"), network=network, profiles=profiles).profiles == profiles
@@ -281,10 +279,3 @@ def test_dynamic_inputs_need_profiles():
 def test_the_low_format_is_what_the_builder_was_allowed():
     assert make(run(engines=engines(config(low=None)))).low is None
     assert make(run(engines=engines(config(low=None))), version="10", typing="strong").low == "fp16"
-
-
-def test_shape_tensors_need_profiles():
-    s = Sketch()
-    s.op("Reshape", s.input("x", [6]), s.input("s", [2], TensorProto.INT64), name="pow")
-    with pytest.raises(CaseError, match="decides shapes"):
-        make(planned("pow"), network=s.network("pow_out"))

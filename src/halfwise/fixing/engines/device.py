@@ -1,18 +1,17 @@
 """One worker of a run: its FP32 engines, and engines of plans."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.engines.measure import is_interrupted, is_lost
-from halfwise.fixing.engines.plan import TF32_ENGINE, EnginePlan
+from halfwise.fixing.engines.plan import EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.graph.roles import Role
@@ -22,7 +21,6 @@ from halfwise.progress import interruption
 from halfwise.records import (
     FP32_ENGINE,
     FP32_SNR_DB,
-    FULL_RUNGS,
     BuildOutcome,
     Criterion,
     EngineResult,
@@ -34,24 +32,16 @@ from halfwise.records import (
 )
 from halfwise.reporting.plan import own_criterion, proven_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
-from halfwise.tensorrt.constrain import constraints, quantised_types, same_outputs, shown
+from halfwise.tensorrt.constrain import constraints, quantised_types, same_outputs
 from halfwise.tensorrt.failures import ENGINE_FAULTS, LOST, EngineFailed, build_failed
 from halfwise.tensorrt.versions import has_tf32
 from halfwise.wording import number
 
+TF32_ENGINE = "FP32, TF32 on"
+"""Name of the FP32 engine with TF32 in the final table."""
 
-class Full(NamedTuple):
-    """An FP32 engine that is judged.
-
-    Attributes:
-        row: Its row of the final table.
-        samples: The calibration samples.
-        outputs: Its outputs for them; empty if it does not run.
-    """
-
-    row: EngineResult
-    samples: Samples
-    outputs: Sequence[Outputs] = ()
+Judging = tuple[Samples, Sequence[Outputs], bool]
+"""The samples that judge, their references, and whether no search has seen them."""
 
 
 @dataclass
@@ -60,15 +50,15 @@ class Device(Workbench):
 
     Attributes:
         started: `time.monotonic()` at the start of the command.
-        fp32_row: The FP32 engine without TF32, judged by 60 dB; None before `reference`, and if
-            Ctrl-C came.
-        full: The FP32 engines without and with TF32, judged like all others.
+        full: The FP32 engines without and with TF32, judged like all others, and their outputs for
+            the calibration samples; none if it does not run.
         proven: The first of them that passed on held-out samples; None if none did.
     """
 
     started: float = 0.0
-    fp32_row: EngineResult | None = field(default=None, init=False)
-    full: dict[EngineRung, Full] = field(default_factory=dict, init=False)
+    full: dict[EngineRung, tuple[EngineResult, list[Outputs]]] = field(
+        default_factory=dict, init=False
+    )
     proven: ProvenEngine | None = field(default=None, init=False)
     _reasons: set[str] = field(default_factory=set, init=False)
 
@@ -79,10 +69,11 @@ class Device(Workbench):
 
     # --- FP32 engines --------------------------------------------------------------------------
 
-    def reference(self) -> None:
+    def reference(self) -> EngineResult | None:
         """Build and judge the FP32 engine without TF32; if it is right, Ctrl-C keeps it.
 
-        Its first criterion is a signal-to-noise ratio of 60 dB, or the user's metric.
+        Its first criterion is a signal-to-noise ratio of 60 dB, or the user's metric. Returns its
+        row by that; None if Ctrl-C came.
 
         Raises:
             BuildFailed: TensorRT cannot build it, and therefore no engine of this model.
@@ -90,35 +81,33 @@ class Device(Workbench):
             CaseError: samples, including the calibration, do not fit any engine.
         """
         try:
-            self._judge_reference()
+            return self._judge_reference()
         except EngineFailed as failed:
             if not is_lost(failed):
                 raise
             why = "The worker was lost before a correct engine was fetched, so there is none to"
             raise EngineFailed(f"{why} deliver: {failed.message}", LOST, status="lost") from failed
 
-    def _judge_reference(self) -> None:
+    def _judge_reference(self) -> EngineResult | None:
         measure, case = self.measure, self.case
-        build = self.builds.build(self.fp32, FP32_ENGINE)
+        plan = self._full_plan("fp32")
+        build = self.build(plan, FP32_ENGINE)
         if build.status == "interrupted":
-            return
+            return None
         if build.engine is None:
             raise build_failed(build, "no FP32 engine of this model")
-        engine = build.engine
-        measure.check_inputs(engine, case.calibration)
-        samples = case.heldout or case.calibration
+        measure.check_inputs(build.engine, case.calibration)
         by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
-        judging = (
-            samples,
-            measure.references(samples),
-            by_snr if case.users_metric is None else None,
-        )
-        verdict = measure.judge(engine, *judging).verdict
-        self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
+        samples, references, _ = self._judging
+        criterion = by_snr if case.users_metric is None else None
+        verdict = measure.judge(build.engine, samples, references, criterion).verdict
         self.notes.append(own_criterion(verdict))
         if verdict.passed:
             interruption().offer()
-            self._judge("fp32", build)
+            row = self._judge(plan, build)
+            if row.lost and row.verdict is None:
+                raise EngineFailed(row.failure, status="lost")
+        return EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
 
     def with_tf32(self) -> None:
         """Build and judge the FP32 engine with TF32.
@@ -128,46 +117,55 @@ class Device(Workbench):
         it would be the FP32 engine again, so it is not built there.
         """
         if has_tf32(self.worker.info) and not interruption().asked:
-            build = self.builds.build(self.fp32, TF32_ENGINE, tf32=True)
+            plan = self._full_plan("tf32")
+            build = self.build(plan, TF32_ENGINE)
             if build.status != "interrupted":
-                self._judge("tf32", build)
+                self._judge(plan, build)
 
-    def judge_again(self, calibration: Samples, heldout: Samples) -> None:
-        """Judge the FP32 engines on other samples; of one that is lost, what was known stands."""
-        for rung, full in [*self.full.items()]:
-            judged = self._judged(full.row, calibration, heldout)
-            self.full[rung] = full if judged.row.lost else judged
+    def _full_plan(self, rung: EngineRung) -> EnginePlan:
+        return EnginePlan(Plan(Variant(self.case, self.settings)), rung, tf32=rung == "tf32")
 
-    def _judge(self, rung: EngineRung, build: BuildOutcome) -> None:
-        case, name = self.case, FP32_ENGINE if rung == "fp32" else TF32_ENGINE
-        row = EngineResult(name=name, build=build, rung=rung)
-        self.full[rung] = self._judged(row, case.calibration, case.heldout)
-        row = self.full[rung].row
-        if row.lost and rung == "fp32":
-            raise EngineFailed(row.failure, status="lost")
-        if row.verdict is None or not row.verdict.passed or self.proven is not None:
-            return
-        seconds, latency = time.monotonic() - self.started, row.latency
-        median_ms = None if latency is None else latency.median_ms
-        self.proven = ProvenEngine(build=build.number, seconds=seconds, median_ms=median_ms)
-        self.watcher.note(proven_line(self.proven, rung))
+    @cached_property
+    def _judging(self) -> Judging:
+        samples = self.case.heldout or self.case.calibration
+        return samples, self.measure.references(samples), len(self.case.heldout) > 0
 
-    def _judged(self, row: EngineResult, calibration: Samples, heldout: Samples) -> Full:
-        measure, engine = self.measure, row.build.engine
-        if engine is None:
-            return Full(row.model_copy(update={"failure": row.build.message}), calibration)
-        variant = Variant(self.case, self.settings)
-        samples = heldout or calibration
-        judging = samples, measure.references(samples), len(heldout) > 0
-        prove = partial(measure.proof, row.build, self.case.network, variant.roles, {})
-        with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
-            self.fetched.keep(row.rung, engine)
-        row = self.row_of(row, judging, prove)
+    def _judge(self, plan: EnginePlan, build: BuildOutcome) -> EngineResult:
+        """Return the row of an FP32 engine, and tell of the first that is right.
+
+        One with TF32 that cannot be timed has no result; that without is the last resort.
+        """
+        name = FP32_ENGINE if plan.rung == "fp32" else TF32_ENGINE
+        row = EngineResult(name=name, build=build, rung=plan.rung)
+        outputs = list[Outputs]()
+        if build.engine is None:
+            row = row.model_copy(update={"failure": build.message})
+        else:
+            with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
+                self.fetched.keep(build.engine)
+            try:
+                outputs = self.measure.outputs(build.engine, self.case.calibration)
+                row = self.row_of(plan, row, self._judging)
+                row = row if row.verdict is None else self._timed(row)
+            except ENGINE_FAULTS as failed:
+                row = _failing(row, failed, verdict=None)
+        self.full[plan.rung] = row, outputs
+        if self.proven is None and row.verdict is not None and row.verdict.passed:
+            seconds, latency = time.monotonic() - self.started, row.latency
+            median_ms = None if latency is None else latency.median_ms
+            self.proven = ProvenEngine(build=build.number, seconds=seconds, median_ms=median_ms)
+            self.watcher.note(proven_line(self.proven, plan.rung))
+        return row
+
+    def _timed(self, row: EngineResult) -> EngineResult:
+        assert row.build.engine is not None
         try:
-            outputs = measure.outputs(engine, calibration)
+            latency = self.measure.latency(row.build.engine)
         except ENGINE_FAULTS as failed:
-            return Full(_failing(row, failed, verdict=None), calibration)
-        return Full(row, calibration, outputs)
+            if row.rung != "fp32" and not is_interrupted(failed):
+                raise
+            return row.model_copy(update={"untimed": failed.message, "lost": is_lost(failed)})
+        return row.model_copy(update={"latency": latency})
 
     # --- engines of plans ----------------------------------------------------------------------
 
@@ -179,20 +177,15 @@ class Device(Workbench):
             step: Why it is built.
             fresh: Whether it was built before: then tactics are timed again.
         """
-        builds = self.builds
-        try:
-            path = self.model_of(plan.types)
-        except OSError as error:
-            failed = builds.without_model(error, step)
-            self._tell(f"build {failed.number} did not start", failed.message)
-            return failed
+        builds, is_typed = self.builds, self.is_strong or plan.is_full
+        asked = not plan.is_full and builds.settings.tf32
         return builds.build(
-            path,
+            self.fp32 if plan.is_full else self.model_of(plan.types),
             step,
-            low=None if self.is_strong else self.settings.fmt.low,
-            tf32=builds.settings.tf32 or plan.tf32 or plan.types.tf32,
+            low=None if is_typed else self.settings.fmt.low,
+            tf32=asked or plan.tf32 or plan.types.tf32,
             level=plan.level,
-            keep=() if self.is_strong else _constraints(plan),
+            keep=() if is_typed else _constraints(plan),
             fresh=fresh,
         )
 
@@ -239,19 +232,19 @@ class Device(Workbench):
         assert build.engine is not None
         return emulated.excess_of(self.measure.outputs(build.engine, emulated.samples))
 
-    def fetch(self, plan: EnginePlan, row: EngineResult) -> EngineResult:
-        """Fetch the engine of a row in place of the plan's other ones; it may be delivered."""
+    def fetch(self, row: EngineResult) -> EngineResult:
+        """Fetch the engine of a row; it may be delivered."""
         assert row.build.engine is not None
         self.watcher.note(f"the engine of build {row.build.number} is fetched")
         try:
-            self.fetched.keep(plan, row.build.engine)
+            self.fetched.keep(row.build.engine)
         except ENGINE_FAULTS as failed:  # it runs, and may still exist
             self._tell(f"the engine of build {row.build.number} is not fetched", failed.message)
             return row.model_copy(update={"lost": is_lost(failed)})
         return row
 
     def model_of(self, types: Plan) -> Path:
-        """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
+        """Return the ONNX file that a plan is built from."""
         of, network = types.of, types.of.network_of(types)
         if self.is_strong:
             mixed = lambda: replace(network, model=of.write(types)[0].model)  # noqa: E731
@@ -280,6 +273,8 @@ class Device(Workbench):
         """
         types, requested = plan.types, dict[NodeName, Precision]()
         of, network = types.of, types.of.network_of(types)
+        if plan.is_full:
+            return self.measure.proof(build, network, of.roles, requested, as_fp32=as_fp32)
         if whole or plan.rung != "int8":
             requested = {name: types.precision(name) for name in types.kept}
         if whole and self.is_strong:
@@ -295,34 +290,20 @@ class Device(Workbench):
         self.notes.append(note)
         self.watcher.note(note)
 
-    def row_of(
-        self,
-        row: EngineResult,
-        judging: tuple[Samples, Sequence[Outputs], bool],
-        prove: Callable[..., PrecisionProof],
-    ) -> EngineResult:
-        """Return the row of an engine, timed, judged and inspected.
+    def row_of(self, plan: EnginePlan, row: EngineResult, judging: Judging) -> EngineResult:
+        """Return the row of an engine, judged and inspected.
 
-        One that cannot be timed has no result, but for the FP32 engine. After Ctrl-C an engine is
-        neither timed nor inspected, since builds of others may have the GPU: its row keeps what
-        time it has.
+        After Ctrl-C it is not inspected, since builds of others may have the GPU. If its outputs
+        are those of the FP32 engine bit for bit, so is what it computes in, wherever its inspector
+        does not say.
 
         Args:
+            plan: Its plan.
             row: The row, without results.
-            judging: The samples that judge, their references, and whether no search has seen them.
-            prove: Returns what it computes in; receives `as_fp32`.
+            judging: What judges it.
         """
         measure, engine, (samples, references, unseen) = self.measure, row.build.engine, judging
         assert engine is not None
-        results: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
-
-        try:
-            results["latency"] = measure.latency(engine, thorough=True)
-        except ENGINE_FAULTS as failed:
-            if is_lost(failed) or (row.rung != "fp32" and not is_interrupted(failed)):
-                return _failing(row, failed)
-            if row.latency is None:
-                results["untimed"] = failed.message
         try:
             verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
             # An engine that fails on the samples as they are is not delivered, whatever it does at
@@ -331,16 +312,16 @@ class Device(Workbench):
             at = measure.at_shapes(engine, rest) if verdict.within else ()
         except ENGINE_FAULTS as failed:
             return _failing(row, failed)
-        full = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
-        shows = None if row.rung in FULL_RUNGS else shown(verdict, full)
-        row = row.model_copy(update=results | {"verdict": verdict, "shapes": at, "shows": shows})
-        as_fp32 = "fp32" in full and same_outputs(verdict, full["fp32"])
+        row = row.model_copy(update={"verdict": verdict, "shapes": at, "lost": False})
+        fp32 = self.full["fp32"][0].verdict if "fp32" in self.full else None
+        as_fp32 = fp32 is not None and same_outputs(verdict, fp32)
         try:
-            return row.model_copy(update={"proof": prove(as_fp32=as_fp32)})
+            proof = self.proof(plan, row.build, whole=True, as_fp32=as_fp32)
         except ENGINE_FAULTS as failed:  # it still runs
             if not is_interrupted(failed):
                 self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
             return row
+        return row.model_copy(update={"proof": proof})
 
 
 def _failing(row: EngineResult, failed: HalfwiseError, **results: None) -> EngineResult:

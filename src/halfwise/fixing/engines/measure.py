@@ -1,8 +1,6 @@
 """Measure an engine on real samples: outputs, verdicts, speed, and the types it computes in.
 
-To find the faster one, engines take turns. Two engines' times are compared by an interval: rounds
-are paired, because what slows the GPU down slows both, and the median of their ratios lies between
-the least and the largest.
+To find the faster one, engines take turns: what slows the GPU down slows all of them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -19,7 +17,6 @@ from halfwise.judging.batching import Batches, find_batching, plan_batches
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.records import (
-    ROUNDS,
     BuildOutcome,
     Criterion,
     EngineFile,
@@ -43,15 +40,16 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Engine = TypeVar("_Engine")
 
 QUICK_SECONDS = 0.5
-"""Time spent timing a candidate of the search."""
-THOROUGH_SECONDS = 1.0
-"""Time spent timing a row of the final table, one after another: a GPU's clock drifts."""
+"""Time spent timing an engine alone."""
 WARM_SECONDS = 0.3
-"""Warm-up before either: a GPU takes that long to raise its clock."""
+"""Warm-up before: a GPU takes that long to raise its clock."""
 TIMED_RUNS = 100
 """Minimum number of timed runs: fewer have no 99th percentile."""
 ROUND_SECONDS = 0.2
 """Time of one turn when engines take turns, after a quarter of that to warm up."""
+ROUNDS = 7
+"""Rounds in which all take turns; an engine's time is the median of its rounds. The median of the
+ratios of two lies between the least and the largest with 98.4 % (1 - 2 / 2⁷)."""
 
 
 @dataclass
@@ -135,14 +133,13 @@ class Measure:
         """Return verdicts at min, opt and max shapes of every profile."""
         return tuple(self._at(engine, batches) for batches in self._plan(samples))
 
-    def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
+    def latency(self, engine: EngineFile) -> Latency:
         """Return the speed of an engine, at the first profile's opt shapes if data have them.
 
         All engines of a case are timed on the same sample.
         """
-        seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
         timing = partial(self.worker.time, engine, *self._typical, iterations=TIMED_RUNS)
-        return timing(seconds=seconds, warmup=WARM_SECONDS)
+        return timing(seconds=QUICK_SECONDS, warmup=WARM_SECONDS)
 
     def lap(self, engine: EngineFile) -> float | None:
         """Return the median time, ms, of an engine that takes turns; None if it fails."""

@@ -16,8 +16,6 @@ from halfwise.records import (
     Verdict,
 )
 
-TF32_ENGINE = "FP32, TF32 on"
-"""Name of the FP32 engine with TF32 in the final table."""
 LOW: tuple[Precision, ...] = ("fp16", "bf16")
 """Precision of a node requested in FP32 whose constraint was not honoured."""
 
@@ -77,9 +75,9 @@ class Outcome:
     limit: float = 1.0
     allowed: bool = True
 
-    def on(self, names: Collection[str]) -> "Outcome":
-        """Return its engines on some of its devices, at least one."""
-        return replace(self, rows={n: row for n, row in self.rows.items() if n in names})
+    def on(self, name: str) -> "Outcome":
+        """Return its engine on one of its devices."""
+        return replace(self, rows={name: self.rows[name]})
 
     @property
     def at(self) -> str:
@@ -143,31 +141,27 @@ class Outcome:
         row = self.rows[name]
         return None if row.verdict is None else with_shapes(row.verdict, row.shapes)
 
-    def may_pass(self, name: str) -> bool:
-        """Return whether it is allowed, and within its limit on a device."""
-        return self.allowed and self.on((name,)).passed
-
-    def passes(self, name: str) -> bool:
-        """Return whether it may be delivered on a device."""
-        verdict, at = self.rows[name].verdict, (s.verdict for s in self.rows[name].shapes)
-        return (
-            self.may_pass(name)
-            and verdict is not None
-            and verdict.within
-            and all(shaped is None or shaped.passed for shaped in at)
-        )
+    @property
+    def may_pass(self) -> bool:
+        """Whether it is allowed, and within its limit on each device."""
+        return self.allowed and self.passed
 
     @property
     def deliverable(self) -> bool:
-        """Whether it may be delivered on all of its devices."""
-        return all(map(self.passes, self.rows))
+        """Whether it may be delivered, judged at all shapes on each of its devices."""
+        return self.may_pass and all(map(is_right, self.rows.values()))
 
     @property
-    def times(self) -> tuple[float, ...]:
-        """Median times by round, ms: geometric means over its devices; empty if not timed so."""
+    def took_turns(self) -> bool:
+        """Whether its times are of rounds in which engines took turns, on each device."""
         latencies = [row.latency for row in self.rows.values()]
-        medians = [() if latency is None else latency.medians for latency in latencies]
-        return tuple(mean(times) for times in zip(*medians, strict=False))
+        return all(latency is not None and latency.medians for latency in latencies)
+
+
+def is_right(row: EngineResult) -> bool:
+    """Return whether an engine was judged, and passed, at the shapes of every profile too."""
+    shapes = [shape.verdict for shape in row.shapes if shape.verdict is not None]
+    return row.verdict is not None and row.verdict.within and all(v.passed for v in shapes)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -177,7 +171,7 @@ def mean(values: Sequence[float]) -> float:
     return exp(fmean(log(value) for value in values)) if min(values) > 0 else 0.0
 
 
-def is_steady(builds: Sequence[Outcome]) -> bool:
+def is_steady(builds: Collection[Outcome]) -> bool:
     """Return whether a plan passes in more than half of its builds: fewer may be chance."""
     return 2 * sum(built.passed for built in builds) > len(builds)
 

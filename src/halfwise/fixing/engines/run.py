@@ -3,35 +3,29 @@
 A plan is right if it is right on every device; one device is the usual case.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from shutil import move
+from typing import TypeVar
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.bench import Bench, choose, full_offers, offer_of, raced
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
-from halfwise.fixing.engines.record import (
-    all_of,
-    engines_of,
-    expected_of,
-    recorded,
-    results_on,
-    rounds_of,
-    verdict_of,
-)
-from halfwise.fixing.engines.search import EngineSearch, near
+from halfwise.fixing.engines.record import Found, all_of, engines_of, recorded
+from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import Stages
 from halfwise.fixing.plan.plan import NONE, Plan
-from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared, Verdict
 from halfwise.reporting.remarks import with_failures
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.failures import ENGINE_FAULTS
+
+_Done = TypeVar("_Done")
 
 FURTHER = 3
 """Plans judged on held-out data in addition to the search's choice: a faster engine may have been
@@ -80,17 +74,16 @@ class EngineRun:
             HalfwiseError: as for `Device.reference`; with several devices the message names one.
         """
         with self.stages("FP32 engine"):
-            self._each(Device.reference)
-        engines, verdicts = {}, {}
+            rows = self._each(Device.reference)
+        engines, verdicts, wrong = {}, {}, Failure(kind="fp32-wrong")
         for name, device in self.devices.items():
-            row = device.fp32_row
+            row = rows[name]
             engines[name] = engines_of(device, [] if row is None else [row])
             if row is not None and row.verdict is not None and not row.verdict.passed:
-                wrong = Failure(kind="fp32-wrong")
                 verdicts[name] = with_failures(row.verdict, (wrong,), ahead=True)
         if not verdicts:
             return None
-        verdict = all_of(verdicts, {}, several=self._several)
+        verdict = all_of(verdicts, several=self._several)
         return Proof(self._with_verdicts(engines, verdicts), verdict, wrong=next(iter(verdicts)))
 
     def with_tf32(self) -> None:
@@ -98,15 +91,17 @@ class EngineRun:
         with self.stages("TF32 engine"):
             self._each(Device.with_tf32)
 
-    def _each(self, do: Callable[[Device], None]) -> None:
+    def _each(self, do: Callable[[Device], _Done]) -> dict[str, _Done]:
         """Do something with each device; of several, an error names its own."""
+        done = {}
         for name, device in self.devices.items():
             try:
-                do(device)
+                done[name] = do(device)
             except HalfwiseError as error:
                 if not self._several:
                     raise
                 raise error.on(name) from error
+        return done
 
     def prove(self, fixed: Fixed) -> Proof:
         """Search from the plan of `fixed`, judge the result on held-out samples, compare.
@@ -116,7 +111,7 @@ class EngineRun:
         Raises:
             EngineFailed: the worker was lost before its FP32 engine was judged.
         """
-        if any(device.fp32_row is None for device in self.devices.values()):
+        if any("fp32" not in device.full for device in self.devices.values()):
             return self._interrupted(fixed)
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
         low, devices = fixed.space, list(self.devices.values())
@@ -131,73 +126,61 @@ class EngineRun:
             budget=settings.max_builds * len(devices),
         )
         with self.stages("engines"):
-            by_time = not self._several
-            passed = [o for o in full_offers(bench) if by_time and o.deliverable]
-            times = [(o.milliseconds, o.number) for o in passed if o.milliseconds < inf]
+            right = [o for o in full_offers(bench) if o.deliverable and o.milliseconds < inf]
+            fastest_full = min(right, key=lambda o: o.milliseconds, default=None)
             search = EngineSearch(
                 bench,
                 fixed.assigned,
                 low.variant.settings.fmt.low,
                 needed=fixed.result.needed if fixed.result.minimal else NONE,
-                full=min(times)[::-1] if times else None,
+                full=None if self._several else fastest_full,
                 unrepaired=cheapest_unrepaired(fixed),
                 int8=_int8(lowest),
             )
-            search.run()
+            try:
+                search.run()
+            except OSError as error:  # what was built is judged all the same
+                why = f"nothing more was built, as files cannot be written here: {error.strerror}"
+                for device in devices:
+                    device.notes.append(why)
             if bench.is_over:
                 low.budget.tell("interrupt")
         with self.stages("verdict"):
             offers = _offers(bench, search)
-            delivered = choose(offers)
-        return self._concluded(fixed, search, offers, delivered)
+            found = Found(bench, offers, choose(offers))
+        return self._concluded(fixed, search, found)
 
-    def _concluded(
-        self,
-        fixed: Fixed,
-        search: EngineSearch,
-        offers: Sequence[Outcome],
-        delivered: Outcome | None,
-    ) -> Proof:
+    def _concluded(self, fixed: Fixed, search: EngineSearch, found: Found) -> Proof:
         """Return the result of a run whose engines are all judged."""
-        bench, verdicts, engines = search.bench, dict[str, Verdict](), dict[str, Engines]()
-        network = bench.space.variant.case.network
+        delivered, last = found.delivered, found.last
         is_best = delivered is not None and delivered.plan == search.best
-        needed = search.predicted if is_best else ()
-        expected, spared = expected_of(bench), [*search.spared]
+        needed = search.predicted if is_best else NONE
+        causes = {name: found.causes(name) for name in self.devices}
+        kinds = {cause.kind for each in causes.values() for cause in each}
+        rungs = found.rungs(refused="refused" in kinds)
+        engines, verdicts = dict[str, Engines](), dict[str, Verdict]()
         for name, device in self.devices.items():
-            table = offers if name in bench.devices else ()
-            here = results_on(name, bench.tried, table, delivered, search.ruled)
-            if name in bench.losses:
-                engines[name] = engines_of(
-                    device,
-                    [] if device.fp32_row is None else [device.fp32_row],
-                    lost=bench.losses[name],
-                    rounds=rounds_of(here, expected),
-                )
-                continue
-            if (last := here.last) is not None:
+            if last is not None:
                 unconstrained = last.rows[name].build.unconstrained
-                device.notes.extend(unmatched(network, unconstrained))
+                device.notes.extend(unmatched(found.network, unconstrained))
             no_tf32 = [] if "tf32" in device.full else [Spared(kind="no-tf32")]
             engines[name] = recorded(
                 device,
-                here,
-                bench,
-                expected,
-                proven=() if device.proven is None else (device.proven,),
-                spared=(*spared, *no_tf32),
-                needed_as_predicted=tuple(
-                    n for n in map(node_name, network.nodes()) if n in needed
-                ),
+                name,
+                found,
+                rungs=rungs,
+                causes=causes[name],
+                spared=(*search.spared, *no_tf32),
+                needed_as_predicted=tuple(n for n in found.order if n in needed),
             )
             builds = len(device.builds.outcomes)
-            verdicts[name] = verdict_of(here, fixed.verdict, engines[name].causes, builds)
+            verdicts[name] = found.verdict(name, fixed.verdict, causes[name], builds)
         return Proof(
             self._with_verdicts(engines, verdicts),
-            all_of(verdicts, bench.losses, several=self._several),
+            all_of(verdicts, several=self._several),
             None if delivered is None else delivered.plan,
             is_best and search.is_minimal,
-            tuple(bench.heldout.joined),
+            tuple(found.bench.heldout.joined),
         )
 
     def _interrupted(self, fixed: Fixed) -> Proof:
@@ -242,54 +225,38 @@ class EngineRun:
     def _with_verdicts(
         self, engines: Mapping[str, Engines], verdicts: Mapping[str, Verdict]
     ) -> dict[str, Engines]:
-        """Return the records, of several devices each with its own verdict, lost ones last."""
-        order = sorted(engines, key=lambda name: bool(engines[name].lost))
+        """Return the records, of several devices each with its own verdict."""
         if not self._several:
             return dict(engines)
-        return {n: engines[n].model_copy(update={"verdict": verdicts.get(n)}) for n in order}
+        return {
+            name: record.model_copy(update={"verdict": verdicts.get(name)})
+            for name, record in engines.items()
+        }
 
 
-def _offers(bench: Bench, search: EngineSearch) -> tuple[Outcome, ...]:
-    """Return the final table: the search's choice, and others as fast or that may pass."""
-    tried = {plan: [o.on(bench.devices) for o in group] for plan, group in bench.tried.items()}
-    steady = {
-        plan: fastest(group)
+def _offers(bench: Bench, search: EngineSearch) -> list[Outcome]:
+    """Return the final table: the search's choice, and the fastest of others that may pass."""
+    tried = bench.tried
+    steady = [
+        plan
         for plan, group in tried.items()
         if is_steady(group) and (plan.rung == "int8" or plan.keep >= search.ruled)
-    }
-    low = [o for plan, o in steady.items() if plan.rung != "int8"]
-    low = sorted(low, key=lambda o: o.milliseconds)
-    swift = [o.plan for o in low if near(o.milliseconds, low[0].milliseconds)][: 1 + FURTHER]
-    shown = [plan for plan in (search.plain, *swift, search.best) if plan]
-    shown += [] if low else _closest(tried)
-    offers = full_offers(bench)
-
-    def offer(outcome: Outcome) -> None:
-        nonlocal offers
-        allowed = outcome.plan in steady
-        offers = (*offers, offer_of(bench, outcome, offers, allowed=allowed))
-
-    for plan in dict.fromkeys(plan for plan in shown if plan in tried):
-        offer(fastest(tried[plan]))
-    if not any(o.deliverable for o in offers if not o.plan.is_full):
-        for outcome in [o for o in low if o.plan not in shown][:FURTHER]:
-            offer(outcome)
+    ]
+    built = [fastest(group) for plan, group in tried.items() if plan.rung != "int8"]
+    swift = sorted((o for o in built if o.plan in steady), key=lambda o: o.milliseconds)
+    # Of engines that fail alike (all overflow, say), what the one that keeps most computes in can
+    # contradict what was requested.
+    ran = [o for o in built if o.excess is not None]
+    nearest = sorted(ran, key=lambda o: (o.excess or 0.0, -len(o.plan.keep)))
+    low = swift[: 1 + FURTHER] or nearest[:1]
     int8 = [plan for plan in tried if plan.rung == "int8"]
-    for plan in [p for p in int8 if p in steady] or int8[-1:]:
-        offer(steady.get(plan, tried[plan][-1]))
+    int8 = [plan for plan in int8 if plan in steady] or int8[-1:]
+    offers = full_offers(bench)
+    for plan in dict.fromkeys((search.plain, search.best, *(o.plan for o in low), *int8)):
+        if plan is not None and plan in tried:
+            allowed = plan in steady
+            offers.append(offer_of(bench, fastest(tried[plan]), offers, allowed=allowed))
     return offers if bench.is_over else raced(bench, offers)
-
-
-def _closest(tried: Mapping[EnginePlan, Sequence[Outcome]]) -> list[EnginePlan]:
-    """Return the plan whose engine has the smallest error; none if none runs.
-
-    Among equals (all overflow, say) it is the one that keeps most: what that one computes in can
-    contradict what was requested.
-    """
-    ran = [fastest(group) for plan, group in tried.items() if plan.rung != "int8"]
-    ran = [o for o in ran if o.excess is not None]
-    ran = sorted(ran, key=lambda o: (o.excess or 0.0, -len(o.plan.keep)))
-    return [o.plan for o in ran[:1]]
 
 
 def cheapest_unrepaired(fixed: Fixed) -> Plan | None:

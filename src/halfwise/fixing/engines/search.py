@@ -10,8 +10,9 @@ does not fuse, which took 4.3 times as long (Stability-AI/stable-audio-3#79). Fr
 in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel that sums in FP32
 (TensorRT release notes). Constraints of weak typing are hints: there only engines decide.
 
-A region that the builder refused had kernels in the all-FP32 engine, and usually in the all-low
-one: the plan's form is what has none. So the same plan is tried in other forms, then other plans.
+What the builder refused had kernels in the all-FP32 engine, and usually in the all-low one: the
+plan's form is what has none. So the same plan is tried at other optimization levels, then with more
+nodes in FP32, like one that is off.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,23 +21,17 @@ from itertools import chain, pairwise
 from math import inf
 from statistics import fmean
 
-from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
-from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
 from halfwise.records import (
     ALIKE,
-    BuildOutcome,
     EngineRung,
-    Refusal,
-    RefusalKind,
     Spared,
 )
-from halfwise.tensorrt.failures import how_refused
-from halfwise.tensorrt.layers import region_of
 from halfwise.tensorrt.versions import has
 from halfwise.wording import count
 
@@ -50,16 +45,10 @@ NEAR = 1.05
 as slower. Our choice: builds of one plan with the same kernels differed by up to 2 % on an H200."""
 SLOW = 1.1
 """A mixed engine that takes more than this many times as long as plain FP16 is tried otherwise."""
-RESERVED = 2
-"""Builds that shrinking a slow plan leaves for speeding it up."""
-REFUSED = ("failed", "crashed", "timeout")
-"""Build outcomes that concern the request, not the worker."""
 LEVELS = (5, 1)
 """Optimization levels to try: at 5 the builder tries every kernel that it has or can generate, at 1
 it generates none and uses its compiler least (TensorRT's developer guide, "Builder optimization
 level"; the default is 3). After a crash or a time-out, the lower one comes first."""
-ISLAND = 1 / 2
-"""Share of the compute nodes; with more in FP32 an engine is hardly mixed."""
 
 
 @dataclass(frozen=True)
@@ -110,55 +99,6 @@ def cores_of(network: Network, roles: Roles, lowered: Nodes) -> tuple[Nodes, ...
     return tuple(core for core in cores if core and not core & lowered)
 
 
-def refusals(builds: Sequence[BuildOutcome], network: Network) -> tuple[Refusal, ...]:
-    """Return what the builder refused, in order.
-
-    Args:
-        builds: All builds of a device.
-        network: The model that its plans are of.
-    """
-    records = []
-    for build in builds:
-        if build.engine is not None or build.status not in REFUSED:
-            continue
-        how = how_refused(build)
-        region = region_of(network, how.ends) if how.ends else NONE
-        line = how.line or (build.message if how.kind == "unknown" else "")
-        nodes = tuple(n for n in map(node_name, network.nodes()) if n in region)
-        refusal = Refusal(kind=how.kind, build=build.number, ends=how.ends, nodes=nodes, said=line)
-        records.append(refusal)
-    return tuple(records)
-
-
-def instead(
-    plan: EnginePlan, refused: Refusal | None, number: int, computing: Nodes, *, level: bool
-) -> Iterator[tuple[str, EnginePlan]]:
-    """Yield what to try in place of a plan that gave no engine, and how, most promising first.
-
-    Args:
-        plan: The plan.
-        refused: How and where it was refused; None if it was not refused, but lost.
-        number: Number of its build.
-        computing: All compute nodes of the model.
-        level: Whether the optimization level is free.
-    """
-    kind: RefusalKind = "unknown" if refused is None else refused.kind
-    named = NONE if refused is None else frozenset(refused.nodes)
-    # Nodes kept next to the named region may have created it: then it is the whole model.
-    region = named & computing if named & computing & plan.keep else computing
-
-    step = f"instead of build {number}"
-    whole = plan.keeping(plan.keep | region)
-    if is_small := len(whole.keep) <= ISLAND * len(computing):
-        yield f"{step}: all of the region kept", whole
-    levels = LEVELS[::-1] if kind in ("crash", "timeout") else LEVELS
-    for each in levels if level and plan.level is None else ():
-        yield f"{step}: optimization level {each}", replace(plan, level=each)
-    if not is_small:
-        yield f"{step}: all of the region kept", whole
-    yield f"{step}: nothing kept there", plan.keeping(plan.keep - region)
-
-
 class EngineSearch:
     """Finds the passing plan with the fewest kept nodes whose engine is no slower than necessary.
 
@@ -174,7 +114,7 @@ class EngineSearch:
         low: EngineRung,
         *,
         needed: Nodes = NONE,
-        full: tuple[int, float] | None = None,
+        full: Outcome | None = None,
         unrepaired: Plan | None = None,
         int8: Plan | None = None,
     ) -> None:
@@ -185,8 +125,8 @@ class EngineSearch:
             start: The emulation's plan.
             low: The low format.
             needed: Nodes that the emulation needs in FP32: lowering any was seen to fail there.
-            full: Number and time, ms, of the fastest FP32 or TF32 engine that passes; None if none
-                does, or if speed does not decide.
+            full: The fastest FP32 or TF32 engine that passes; None if none does, or if speed does
+                not decide.
             unrepaired: The cheapest plan known without repairs; None if there is none.
             int8: The plan with INT8; None if there is none.
         """
@@ -249,18 +189,21 @@ class EngineSearch:
         """What was not built, and why."""
         freed, tried = replace(self.plain, tf32=True), self.bench.tried
         if self._full is not None and self._is_slower(freed):
-            shown, (full, full_ms) = fastest(tried[freed]), self._full
+            shown, full = fastest(tried[freed]), self._full
             built = None if self._unrepaired is None else tried.get(self._unrepaired)
-            numbers = {"build": shown.number, "median_ms": shown.milliseconds, "full": full}
-            beside = {"beside": built[0].number} if built else {}
-            yield Spared(kind="slower", numbers={**numbers, "full_ms": full_ms, **beside})
+            numbers = {"build": shown.number, "median_ms": shown.milliseconds}
+            numbers |= {"full": full.number, "full_ms": full.milliseconds}
+            numbers |= {"beside": built[0].number} if built else {}
+            yield Spared(kind="slower", numbers=numbers)
         if self.bench.is_over:
             yield Spared(kind="interrupted")
 
     def _next(self) -> Try | None:
-        """Return the first move that was not made; None if there is none, and after Ctrl-C."""
+        """Return the first move that was not made; None if there is none, or nothing is built."""
+        if self.bench.is_over or self.bench.is_lost:
+            return None
         # By what it may save times its odds; much was built.
-        for move in chain(self._searched(), self._beside()) if not self.bench.is_over else ():
+        for move in chain(self._searched(), self._beside()):
             tried = self.bench.tried.get(move.plan, ())
             if not tried and (move.extra or self.bench.budget > 0):
                 return move
@@ -272,8 +215,8 @@ class EngineSearch:
     def _searched(self) -> Iterator[Try]:
         """Yield plans that are searched for.
 
-        A slow plan is tried with TF32 last: what is kept for its range has that range in TF32 too,
-        and a kept convolution or product is several times as fast.
+        A slow plan is tried with TF32: what is kept for its range has that range in TF32 too, and a
+        kept convolution or product is several times as fast.
         """
         yield Try(self.plain, "plain low precision", extra=True)
         if self.ruled or not self._passes(self.plain):
@@ -288,48 +231,40 @@ class EngineSearch:
         if best is None:
             yield from self._repairs()
         elif self._passes(best):
-            yield from self._smaller(best)
-            yield Try(best, "", builds=self.bench.builds)
             if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
                 yield Try(replace(best, tf32=True), "the same plan with TF32")
+            yield from self._smaller(best)
+            yield Try(best, "", builds=self.bench.builds)
 
     def _repairs(self) -> Iterator[Try]:
         """Yield what may mend plans that fail; an engine says more than a build that gave none.
 
-        The nearest engine, of those alike the one that keeps least, gets what guards suspect, then
-        each half of its low nodes, each quarter …
+        The nearest engine, of those alike the one that keeps least, gets each half of its low nodes
+        in FP32, each quarter …
         """
         failed = [group[-1] for plan, group in self.bench.tried.items() if self._is_low(plan)]
         failed = [o for o in failed if not o.passed and o.plan.keep >= self._emulated]
-        if all(o.worst.shows_nothing for o in failed):
-            return
-        ran = [o for o in failed if o.excess is not None]
-        low, evidence = self._variant.computing & self._free, self.bench.space.evidence
-        least = ALIKE * min((o.error for o in ran), default=inf)
-        ran = sorted(ran, key=lambda o: (o.error > least, len(o.plan.keep), o.error))
-        for outcome in ran:
+        low = self._variant.computing & self._free
+        least = ALIKE * min((o.error for o in failed), default=inf)
+        for outcome in sorted(failed, key=lambda o: (o.error > least, len(o.plan.keep), o.error)):
             plan, lowest = outcome.plan, low - outcome.plan.keep
-            step = "everything that guards suspect"
-            yield from self._extended(plan, evidence.suspected, step)
+            if outcome.excess is None:
+                yield from self._at_levels(outcome)
             for remaining in self._subsets(lowest):
                 more = lowest - remaining
                 step = f"whether {count(len(more), 'more node')} in FP32 mend it"
                 yield from self._extended(plan, more, step)
-        for outcome in failed:
-            if outcome.excess is None:
-                yield from self._instead(outcome)
 
-    def _instead(self, failed: Outcome) -> Iterator[Try]:
-        """Yield other forms of a plan that gave no engine."""
-        device, variant = self.bench.devices.get(failed.at), self._variant
-        if device is None:
+    def _at_levels(self, failed: Outcome) -> Iterator[Try]:
+        """Yield a plan that gave no engine at other optimization levels, if these are free."""
+        device, plan = self.bench.devices[failed.at], failed.plan
+        chosen = {device.builds.settings.optimization_level, plan.level}
+        if chosen != {None} or not has("optimization levels", device.worker.info.tensorrt):
             return
-        refused = refusals([failed.worst.build], variant.case.network)
-        has_levels = has("optimization levels", device.worker.info.tensorrt)
-        is_free = has_levels and device.builds.settings.optimization_level is None
-        how = next(iter(refused), None), failed.number, variant.computing
-        for step, plan in instead(failed.plan, *how, level=is_free):
-            yield from self._extended(plan, NONE, step)
+        crashed = failed.worst.build.status in ("crashed", "timeout")
+        for level in LEVELS[::-1] if crashed else LEVELS:
+            step = f"optimization level {level} instead of build {failed.number}"
+            yield Try(replace(plan, level=level), step)
 
     def _extended(self, plan: EnginePlan, more: Nodes, step: str) -> Iterator[Try]:
         """Yield a plan that keeps more, and whole cores, if the user's rules allow it."""
@@ -339,8 +274,6 @@ class EngineSearch:
 
     def _smaller(self, best: EnginePlan) -> Iterator[Try]:
         """Yield plans without halves, quarters … of what the emulation does not need."""
-        if self.bench.budget <= (RESERVED if self._is_slow(best) else 0):
-            return
         added = best.keep - self._needed
         for remaining in self._subsets(added):
             keep, dropped = best.keep & self._needed | remaining, len(added - remaining)
@@ -361,7 +294,7 @@ class EngineSearch:
         if (plan := self._unrepaired) is not None:
             best = self.best
             limits = [] if best is None else [self._time(best)]
-            limits += [] if self._full is None else [self._full[1]]
+            limits += [] if self._full is None else [self._full.milliseconds]
             is_fast = all(near(self._time(plan), ms) for ms in limits)
             step = "the plan that is known without repairs"
             yield Try(plan, step, builds if is_fast else 1, extra=True)
@@ -425,11 +358,9 @@ class EngineSearch:
         """
         if self._full is None or self._strong or plan not in self.bench.tried:
             return False
-        return self._time(plan) >= FUTILE * self._full[1]
+        return self._time(plan) >= FUTILE * self._full.milliseconds
 
     def _gains_from_tf32(self, keep: Nodes) -> bool:
         """Return whether TF32 is still forbidden, and would make a kept node faster."""
-        nodes = self._variant.case.network.all_nodes()
-        products = {node_name(n) for n in nodes if is_standard(n, *TENSOR_CORE_OPS)}
-        devices = self.bench.devices.values()
-        return bool(keep & products) and any(not d.builds.settings.tf32 for d in devices)
+        settings = [device.builds.settings for device in self.bench.devices.values()]
+        return bool(keep & self._variant.products) and not all(one.tf32 for one in settings)

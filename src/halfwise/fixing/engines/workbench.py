@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from shutil import disk_usage, rmtree
+from shutil import disk_usage
 from typing import Literal
 
 from halfwise.case import Case, EngineSettings, Settings
@@ -104,12 +104,9 @@ class Builds:
             outcome = self._once(model, config, purpose, fresh=fresh)
         return outcome
 
-    def _next(self) -> int:
-        """Return the number of the next build; unique across builds that share a count."""
-        return len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
-
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
-        number, settings = self._next(), self.settings
+        settings = self.settings
+        number = len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
         self.watcher.note(f"build {number}: {purpose}")
         if number == 1:  # others are expected to take as long as this one did
             self.watcher.left(settings.build_timeout)
@@ -123,46 +120,25 @@ class Builds:
                 cached=not fresh,
                 progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
             )
-        except (*WORKER_GONE, OSError) as error:
-            outcome = self._not_begun(error, number, config, purpose)
+        except WORKER_GONE as error:
+            if all(outcome.engine is None for outcome in self.outcomes):
+                raise  # the run loses nothing
+            outcome = BuildOutcome(
+                number=number,
+                purpose=purpose,
+                status="lost",
+                message=error.message,
+                config=config,
+                seconds=0.0,
+            )
         return self._kept(outcome)
-
-    def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
-        """Return the outcome for a model that cannot be written here.
-
-        Raises:
-            OSError: no engine was built before, so the run would lose nothing.
-        """
-        config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.settings.profiles)
-        return self._kept(self._not_begun(error, self._next(), config, purpose))
-
-    def _not_begun(
-        self, error: HalfwiseError | OSError, number: int, config: BuildConfig, purpose: str
-    ) -> BuildOutcome:
-        """Return the outcome of a build that an error kept from starting.
-
-        If no engine was built before, the error is raised: the run would lose nothing.
-        """
-        if all(outcome.engine is None for outcome in self.outcomes):
-            raise error
-        is_gone = isinstance(error, HalfwiseError)
-        return BuildOutcome(
-            number=number,
-            purpose=purpose,
-            status="lost" if is_gone else "failed",
-            message=error.message
-            if isinstance(error, HalfwiseError)
-            else f"Its files cannot be written here: {error.strerror or error}.",
-            config=config,
-            seconds=0.0,
-        )
 
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
         if outcome.number == 1:
             self.watcher.left(inf)
         if outcome.status != "built":
-            line = how_refused(outcome).line if outcome.status == "failed" else ""
+            line = how_refused(outcome).said if outcome.status == "failed" else ""
             note = f"build {outcome.number} {outcome.status}: {outcome.message}"
             self.watcher.note(note if line in outcome.message else f"{note} {shorten(line, 200)}")
         return outcome
@@ -184,7 +160,7 @@ class Builds:
 
 @dataclass
 class Fetched:
-    """Keeps one engine per name; they may be gigabytes each.
+    """Keeps engines that may be delivered, in case the connection is lost.
 
     Attributes:
         worker: Where they were built.
@@ -193,43 +169,34 @@ class Fetched:
 
     worker: Worker
     folder: Path
-    _named: dict[Hashable, EngineFile] = field(default_factory=dict)
 
-    def keep(self, name: Hashable, engine: EngineFile) -> None:
-        """Fetch an engine in case the connection is lost; does nothing without space for it.
+    def keep(self, engine: EngineFile) -> None:
+        """Fetch an engine; does nothing without space for it.
 
-        It may take half of the free space: models are still to be written there.
-
-        Raises:
-            RunFailed: as for `bring`.
-        """
-        with suppress(OSError):
-            if 2 * engine.bytes <= disk_usage(self.folder).free:
-                self.bring(name, engine)
-
-    def bring(self, name: Hashable, engine: EngineFile) -> EngineFile:
-        """Return an engine's local copy, fetched if necessary; it replaces one of the same name.
+        It may be gigabytes, and take half of the free space: models are still to be written there.
 
         Raises:
             RunFailed: the worker no longer has it, or the connection is lost, twice.
-            OSError: it cannot be written.
         """
-        here = self.deliver(engine, self.folder / f"{engine.sha256}.engine")
-        old, self._named[name] = self._named.get(name), here
-        if old is not None and old not in self._named.values():
-            self.worker.drop(old)
-        return here
+        with suppress(OSError):
+            if 2 * engine.bytes <= disk_usage(self.folder).free:
+                self.deliver(engine, self._place(engine))
 
     def deliver(self, engine: EngineFile, path: Path) -> EngineFile:
         """Return an engine's local copy; if there is none, fetch it to `path`.
 
-        Errors are those of `bring`.
+        Raises:
+            RunFailed: as for `keep`.
+            OSError: it cannot be written.
         """
-        here = [e for e in self._named.values() if e.sha256 == engine.sha256]
+        here = self._place(engine)
         # A cleaner of temporary folders may have removed it.
-        if here and Path(here[0].path).is_file():
-            return here[0]
+        if here.is_file():
+            return engine.model_copy(update={"side": "here", "path": str(here)})
         return self.worker.fetch(engine, path)
+
+    def _place(self, engine: EngineFile) -> Path:
+        return self.folder / f"{engine.sha256}.engine"
 
 
 @dataclass
@@ -294,17 +261,10 @@ class Workbench:
             key: What distinguishes it from others.
             name: Name of the file; its folder has no other model.
             network: Returns the model.
-
-        Raises:
-            OSError: it cannot be written; nothing of it remains.
         """
         if key not in self._written:
             path = self.folder / f"{len(self._written) + 1}" / name
             path.parent.mkdir()
-            try:
-                save(readable(network(), self.worker.info.tensorrt).model, path)
-            except OSError:
-                rmtree(path.parent, ignore_errors=True)
-                raise
+            save(readable(network(), self.worker.info.tensorrt).model, path)
             self._written[key] = path
         return self._written[key]

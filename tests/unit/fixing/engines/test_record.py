@@ -1,18 +1,13 @@
 """What engines show of why nothing low passed, and how a device's result is recorded."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
-from halfwise.fixing.engines.record import (
-    DeviceResults,
-    all_of,
-    causes,
-    results_on,
-    rungs_tried,
-    verdict_of,
-)
+from halfwise.fixing.engines.record import Found, all_of, causes
 from halfwise.fixing.plan.plan import Plan
 from halfwise.records import (
     ROUNDS,
@@ -23,7 +18,6 @@ from halfwise.records import (
     NodeName,
     NodePrecision,
     Precision,
-    Refusal,
     Verdict,
 )
 from halfwise.reporting.plan import cause_line
@@ -56,12 +50,11 @@ def kinds(
     *outcomes: Outcome,
     predicted: dict[int, float],
     passed: bool = False,
-    refused: tuple[Refusal, ...] = (),
     relative: bool = True,
 ) -> dict[str, Cause]:
     """Return the causes by kind; what is not predicted has no limit."""
     expected = {o.plan: predicted.get(o.number, 1e9) for o in outcomes}
-    shown = causes(outcomes, expected, refused, ORDER, passed=passed, relative=relative)
+    shown = causes(outcomes, expected, ORDER, passed=passed, relative=relative)
     return {cause.kind: cause for cause in shown}
 
 
@@ -76,35 +69,30 @@ def test_an_error_of_twice_what_is_predicted_is_one_of_precision():
     assert (cause.kind, cause.other) == ("unknown", 1.2)
 
 
-def without(number: int, *keep: NodeName) -> Outcome:
+def without(number: int, *keep: NodeName, status: str = "crashed") -> Outcome:
     """Return a build without an engine."""
-    return outcome(measured(failed(number)), *keep)
+    return outcome(measured(failed(number, status=status)), *keep)
 
 
 def test_where_all_that_is_predicted_to_pass_was_refused_plain_precision_is_no_cause():
     plain = tried(4, 99.0)
-    refused = tuple(
-        Refusal(kind="no-kernel", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5)
-    )
     predicted = {3: 0.1, 4: 99.0, 5: 0.1}
     builds = plain, without(3, A), without(5, A, B)
-    (cause,) = kinds(*builds, predicted=predicted, refused=refused).values()
-    assert (cause.kind, cause.builds, cause.nodes) == ("refused", (3, 5), (A, B))
+    (cause,) = kinds(*builds, predicted=predicted).values()
+    assert (cause.kind, cause.builds) == ("refused", (3, 5))
     assert (cause.excess, cause.other) == (99.0, 99.0)
     assert cause_line(cause) == (
-        "the builder refused every plan that the emulation predicts to pass, at 2 nodes from a to "
-        "b (builds 3, 5); the nearest engine has 99 times what is allowed, where the emulation "
-        "predicts 99"
+        "the builder refused every plan that the emulation predicts to pass (builds 3, 5); the "
+        "nearest engine has 99 times what is allowed, where the emulation predicts 99"
     )
-    # In several places none is told; of a build that was lost nothing is known.
-    elsewhere = refused[0], Refusal(kind="crash", build=5)
-    assert kinds(*builds, predicted=predicted, refused=elsewhere)["refused"].nodes == ()
-    assert kinds(*builds, predicted=predicted, refused=refused[:1]).keys() == {"unknown"}
+    # Of a build that was lost nothing is known.
+    lost = without(5, A, B, status="lost")
+    assert kinds(*builds[:2], lost, predicted=predicted).keys() == {"unknown"}
     # What is predicted to fail, and was refused, explains nothing; nor where another one ran.
-    assert kinds(*builds, predicted={4: 99.0, 3: 2.0}, refused=refused).keys() == {"precision"}
+    assert kinds(*builds, predicted={4: 99.0, 3: 2.0}).keys() == {"precision"}
     ran = plain, without(3, A), tried(5, 1.2, A, B)
-    assert kinds(*ran, predicted=predicted | {5: 0.7}, refused=refused[:1]).keys() == {"precision"}
-    metric = kinds(*builds, predicted=predicted, refused=refused, relative=False)
+    assert kinds(*ran, predicted=predicted | {5: 0.7}).keys() == {"precision"}
+    metric = kinds(*builds, predicted=predicted, relative=False)
     assert metric["refused"].excess is None
 
 
@@ -154,16 +142,7 @@ def test_constraints_that_are_not_honoured_are_told():
 
 def test_engines_that_are_not_there_blame_nobody():
     none = without(1), without(2, A)
-    assert kinds(*none, predicted={})["no-engine"].builds == (1, 2)
-    assert kinds(tried(1, None), none[1], predicted={}).keys() == {"not-run"}
-
-
-def test_engines_that_were_lost_show_nothing():
-    unbuilt = build(1, "", engine=None, status="lost")
-    lost = outcome(measured(unbuilt)), outcome(measured(build(2, ""), lost=True), A)
-    assert kinds(*lost, predicted={})["lost"].builds == (1, 2)
-    by_kind = kinds(*lost, tried(3, None, B), predicted={})
-    assert {kind: cause.builds for kind, cause in by_kind.items()} == {"not-run": (3,)}
+    assert kinds(*none, predicted={}) == kinds(tried(1, None), none[1], predicted={}) == {}
 
 
 def test_where_a_plan_passed_only_what_was_seen_on_the_way_is_told():
@@ -174,25 +153,31 @@ def test_where_a_plan_passed_only_what_was_seen_on_the_way_is_told():
 # --- rungs -----------------------------------------------------------------------------------
 
 
-def ends(*offers: Outcome, delivered: Outcome | None = None, **more) -> list[str]:
+def found(
+    *offers: Outcome,
+    delivered: Outcome | None = None,
+    tried: dict[EnginePlan, list[Outcome]] | None = None,
+) -> Found:
+    """Return what a table shows, with further builds."""
+    plans = {o.plan: [o] for o in offers if not o.plan.is_full} | (tried or {})
+    bench: Any = SimpleNamespace(tried=plans)
+    return Found(bench, offers, delivered)
+
+
+def ends(*offers: Outcome, refused: bool = False, **more: Any) -> list[str]:
     """Return how the rungs of a table ended."""
-    plans = {o.plan: [o] for o in offers if not o.plan.is_full}
-    results = DeviceResults("", plans | more.pop("tried", {}), offers, delivered)
-    return [rung.end for rung in rungs_tried(results, **more)]
+    return [rung.end for rung in found(*offers, **more).rungs(refused=refused)]
 
 
 def test_every_rung_is_told_with_what_became_of_it():
     fp32, tf32 = offer("fp32", *[8] * ROUNDS), offer("tf32", *[5] * ROUNDS)
     low = offer("fp16", *[6] * ROUNDS, passed=False, excess=14.0)
     refused = outcome(measured(failed(2)), A)
-    plans = {low.plan: [low], refused.plan: [refused]}
-    results = DeviceResults("", plans, [fp32, tf32, low], tf32)
-    *_, rung = rungs_tried(results)
-    assert (rung.plans, rung.builds, rung.built, rung.ran) == (2, 2, 1, 1)
-    assert (rung.excess, rung.kept) == (14.0, 0)
+    results = fp32, tf32, low
+    more: dict[str, Any] = {"delivered": tf32, "tried": {refused.plan: [refused]}}
+    assert [rung.rung for rung in found(*results, **more).rungs()] == ["fp32", "tf32", "fp16"]
     assert ends(fp32, tf32, low, delivered=tf32) == ["slower", "delivered", "tolerance"]
     assert ends(fp32, tf32, low, delivered=tf32, refused=True)[-1] == "refused"
-    assert {each.excess for each in rungs_tried(results, relative=False)} == {None}
 
 
 @pytest.mark.parametrize(
@@ -219,21 +204,10 @@ def test_what_failed_on_held_out_samples_or_was_lost_there_is_told():
     assert ends(changed(low, verdict=None)) == ["not-run"]
 
 
-def test_what_gives_the_outputs_of_tf32_has_no_part_in_them():
-    fp32, tf32 = offer("fp32", *[2.0] * ROUNDS), offer("tf32", *[1.0] * ROUNDS)
-    noisy = 0.99, 0.98, 1.01, 0.97, 0.99, 0.98, 1.01
-    same = changed(offer("fp16", *noisy), shows="tf32")
-    assert ends(fp32, tf32, same, delivered=tf32) == ["slower", "delivered", "no-part"]
-    other = offer("fp16", *noisy)
-    assert ends(fp32, tf32, same, other, delivered=tf32)[-1] == "not-preferred"
-    quick = changed(offer("fp16", *[0.9] * ROUNDS), shows="tf32")
-    assert ends(fp32, tf32, quick, delivered=quick) == ["slower", "slower", "no-part"]
-
-
 # --- devices ---------------------------------------------------------------------------------
 
 
-def test_a_device_sees_its_own_builds_and_what_fails_elsewhere():
+def test_what_passes_on_some_devices_alone_passes_nowhere():
     rows = {
         "orin": measured(build(3, ""), 0.5, latency=latency(1.0)),
         "a100": measured(build(4, ""), 9.0),
@@ -242,18 +216,11 @@ def test_a_device_sees_its_own_builds_and_what_fails_elsewhere():
     row = result("mixed", 3, 1.0, verdict=verdict(level="engine"), excess=0.5)
     failing = {"verdict": verdict(level="engine", passed=False), "excess": 9.0}
     off = row.model_copy(update=failing)
-    low = replace(both, rows={"orin": row, "a100": off}, allowed=False)
+    low = replace(both, rows={"orin": row, "a100": off})
     fp32 = offer("fp32", 1.0, on=("orin", "a100"))
-    orin = results_on("orin", {KEPT: [both]}, [fp32, low], fp32, frozenset())
-    assert [o.number for o in orin.tried[KEPT]] == [3]
-    assert orin.delivered is not None
-    assert orin.delivered.plan.rung == "fp32"
-    assert orin.elsewhere == {KEPT}
-    assert [rung.end for rung in rungs_tried(orin)] == ["delivered", "elsewhere"]
-    a100 = results_on("a100", {KEPT: [both]}, [fp32, low], fp32, frozenset())
-    assert [rung.end for rung in rungs_tried(a100)] == ["delivered", "tolerance"]
-    gone = results_on("h200", {KEPT: [both]}, [], None, frozenset())
-    assert (gone.tried, gone.last) == ({}, None)
+    assert ends(fp32, low, delivered=fp32, tried={KEPT: [both]}) == ["delivered", "elsewhere"]
+    lost = replace(both, rows={**rows, "a100": measured(build(4, ""), lost=True)})
+    assert ends(fp32, low, delivered=fp32, tried={KEPT: [lost]}) == ["delivered", "lost"]
 
 
 def failing(kind: str) -> Verdict:
@@ -264,15 +231,12 @@ def failing(kind: str) -> Verdict:
 def test_all_devices_have_to_pass():
     better = verdict(outputs={"y": output_error(rel_max=1e-4)})
     worse = verdict(outputs={"y": output_error(rel_max=1e-3)})
-    assert all_of({"orin": better, "a100": worse}, {}, several=True) is worse
+    assert all_of({"orin": better, "a100": worse}, several=True) is worse
     each = {"orin": verdict(), "a100": failing("not-run"), "h200": failing("not-run")}
-    all_three = all_of(each, {}, several=True)
+    all_three = all_of(each, several=True)
     assert not all_three.passed
     assert [f.under for f in all_three.failures] == [{"device": "a100"}, {"device": "h200"}]
-    assert all_of({"": each["a100"]}, {}, several=False) is each["a100"]
-    lost = all_of({"orin": verdict()}, {"a100": "The connection is lost."}, several=True)
-    assert not lost.passed
-    assert [f.kind for f in lost.failures] == ["device-lost"]
+    assert all_of({"": each["a100"]}, several=False) is each["a100"]
 
 
 # --- verdicts --------------------------------------------------------------------------------
@@ -282,7 +246,7 @@ def judged(
     *offers: Outcome, delivered: Outcome | None = None, cause: Cause | None = None
 ) -> Verdict:
     why = () if cause is None else (cause,)
-    return verdict_of(DeviceResults("", {}, offers, delivered), verdict(), why, 3)
+    return found(*offers, delivered=delivered).verdict("", verdict(), why, 3)
 
 
 def test_the_verdict_is_that_of_what_is_delivered():
@@ -309,3 +273,13 @@ def test_what_does_not_run_is_told():
     low = changed(offer("fp16", 2), verdict=None, failure="it crashed")
     why = reasons(judged(low).failures)
     assert any("does not run on the held-out samples: it crashed" in r for r in why)
+
+
+# --- refusals --------------------------------------------------------------------------------
+
+
+def test_what_is_lost_or_interrupted_was_not_refused():
+    ends = ("crashed", "lost", "interrupted", "timeout")
+    builds = [failed(n, status=status) for n, status in enumerate(ends)]
+    device: Any = SimpleNamespace(builds=SimpleNamespace(outcomes=[build(9, ""), *builds]))
+    assert [one.kind for one in found().refusals(device)] == ["crash", "timeout"]

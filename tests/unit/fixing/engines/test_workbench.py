@@ -45,24 +45,9 @@ def built(stage, tmp_path):
     return ready, engines, tmp_path / "here"
 
 
-def test_a_name_has_one_engine(built):
-    ready, (first, second), folder = built
-    fetched = Fetched(ready.worker, folder)
-    here = fetched.bring("plan", first)
-    assert (here.sha256, here.side) == (first.sha256, "here")
-    assert fetched.bring("other", first) is here
-    fetched.bring("plan", second)
-    assert {p.name for p in folder.iterdir()} == {f"{e.sha256}.engine" for e in (first, second)}
-    fetched.bring("other", second)
-    assert {p.name for p in folder.iterdir()} == {f"{second.sha256}.engine"}
-    sample = ready.case.calibration[0]
-    for engine in (first, second):  # what is dropped here is still there
-        assert ready.worker.run(engine, 0, sample).keys() == {"gamma_out"}
-
-
 def test_what_lies_here_outlives_the_worker_s_files(built, tmp_path):
     ready, (first, second), folder = built
-    Fetched(ready.worker, folder).bring("plan", first)
+    Fetched(ready.worker, folder).keep(first)
     ready.worker.close()
     for file in (tmp_path / "worker-cache" / "files").iterdir():
         file.unlink()
@@ -75,13 +60,11 @@ def test_what_lies_here_outlives_the_worker_s_files(built, tmp_path):
 def test_without_room_engines_stay_there(built):
     ready, (first, second), folder = built
     fetched = Fetched(ready.worker, folder / "missing")
-    fetched.keep("plan", first)
-    with pytest.raises(FileNotFoundError):
-        fetched.bring("plan", first)
+    fetched.keep(first)
     assert fetched.deliver(first, folder / "model.engine").path == str(folder / "model.engine")
     ready.worker.forget(second)
     with pytest.raises(RunFailed, match="has no file"):
-        Fetched(ready.worker, folder).keep("plan", second)
+        Fetched(ready.worker, folder).keep(second)
 
 
 @pytest.mark.parametrize(("missing", "kept"), [(1, 0), (0, 1)])
@@ -89,15 +72,16 @@ def test_room_is_left_for_models(built, monkeypatch, missing, kept):
     ready, (first, _), folder = built
     room = Room(2 * first.bytes - missing)
     monkeypatch.setattr("halfwise.fixing.engines.workbench.disk_usage", lambda _: room)
-    Fetched(ready.worker, folder).keep("plan", first)
+    Fetched(ready.worker, folder).keep(first)
     assert len(list(folder.iterdir())) == kept
 
 
 def test_what_was_tidied_away_is_fetched_again(built):
     ready, (first, _), folder = built
     fetched = Fetched(ready.worker, folder)
-    kept = fetched.bring("plan", first)
-    assert fetched.deliver(first, folder / "model.engine") == kept
+    fetched.keep(first)
+    kept = fetched.deliver(first, folder / "model.engine")
+    assert (kept.sha256, kept.side, kept.path) == (first.sha256, "here", str(*folder.iterdir()))
     Path(kept.path).unlink()
     assert fetched.deliver(first, folder / "model.engine").path == str(folder / "model.engine")
     assert (folder / "model.engine").stat().st_size == first.bytes
