@@ -87,6 +87,11 @@ class Steps:
         """Return a constant f32[]."""
         return self.op("Constant", [], {"value": ir.tensor(np.array(value, np.float32))})
 
+    def integers(self, numbers: Sequence[int]) -> ir.Value:
+        """Return a constant int64[n]."""
+        array = {"value": ir.tensor(np.array(numbers, np.int64))}
+        return self.op("Constant", [], array, ir.DataType.INT64)
+
 
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:
     """Return the Cast pair FP32 → low → FP32 on `value`; new names start with `prefix`.

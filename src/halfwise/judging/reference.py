@@ -7,13 +7,14 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
+from halfwise.emulation.bodies import report
 from halfwise.emulation.budget import forgiving
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
 from halfwise.graph.aside import draws
-from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
+from halfwise.graph.bodies import Body, alike, bodies_in
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.intake import name_cast_types
 from halfwise.graph.loading import infer_again
@@ -80,7 +81,8 @@ def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
 def _never_run(case: Case, wanted: Sequence[Body], runtime: Runtime) -> list[Body]:
     """Return the bodies that run on no sample; of nested bodies, only the outermost."""
     model = case.network.copy()
-    names = dict(zip(wanted, count_runs(model, [body.key for body in wanted]), strict=True))
+    reports = report(model)
+    names = {body: reports[body.key].output for body in wanted}
     session = Session(model, runtime=runtime)
     waiting = list(wanted)
     for sample in case.heldout + case.calibration:
