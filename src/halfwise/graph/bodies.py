@@ -144,27 +144,25 @@ def is_fixed(value: ir.Value | None) -> bool:
 def first_difference(network: Network, lowered: Network) -> str | None:
     """Return the name of the first node or output in which two models differ; None if equal.
 
-    Casts between FP32, FP16 and BF16 that only `lowered` has, and anchors, are skipped, differences
-    among these types do not count, and constants in a low format must be stored as
+    Casts between FP32, FP16 and BF16, and anchors, are skipped, differences among these types do not
+    count, and constants in a low format must be stored as
     `Format.store_constant` stores them, but for what is beyond its range. Nodes are matched by
     name, also in bodies of If, Loop and Scan. An operator that ONNX changed between the two opsets
     counts as different.
     """
     nodes = {node_name(node): node for graph in network.graphs() for node in graph}
     other = {node_name(node): node for graph in lowered.graphs() for node in graph}
-    casts = {node for name, node in other.items() if name not in nodes and _casts_floats(node)}
-    same = _Same(casts)
     for name, node in other.items():
-        if name not in nodes and node not in casts:
+        if name not in nodes and not _casts_floats(node):
             return name
     for name, node in nodes.items():
-        if name not in other or not _alike(node, other[name], same):
+        if name not in other or not _alike(node, other[name], _same):
             return name
         if _version(node, network.opset) != _version(other[name], lowered.opset):
             return name
     outputs = {value.name: value for value in lowered.graph.outputs}
     for value in network.graph.outputs:
-        if not same(value, outputs.get(value.name)):
+        if not _same(value, outputs.get(value.name)):
             return value.name
     return None
 
@@ -173,27 +171,19 @@ def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
     """Return the float tensors that both compute alike, but that some node reads differently.
 
     Nodes of the main graph are alike if they and all nodes before them are the same and have no
-    bodies. Anything that only `other` has between two nodes makes a difference, even a Cast.
+    bodies. Any other node that only `other` has between two makes a difference.
     """
     theirs = {node_name(node): node for node in other.nodes()}
     same: set[NodeName | None] = {None}
     computed: list[ir.Value] = []
-    equal = _Same(())
     for node in network.nodes():
         name, read = node_name(node), [v.producer() for v in node.inputs if v is not None]
         before = all(made is None or made.name in same for made in read)
-        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], equal):
+        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], _same):
             same.add(name)
             computed += [v for v in node.outputs if v.name and is_float(v)]
     away = (v for v in computed if any(use.node.name not in same for use in v.uses()))
     return frozenset(map(tensor_name, away))
-
-
-class _FloatCasts:
-    """All Casts between float types."""
-
-    def __contains__(self, node: object) -> bool:
-        return isinstance(node, ir.Node) and _casts_floats(node)
 
 
 def alike(one: ir.Graph, other: ir.Graph) -> bool:
@@ -216,8 +206,8 @@ def difference_behind(
         ends: Pairs of a model's value and another model's.
         known: Values of the model that are compared elsewhere, by name.
     """
-    casts, pairs = _FloatCasts(), dict.fromkeys(ends)
-    same, todo = _Same(casts), list(pairs)
+    pairs = dict.fromkeys(ends)
+    todo = list(pairs)
 
     def paired(one: ir.Value | None, other: ir.Value | None) -> bool:
         if one is not None and other is not None and (one, other) not in pairs:
@@ -227,14 +217,14 @@ def difference_behind(
 
     while todo:
         one, other = todo.pop()
-        bare, twin = _uncast(one, casts), _uncast(other, casts)
+        bare, twin = _uncast(one), _uncast(other)
         by, made = bare.producer(), twin.producer()
         if names := {one.name, bare.name}.intersection(known):
             equal = not names.isdisjoint((other.name, twin.name))
         elif by is not None and made is not None:
             equal = bare.index() == twin.index() and _alike(by, made, paired)
         else:
-            equal = same(bare, twin)
+            equal = _same(bare, twin)
         if not equal:
             return one.name if by is None or names else f"{node_name(by)} ({by.op_type})"
     return None
@@ -305,33 +295,24 @@ def _says_zeros(said: ir.Attr) -> bool:
     return filling.dtype in FLOATS and not np.any(filling.numpy())
 
 
-@dataclass(frozen=True)
-class _Same:
-    """Tells whether two values are the same, by the names of what computes them.
-
-    Attributes:
-        casts: Casts that are skipped.
-    """
-
-    casts: Container[ir.Node]
-
-    def __call__(self, one: ir.Value | None, other: ir.Value | None) -> bool:
-        if one is None or other is None:
-            return one is other
-        one, other = _uncast(one, self.casts), _uncast(other, self.casts)
-        by, made = one.producer(), other.producer()
-        if by is not None:
-            return made is not None and (by.name, one.index()) == (made.name, other.index())
-        if made is not None:
-            return False
-        if one.const_value is not None and other.const_value is not None:
-            return _same_constant(one.const_value, other.const_value)
-        return one.const_value is other.const_value and one.name == other.name
+def _same(one: ir.Value | None, other: ir.Value | None) -> bool:
+    """Return whether two values are the same, by the names of what computes them."""
+    if one is None or other is None:
+        return one is other
+    one, other = _uncast(one), _uncast(other)
+    by, made = one.producer(), other.producer()
+    if by is not None:
+        return made is not None and (by.name, one.index()) == (made.name, other.index())
+    if made is not None:
+        return False
+    if one.const_value is not None and other.const_value is not None:
+        return _same_constant(one.const_value, other.const_value)
+    return one.const_value is other.const_value and one.name == other.name
 
 
-def _uncast(value: ir.Value, casts: Container[ir.Node]) -> ir.Value:
-    """Return what some of the Casts before a value read."""
-    while (made := value.producer()) is not None and made in casts:
+def _uncast(value: ir.Value) -> ir.Value:
+    """Return what the Casts between floats before a value read."""
+    while (made := value.producer()) is not None and _casts_floats(made):
         source = made.inputs[0]
         assert source is not None
         value = source
