@@ -144,10 +144,10 @@ def is_fixed(value: ir.Value | None) -> bool:
 def first_difference(network: Network, lowered: Network) -> str | None:
     """Return the name of the first node or output in which two models differ; None if equal.
 
-    Casts between FP32, FP16 and BF16, and anchors, are skipped, differences among these types do not
-    count, and constants in a low format must be stored as
-    `Format.store_constant` stores them, but for what is beyond its range. Nodes are matched by
-    name, also in bodies of If, Loop and Scan. An operator that ONNX changed between the two opsets
+    Casts between FP32, FP16 and BF16, and anchors, are skipped, differences among these types do
+    not count, and constants in a low format must be stored as `Format.store_constant` stores them,
+    but for what is beyond its range. Nodes are matched by name, also in bodies of If, Loop and
+    Scan. An operator that ONNX changed between the two opsets
     counts as different.
     """
     nodes = {node_name(node): node for graph in network.graphs() for node in graph}

@@ -145,9 +145,8 @@ def repair(proto: onnx.ModelProto) -> None:
 def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.ModelProto:
     """Return a copy in a form that lets ONNX's checker check the nodes.
 
-    The checker demands a shape for every input and output. Outputs without one are left out, and
-    inputs without one become outputs of an unknown operator. Operators that only ONNX Runtime knows
-    become unknown too.
+    The checker demands a type and a shape of every input and output, but compares them with
+    nothing: those without one get one. Operators that only ONNX Runtime knows become unknown.
 
     Args:
         proto: The model; not changed.
@@ -155,18 +154,11 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
     """
     checked = onnx.ModelProto()
     checked.CopyFrom(proto)
-    graph = checked.graph
     hide_unknown(checked, any_operator=any_operator)
-    for info in [info for info in graph.output if _lacks_shape(info)]:
-        graph.output.remove(info)
-    unshaped = [info for info in graph.input if _lacks_shape(info)]
-    for info in unshaped:
-        graph.input.remove(info)
-    if unshaped:
-        names = [info.name for info in unshaped]
-        nodes = [onnx.helper.make_node("Input", [], names, domain=UNKNOWN), *graph.node]
-        del graph.node[:]
-        graph.node.extend(nodes)
+    for info in filter(_lacks_shape, (*checked.graph.input, *checked.graph.output)):
+        kind = info.type.tensor_type
+        kind.elem_type = kind.elem_type or onnx.TensorProto.FLOAT
+        kind.shape.SetInParent()
     return checked
 
 
