@@ -260,6 +260,13 @@ NOTHING = Lost()
 """Nothing is lost."""
 
 
+_SUMS = (
+    *("elements", "noise", "error", "product", "reference_energy", "candidate_energy"),
+    *("mismatched", "nonfinite", "misshapen"),
+)
+"""Fields of a `Difference` that add up over samples."""
+
+
 @dataclass
 class Difference:
     """Sums over the element pairs of one output; the pairs of several samples add up.
@@ -320,16 +327,9 @@ class Difference:
     def merge(self, other: "Difference") -> None:
         """Add the sums of `other`, which belongs to the same output."""
         self.discrete |= other.discrete
-        self.elements += other.elements
         self.max_abs = max(self.max_abs, other.max_abs)
-        self.noise += other.noise
-        self.error += other.error
-        self.product += other.product
-        self.reference_energy += other.reference_energy
-        self.candidate_energy += other.candidate_energy
-        self.mismatched += other.mismatched
-        self.nonfinite += other.nonfinite
-        self.misshapen += other.misshapen
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rare.merge(other.rare)
         self.lost = max(self.lost, other.lost, key=lambda one: one.share)
         if other.by_group:
