@@ -22,8 +22,7 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.sizes import (
     Frozen,
     declared_axes,
-    frozen_batches,
-    frozen_lengths,
+    frozen_axes,
     frozen_states,
     shape_inputs,
 )
@@ -374,8 +373,8 @@ def _axes(network: Network) -> Iterator[tuple[dict[TensorName, int], tuple[Froze
                     key = 0 if place == 0 else (size or (name, place))
                     groups.setdefault(key, {})[name] = place
     if batch := groups.pop(0, None):
-        yield batch, (*frozen_batches(network), *frozen_states(network)), True
-    lengths = tuple(frozen_lengths(network))
+        yield batch, (*frozen_axes(network, batch=True), *frozen_states(network)), True
+    lengths = tuple(frozen_axes(network, batch=False))
     yield from ((axes, lengths, False) for axes in groups.values())
 
 
