@@ -144,13 +144,8 @@ def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
 
 def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:
     """Return the consumers that would read `value` in the low format."""
-    nodes = (n for n, slot in consumers(value, roles) if reads_low(n, slot, roles))
+    nodes = (n for n, slot in consumers(value, roles) if roles.reads_low(n, slot))
     return list(dict.fromkeys(nodes))
-
-
-def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
-    """Return whether `node` may be low and, if low, reads the input `slot` in the low format."""
-    return roles.reads_low(node, slot)
 
 
 def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:

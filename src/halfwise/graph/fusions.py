@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import NodeName
 
 RADIUS = 2
@@ -112,26 +112,20 @@ class _Refinement:
 
 
 def _signature(node: ir.Node) -> Hashable:
-    attributes = sorted(
-        (a.name, str(a.type), _content(a)) for a in node.attributes.values() if not a.is_ref()
-    )
+    inner = tuple(n.op_type for body in bodies(node) for n in body)
+    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    plain = (a for a in node.attributes.values() if not a.is_ref() and a.type not in graphs)
+    attributes = sorted((a.name, str(a.type), _content(a)) for a in plain)
     constants = tuple(_leaf(v) for v in node.inputs if v is not None and v.const_value is not None)
     if node.op_type in _COMMUTATIVE:
         constants = tuple(sorted(constants, key=str))
-    return node.domain, node.op_type, tuple(attributes), constants
+    return node.domain, node.op_type, tuple(attributes), constants, inner
 
 
 def _content(attribute: ir.Attr) -> str:
     if attribute.type is ir.AttributeType.TENSOR:
         tensor = attribute.as_tensor()
         return f"{tensor.dtype} {tensor.shape}"
-    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        graphs = (
-            (attribute.as_graph(),)
-            if attribute.type is ir.AttributeType.GRAPH
-            else attribute.as_graphs()
-        )
-        return " ".join(n.op_type for g in graphs for n in g)
     return str(attribute.value)
 
 

@@ -290,7 +290,7 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
     """Return the names of the float outputs; CaseError without any."""
     names = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
     if not names:
-        raise _lacking("needs a float output", outputs)
+        raise lacking("needs a float output", outputs)
     return names
 
 
@@ -302,7 +302,7 @@ def map_outputs(outputs: Outputs) -> tuple[str, ...]:
     floats = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
     names = floats or tuple(name for name, a in outputs.items() if a.dtype == np.uint8)
     if not any(sum(length >= SIDE for length in outputs[name].shape) > 1 for name in names):
-        raise _lacking("psnr needs an image or a map [..., height, width]", outputs)
+        raise lacking("psnr needs an image or a map [..., height, width]", outputs)
     return names
 
 
@@ -314,7 +314,7 @@ def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
         if outputs[name].ndim >= 3 and outputs[name].shape[-3] == 2
     )
     if not names:
-        raise _lacking("epe needs a flow output [..., 2, height, width]", outputs)
+        raise lacking("epe needs a flow output [..., 2, height, width]", outputs)
     return names
 
 
@@ -329,7 +329,7 @@ def token_outputs(outputs: Outputs) -> tuple[str, ...]:
     name = class_output(outputs)
     if outputs[name].ndim < 3 or outputs[name].shape[-1] == 1:
         needs = "token-agreement needs integers or scores [..., tokens, vocabulary]"
-        raise _lacking(needs, outputs)
+        raise lacking(needs, outputs)
     return (name,)
 
 
@@ -432,7 +432,8 @@ def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(length for length in shape if length != 1)
 
 
-def _lacking(needs: str, outputs: Outputs) -> CaseError:
+def lacking(needs: str, outputs: Outputs) -> CaseError:
+    """Return the error that no output is what a metric needs, such as "needs a float output"."""
     text = f"The metric {needs}, but the model has only {shapes_of(outputs)}."
     return CaseError(text, OWN_METRIC)
 
