@@ -302,18 +302,12 @@ def _sums(
         _lengthen(node, len(given))
         for (key, shape), value in zip(given.items(), node.outputs[first:], strict=True):
             value.name, value.type = steps.next_name("::".join(key)), ir.TensorType(_INT64)
-            total = value if node.op_type == "If" else _summed(steps, value, opset)
-            total.shape = shape
-            sums[key] = total
+            if node.op_type != "If":
+                value = steps.reduced("ReduceSum", value, [0], opset, _INT64, keep=False)  # noqa: PLW2901
+            value.shape = shape
+            sums[key] = value
         graph.insert_after(node, steps.nodes)
     return sums
-
-
-def _summed(steps: Steps, rows: ir.Value, opset: int) -> ir.Value:
-    """Return the sum of a matrix over its first axis."""
-    if opset < 13:
-        return steps.op("ReduceSum", [rows], {"keepdims": 0, "axes": [0]}, _INT64)
-    return steps.op("ReduceSum", [rows, steps.integers([0])], {"keepdims": 0}, _INT64)
 
 
 def _lengthen(node: ir.Node, by: int) -> None:

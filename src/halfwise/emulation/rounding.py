@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import add_constant
+from halfwise.graph.model import REDUCED_AXES_ARE_READ, SUMMED_AXES_ARE_READ, add_constant
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,21 @@ class Steps:
         """Return a constant int64[n]."""
         array = {"value": ir.tensor(np.array(numbers, np.int64))}
         return self.op("Constant", [], array, ir.DataType.INT64)
+
+    def reduced(
+        self,
+        op_type: str,
+        value: ir.Value,
+        axes: Sequence[int],
+        opset: int,
+        dtype: ir.DataType = ir.DataType.FLOAT,
+        *,
+        keep: bool = True,
+    ) -> ir.Value:
+        """Return a reduction over `axes`, kept with size 1 if `keep`."""
+        if opset < (SUMMED_AXES_ARE_READ if op_type == "ReduceSum" else REDUCED_AXES_ARE_READ):
+            return self.op(op_type, [value], {"axes": axes, "keepdims": int(keep)}, dtype)
+        return self.op(op_type, [value, self.integers(axes)], {"keepdims": int(keep)}, dtype)
 
 
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.emulation.rounding import cast, new_node
+from halfwise.emulation.rounding import Steps
 from halfwise.formats import Format
 from halfwise.graph.model import (
     Network,
@@ -93,11 +93,11 @@ def cancellation(
     return median if median > beyond else float("nan")
 
 
-def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node], ir.Value] | None:
-    """Return nodes that compute max(|a|, |b|) where a node adds or subtracts, and the result a ± b.
+def _subtraction(node: ir.Node, steps: Steps, opset: int) -> tuple[ir.Value, ir.Value] | None:
+    """Return max(|a|, |b|), computed by new steps, and a ± b where a node adds or subtracts.
 
-    The last of the nodes computes the maximum. None if the node subtracts nothing that varies, and
-    before opset 8, where Max takes only operands of one shape.
+    None if the node subtracts nothing that varies, and before opset 8, where Max takes only
+    operands of one shape.
     """
     if opset < 8:
         return None
@@ -105,14 +105,14 @@ def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node],
         a, b = node.inputs
         if not (varies(a) or varies(b)) or not (is_float(a) and is_float(b)):
             return None
-        return _largest(a, b, prefix), node.outputs[0]
+        return _largest(a, b, steps), node.outputs[0]
     value = node.inputs[0] if is_standard(node, *CENTRING) else None
     if value is None or not is_float(value):
         return None
     last = 2
     if node.op_type == "LayerNormalization":
         axis, last = {"axis": node.attributes.get_int("axis", -1)}, 1
-        rows = [new_node("Flatten", [value], f"{prefix}::rows", axis)]
+        row = steps.op("Flatten", [value], axis)
     else:
         # Of each sample, the elements of one channel or group; 0 copies a size.
         groups = node.attributes.get_int("num_groups", 0)
@@ -120,26 +120,19 @@ def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node],
         known = [size for size in sizes if isinstance(size, int)]
         # A size is not inferred where another may be 0, as that of a batch.
         rest = math.prod(known) // (groups or 1) if value.shape and known == sizes else -1
-        array = {"value": ir.tensor(np.array([0, groups, rest], np.int64))}
-        shape = new_node("Constant", [], f"{prefix}::shape", array, ir.DataType.INT64)
-        rows = [shape, new_node("Reshape", [value, shape.outputs[0]], f"{prefix}::rows")]
-    row = rows[-1].outputs[0]
+        row = steps.op("Reshape", [value, steps.integers([0, groups, rest])])
     if node.op_type == "BatchNormalization":
         means, graph = small_constant(node.inputs[3]), node.graph
         if means is None or not isinstance(graph, ir.Graph):
             return None
-        mean, nodes = add_constant(graph, f"{prefix}::mean", means.reshape(-1, 1)), rows
+        mean = add_constant(graph, steps.next_name("mean"), means.reshape(-1, 1))
     else:
-        axes, by_input, attributes = _axes([last], prefix, opset)
-        reduced = new_node("ReduceMean", [row, *by_input], f"{prefix}::mean", attributes)
-        mean, nodes = reduced.outputs[0], [*rows, *axes, reduced]
-    total = new_node("Sub", [row, mean], f"{prefix}::total")
-    return [*nodes, total, *_largest(row, mean, prefix)], total.outputs[0]
+        mean = steps.reduced("ReduceMean", row, [last], opset)
+    return _largest(row, mean, steps), steps.op("Sub", [row, mean])
 
 
-def _largest(a: ir.Value | None, b: ir.Value | None, prefix: str) -> list[ir.Node]:
-    (of_a, a), (of_b, b) = _magnitude(a, f"{prefix}::a"), _magnitude(b, f"{prefix}::b")
-    return [*of_a, *of_b, new_node("Max", [a, b], prefix)]
+def _largest(a: ir.Value | None, b: ir.Value | None, steps: Steps) -> ir.Value:
+    return steps.op("Max", [_magnitude(a, steps), _magnitude(b, steps)])
 
 
 def is_exponent(value: ir.Value) -> bool:
@@ -248,10 +241,10 @@ def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName
         name = node_name(node)
         if not (roles[name].free and is_float(node.inputs[0] if node.inputs else None)):
             continue
-        twin = _summing_twin(node, f"halfwise::sum::{name}", opset)
-        if twin:
-            model.graph.insert_after(node, twin)
-            sums[tensor_name(twin[-1].outputs[0])] = name
+        steps = Steps(f"halfwise::sum::{name}")
+        if (total := _summing_twin(node, steps, opset)) is not None:
+            model.graph.insert_after(node, steps.nodes)
+            sums[tensor_name(total)] = name
     # Callers want only the sums; an output would be fetched on every run.
     model.graph.outputs.clear()
     return model, sums
@@ -284,11 +277,11 @@ def views(
 
     def cancelling(node: ir.Node, copy: ir.Node) -> View | None:
         name, result = node_name(node), node.outputs[0]
-        made = _subtraction(copy, f"halfwise::cancelled::{name}", opset)
+        steps = Steps(f"halfwise::cancelled::{name}")
+        made = _subtraction(copy, steps, opset)
         if made is None:
             return None
-        nodes, total = made
-        model.graph.insert_after(copy, nodes)
+        model.graph.insert_after(copy, steps.nodes)
         is_sum = node.op_type in ("Add", "Sub")
         counting = {
             "constant": is_sum and not all(map(varies, node.inputs)),
@@ -301,7 +294,7 @@ def views(
             ratio = cancellation(largest, total, **counting, beyond=beyond)
             add(name, "cancellation", ratio, place)
 
-        tensors = tensor_name(nodes[-1].outputs[0]), tensor_name(total)
+        tensors = tuple(map(tensor_name, made))
         return View(tensors, visit, drawn=drawn.get(tensor_name(result), 0))
 
     measuring: dict[NodeName, View] = {}
@@ -328,19 +321,16 @@ def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[Tensor
     values = {v.name: v for v in (*graph.inputs, *(v for n in graph for v in n.outputs))}
     none = add_constant(graph, "halfwise::inf", np.array(np.inf, np.float32))
     for tensor in tensors:
-        value, prefix = values[tensor], f"halfwise::smallest::{tensor}"
-        magnitude = new_node("Abs", [value], f"{prefix}::abs")
-        counts = cast(value, ir.DataType.BOOL, f"{prefix}::nonzero")
-        wanted = [counts.outputs[0], magnitude.outputs[0], none]
-        nonzero = new_node("Where", wanted, f"{prefix}::of")
-        least = new_node("ReduceMin", nonzero.outputs, prefix)
-        nodes = [magnitude, counts, nonzero, least]
+        value, steps = values[tensor], Steps(f"halfwise::smallest::{tensor}")
+        counts = steps.op("Cast", [value], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
+        nonzero = steps.op("Where", [counts, steps.op("Abs", [value]), none])
+        least = steps.op("ReduceMin", [nonzero])
         producer = value.producer()
         if producer is None:
-            graph.insert_before(graph[0], nodes)
+            graph.insert_before(graph[0], steps.nodes)
         else:
-            graph.insert_after(producer, nodes)
-        smallest[tensor] = tensor_name(least.outputs[0])
+            graph.insert_after(producer, steps.nodes)
+        smallest[tensor] = tensor_name(least)
     return smallest
 
 
@@ -350,65 +340,43 @@ def _constant_max(value: ir.Value | None) -> float:
     return float(np.max(np.asarray(constant_array(value), np.float32), initial=-np.inf))
 
 
-def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
-    """Return new nodes, the last of which computes the sums of `node`; empty if it has no sums."""
+def _summing_twin(node: ir.Node, steps: Steps, opset: int) -> ir.Value | None:
+    """Return the sums of `node`, computed by new steps; None if it has no sums."""
     ins = list(node.inputs)
     match node.op_type:
         case "MatMul" | "Conv" | "Gemm":
-            return _product_sum(node, prefix, opset)
+            return _product_sum(node, steps, opset)
         case "ReduceSum":
-            a = new_node("Abs", ins[:1], f"{prefix}::a")
-            return [a, new_node("ReduceSum", [a.outputs[0], *ins[1:]], prefix, node.attributes)]
+            magnitudes = steps.op("Abs", ins[:1])
+            return steps.op("ReduceSum", [magnitudes, *ins[1:]], node.attributes)
         case "ReduceMean":
-            return [new_node("ReduceL1", ins, prefix, node.attributes)]
+            return steps.op("ReduceL1", ins, node.attributes)
         case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
-            axes, by_input, attributes = _axes(range(2, ins[0].shape.rank()), prefix, opset)
-            return [*axes, new_node("ReduceL1", [ins[0], *by_input], prefix, attributes)]
+            return steps.reduced("ReduceL1", ins[0], range(2, ins[0].shape.rank()), opset)
         case "Softmax":
-            return _softmax_sum(node, prefix, opset)
-    return []
+            value, axis = node.outputs[0], node.attributes.get_int("axis", 1 if opset < 13 else -1)
+            if opset < 13:
+                # In these opsets, Softmax flattens its input to two axes.
+                value, axis = steps.op("Flatten", [value], {"axis": axis}), 1
+            return steps.op("Reciprocal", [steps.reduced("ReduceMax", value, [axis], opset)])
+    return None
 
 
-def _product_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
+def _product_sum(node: ir.Node, steps: Steps, opset: int) -> ir.Value:
     ins, attributes = list(node.inputs), dict(node.attributes)
-    (of_a, a), (of_b, b) = _magnitude(ins[0], f"{prefix}::a"), _magnitude(ins[1], f"{prefix}::b")
+    factors = [_magnitude(value, steps) for value in ins[:2]]
     bias: list[ir.Value | None] = []
     if node.op_type == "Gemm":
         # Before opset 11 the bias is required.
         bias = ins[2:] if opset < 11 else []
         attributes |= {"alpha": ir.AttrFloat32("alpha", 1.0), "beta": ir.AttrFloat32("beta", 0.0)}
-    return [*of_a, *of_b, new_node(node.op_type, [a, b, *bias], prefix, attributes)]
+    return steps.op(node.op_type, [*factors, *bias], attributes)
 
 
-def _magnitude(value: ir.Value | None, name: str) -> tuple[list[ir.Node], ir.Value]:
-    """Return the nodes that compute |value|, and |value|; a small constant's is computed once."""
+def _magnitude(value: ir.Value | None, steps: Steps) -> ir.Value:
+    """Return |value|; a small constant's is computed once."""
     array, graph = small_constant(value), value.graph if value is not None else None
     if value is None or array is None or not isinstance(graph, ir.Graph):
-        node = new_node("Abs", [value], name)
-        return [node], node.outputs[0]
+        return steps.op("Abs", [value])
     name = f"halfwise::abs::{value.name}"
-    return [], graph.initializers.get(name) or add_constant(graph, name, np.abs(array))
-
-
-def _axes(
-    axes: Sequence[int], prefix: str, opset: int
-) -> tuple[list[ir.Node], list[ir.Value], dict[str, list[int]]]:
-    """Return the axes of a reduction as new nodes, operands and attributes."""
-    if opset < 18:
-        return [], [], {"axes": list(axes)}
-    array = ir.tensor(np.array(axes, np.int64))
-    node = new_node("Constant", [], f"{prefix}::axes", {"value": array}, ir.DataType.INT64)
-    return [node], [node.outputs[0]], {}
-
-
-def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
-    nodes = []
-    inputs: list[ir.Value | None] = [node.outputs[0]]
-    axis = node.attributes.get_int("axis", 1 if opset < 13 else -1)
-    if opset < 13:
-        # In these opsets, Softmax flattens its input to two axes.
-        nodes = [new_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
-        inputs, axis = [nodes[0].outputs[0]], 1
-    axes, by_input, attributes = _axes([axis], prefix, opset)
-    largest = new_node("ReduceMax", [*inputs, *by_input], f"{prefix}::max", attributes)
-    return [*nodes, *axes, largest, new_node("Reciprocal", [largest.outputs[0]], prefix)]
+    return graph.initializers.get(name) or add_constant(graph, name, np.abs(array))
