@@ -15,7 +15,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import ONNX_DOMAINS, Names, is_standard, values_of
-from halfwise.graph.protobufs import bodies_of, graphs_in
+from halfwise.graph.protobufs import graphs_in
 
 Axes = tuple[int | str | None, ...]
 """A declared shape: for each axis its size, its name, or None for neither."""
@@ -127,21 +127,6 @@ def refuse_unreadable(proto: onnx.ModelProto) -> None:
                 )
 
 
-def repair(proto: onnx.ModelProto) -> None:
-    """Name graphs, drop repeated value descriptions and describe given outputs, in place."""
-    graphs = [*graphs_in(proto.graph)]
-    for function in proto.functions:
-        graphs += [g for n in function.node for body in bodies_of(n) for g in graphs_in(body)]
-    _describe_given(proto.graph)
-    for graph in graphs:
-        graph.name = graph.name or "graph"
-        first = {info.name: info for info in reversed(graph.value_info)}
-        if len(first) < len(graph.value_info):
-            kept = [info for info in graph.value_info if first[info.name] is info]
-            del graph.value_info[:]
-            graph.value_info.extend(kept)
-
-
 def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.ModelProto:
     """Return a copy in a form that lets ONNX's checker check the nodes.
 
@@ -185,7 +170,7 @@ def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
     return info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape")
 
 
-def _describe_given(graph: onnx.GraphProto) -> None:
+def describe_given(graph: onnx.GraphProto) -> None:
     """Give outputs that are themselves inputs or constants the type of these, in place.
 
     Otherwise, an output without a shape would make the input shapeless too.
@@ -391,6 +376,12 @@ def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
         for name, value in list(graph.initializers.items()):
             if not value.uses() and not value.is_graph_output():
                 del graph.initializers[name]
+
+
+def name_graphs(graphs: Iterable[ir.Graph]) -> None:
+    """Name graphs without a name, in place: ONNX's checker demands one."""
+    for graph in graphs:
+        graph.name = graph.name or "graph"
 
 
 def name_uniquely(model: ir.Model) -> dict[str, str]:

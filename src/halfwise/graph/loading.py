@@ -32,15 +32,16 @@ from halfwise.graph.intake import (
     checked,
     contradicted,
     declared_shapes,
+    describe_given,
     drop_unused_constants,
     infer_shapes,
     inline_functions,
     name_cast_types,
+    name_graphs,
     name_uniquely,
     open_negative_sizes,
     refuse_unreadable,
     refuse_unusable,
-    repair,
     restore_sizes,
     take_types,
 )
@@ -100,6 +101,7 @@ _PLACE = "halfwise.place"
 _SORT = "sort nodes"
 _STEPS: Mapping[str, Callable[[ir.Model], Any]] = {
     "inline functions": inline_functions,
+    "name graphs": lambda model: name_graphs(graphs_of(model)),
     "make negative sizes dynamic": lambda model: open_negative_sizes(graphs_of(model)),
     "separate constants from inputs": passes.RemoveInitializersFromInputsPass(),
     "lift constants": passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -220,7 +222,7 @@ def _deserialise(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     refuse_unusable(proto, path or "The model")
     refuse_unreadable(proto)
     with _explaining_refusals(path, "The graph in {} cannot be read"), silent():
-        repair(proto)
+        describe_given(proto.graph)
         return ir.serde.deserialize_model(proto)
 
 
@@ -341,7 +343,7 @@ def read_unchecked(path: Path) -> Unchecked:
     with silent():
         try:
             refuse_unreadable(proto)
-            repair(proto)
+            describe_given(proto.graph)
             folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)
             find_beside(model, folder)
