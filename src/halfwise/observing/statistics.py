@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -114,45 +115,28 @@ def margin_view(node: ir.Node, fmt: Format, add: Callable[[float, int], None]) -
     scores = node.inputs[1 if suppresses else 0]
     if scores is None or not is_float(scores) or not varies(scores):
         return None
-    return (_suppression if suppresses else _choice)(node, scores, fmt, add)
+    slot, fixed = (4, -np.inf) if suppresses else (1, node.attributes.get_int("k", 1))
+    # How many are chosen, or a threshold, without which every box competes.
+    limit = node.inputs[slot] if len(node.inputs) > slot else None
+    if limit is not None and not varies(limit):
+        fixed, limit = constant_array(limit).item(), None
+    axis = node.attributes.get_int("axis", -1 if node.op_type == "TopK" else 0)
+    smallest = node.op_type == "ArgMin" or not node.attributes.get_int("largest", 1)
+
+    def visit(sample: int, array: NDArray[np.float32], *given: NDArray[Any]) -> None:
+        chosen = given[0].item() if given else fixed
+        if suppresses:
+            add(rank_margin(array, float(chosen), fmt), sample)
+        else:
+            add(margin(-array if smallest else array, int(chosen), axis, fmt), sample)
+
+    tensors = (scores,) if limit is None else (scores, limit)
+    return View(tuple(tensor_name(v) for v in tensors), visit)
 
 
 def varies(value: ir.Value | None) -> bool:
     """Return whether a value is given and not an initializer."""
     return value is not None and not value.is_initializer()
-
-
-def _choice(
-    node: ir.Node, scores: ir.Value, fmt: Format, add: Callable[[float, int], None]
-) -> View:
-    axis = node.attributes.get_int("axis", -1 if node.op_type == "TopK" else 0)
-    smallest = node.op_type == "ArgMin" or not node.attributes.get_int("largest", 1)
-    fixed_k = node.attributes.get_int("k", 1)
-    count = node.inputs[1] if len(node.inputs) > 1 else None
-    if count is not None and not varies(count):
-        fixed_k, count = int(constant_array(count).item()), None
-
-    def visit(sample: int, array: NDArray[np.float32], *k: NDArray[np.int64]) -> None:
-        chosen = int(k[0].item()) if k else fixed_k
-        add(margin(-array if smallest else array, chosen, axis, fmt), sample)
-
-    tensors = (scores,) if count is None else (scores, count)
-    return View(tuple(tensor_name(v) for v in tensors), visit)
-
-
-def _suppression(
-    node: ir.Node, scores: ir.Value, fmt: Format, add: Callable[[float, int], None]
-) -> View:
-    # Without a threshold, every box competes.
-    limit = node.inputs[4] if len(node.inputs) > 4 else None
-    fixed = -np.inf if limit is None or varies(limit) else float(constant_array(limit).item())
-
-    def visit(sample: int, array: NDArray[np.float32], *threshold: NDArray[np.float32]) -> None:
-        lowest = float(threshold[0].item()) if threshold else fixed
-        add(rank_margin(array, lowest, fmt), sample)
-
-    tensors = (scores, limit) if limit is not None and varies(limit) else (scores,)
-    return View(tuple(tensor_name(v) for v in tensors), visit)
 
 
 def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float:
