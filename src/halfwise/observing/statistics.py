@@ -160,7 +160,7 @@ def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float
     chosen, rejected = (ranked[..., i].astype(np.float64) for i in (n - k, n - k - 1))
     finite = np.isfinite(chosen)
     chosen, rejected = chosen[finite], rejected[finite]
-    gaps = (chosen - rejected) / _spacing(np.abs(chosen), fmt)
+    gaps = (chosen - rejected) / fmt.ulps(np.abs(chosen))
     return float(gaps.min()) if chosen.size else float("nan")
 
 
@@ -186,12 +186,6 @@ def rank_margin(scores: NDArray[np.float32], threshold: float, fmt: Format) -> f
         if np.isfinite(threshold):
             competing = np.append(competing, threshold)
         ranked = np.unique(competing)
-        gaps.append(np.diff(ranked) / _spacing(np.abs(ranked[1:]), fmt))
+        gaps.append(np.diff(ranked) / fmt.ulps(np.abs(ranked[1:])))
     smallest = np.concatenate(gaps)
     return float(smallest.min()) if smallest.size else float("nan")
-
-
-def _spacing(magnitude: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Return the distance from each magnitude to the next number of `fmt`."""
-    normal = np.exp2(np.frexp(magnitude)[1].astype(np.float64) - fmt.precision)
-    return np.where(magnitude < fmt.smallest_normal, fmt.smallest_subnormal, normal)
