@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import ONNX_DOMAINS, Names, is_standard, values_of
+from halfwise.graph.model import ONNX_DOMAINS, Names, graphs_of, is_standard, values_of
 from halfwise.graph.protobufs import graphs_in
 
 Axes = tuple[int | str | None, ...]
@@ -394,23 +394,17 @@ def name_uniquely(model: ir.Model) -> dict[str, str]:
     Returns:
         The old name of each renamed node, by its new name ("" for unnamed).
     """
-    graphs = (model.graph, *model.graph.subgraphs())
+    graphs, names, former = graphs_of(model), Names(), dict[str, str]()
+    inner = (value for graph in graphs for value in values_of(graph))
+    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs, *inner)):
+        ends = value.is_graph_input() or value.is_graph_output()
+        if value.name or value.uses() or ends:
+            value.name = names.take(value.name or "v")
     names = Names()
-    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs)):
-        value.name = names.take(value.name or "v")
-    done = {*model.graph.inputs, *model.graph.outputs}
-    for graph in graphs:
-        for value in values_of(graph):
-            if value not in done and (value.name or value.uses() or value.is_graph_output()):
-                done.add(value)
-                value.name = names.take(value.name or "v")
-    former = {}
-    names = Names()
-    for graph in graphs:
-        for node in graph:
-            old, node.name = node.name or "", names.take(node.name or "node")
-            if old != node.name:
-                former[node.name] = old
+    for node in (node for graph in graphs for node in graph):
+        old, node.name = node.name or "", names.take(node.name or "node")
+        if old != node.name:
+            former[node.name] = old
     return former
 
 
