@@ -82,9 +82,12 @@ class Format:
 
     def ulp(self, magnitude: float) -> float:
         """Return the spacing of the format around `magnitude` (finite, ≥ 0)."""
-        if magnitude < self.smallest_normal:
-            return self.smallest_subnormal
-        return float(2.0 ** (np.frexp(magnitude)[1] - self.precision))
+        return float(self.ulps(np.asarray(magnitude, np.float64)))
+
+    def ulps(self, magnitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the distance from each magnitude (finite, ≥ 0) to the next number."""
+        normal = np.exp2(np.frexp(magnitudes)[1].astype(np.float64) - self.precision)
+        return np.where(magnitudes < self.smallest_normal, self.smallest_subnormal, normal)
 
     def round(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return `array` rounded to this format and widened to float32 again.

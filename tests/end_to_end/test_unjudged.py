@@ -123,7 +123,7 @@ def test_a_metric_that_cannot_decide_does_not(verified, tmp_path, body, code, wh
     [
         (0, 0, ""),
         (1, 3, "8 classes: 0 to 7"),
-        (-1, 3, "holds -1"),
+        (-1, 3, "is class -1"),
         (None, 10, "Do the labels fit?"),
     ],
     ids=["sound", "from-1", "below-0", "wrong"],

@@ -1,6 +1,6 @@
-"""Bodies of If, Loop and Scan as networks of their own, and what they read in each run."""
+"""Bodies of If, Loop and Scan: as networks of their own, and what is counted in all their runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from halfwise.case import Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.bodies import bodies_of, is_observable
+from halfwise.emulation.rounding import Steps
+from halfwise.graph.bodies import Key, bodies_in, bodies_of, is_observable
 from halfwise.graph.dataflow import (
     captured,
     captured_by,
@@ -20,7 +21,15 @@ from halfwise.graph.dataflow import (
     operands,
     replace_reads,
 )
-from halfwise.graph.model import Network, add_constant, constant_array, tensor_name
+from halfwise.graph.model import (
+    Network,
+    add_constant,
+    constant_array,
+    node_name,
+    opset_of,
+    tensor_name,
+)
+from halfwise.graph.weights import FLOATS
 from halfwise.records import Observations, TensorName
 
 RUNS = 16
@@ -207,3 +216,102 @@ def _scanned(node: ir.Node, read: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     )
     rows = (np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True))
     return [a[::-1] if back else a for a, back in zip(rows, reverse, strict=True)]
+
+
+_RUNS = "halfwise::runs"
+_INT64 = ir.DataType.INT64
+Measure = Callable[[Steps, ir.Value], ir.Value]
+"""Appends the steps that measure a tensor of a body; returns int64[n], with one n for all."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """An output that tells of all runs of a body.
+
+    Attributes:
+        output: Its name; int64[1 + n · tensors], summed over the runs: 1, then what is measured.
+        tensors: The tensors that are measured.
+    """
+
+    output: str
+    tensors: tuple[TensorName, ...]
+
+
+def report(
+    model: ir.Model,
+    measure: Measure | None = None,
+    length: int = 0,
+    tensors: Container[str | None] | None = None,
+) -> dict[Key, Report]:
+    """Add an output for each body to a model, in place, that leaves each enclosing body too.
+
+    Other branches output 0, and iterations are summed.
+
+    Args:
+        model: Any model with unique names of nodes and values.
+        measure: What is measured in each run; None to count runs alone.
+        length: How many numbers that gives for a tensor.
+        tensors: Names of those that are measured; None for all floats.
+    """
+    told: dict[Key, list[ir.Value]] = {}
+    for key, body in bodies_in(model.graph).items() if measure else ():
+        values = (*body.graph.inputs, *(v for node in body.graph for v in node.outputs))
+        floats = (v for v in values if v.name and v.dtype in FLOATS)
+        told[key] = [v for v in floats if tensors is None or v.name in tensors]
+
+    def tell(body: ir.Graph, key: Key) -> ir.Value:
+        steps, measured = Steps("::".join((_RUNS, *key))), told.get(key, [])
+        parts = [steps.integers([1]), *(measure(steps, v) for v in measured if measure)]
+        result = steps.op("Concat", parts, {"axis": 0}, _INT64)
+        result.shape = ir.Shape([1 + length * len(measured)])
+        body.extend(steps.nodes)
+        return result
+
+    sums = _sums(model.graph, tell, opset_of(model))
+    model.graph.outputs.extend(sums.values())
+    return {
+        key: Report(tensor_name(v), tuple(map(tensor_name, told.get(key, []))))
+        for key, v in sums.items()
+    }
+
+
+def _sums(
+    graph: ir.Graph, tell: Callable[[ir.Graph, Key], ir.Value], opset: int
+) -> dict[Key, ir.Value]:
+    """Return, for every body inside a graph, a vector of the graph: the sum over its runs.
+
+    Args:
+        graph: Changed in place.
+        tell: Appends nodes to a body and returns their result: a vector of known length.
+        opset: The model's.
+    """
+    sums: dict[Key, ir.Value] = {}
+    for node in list(graph):
+        bodies = {(node_name(node), name): body for name, body in bodies_of(node)}
+        inner = {key: {key: tell(b, key), **_sums(b, tell, opset)} for key, b in bodies.items()}
+        given = {key: value.shape for told in inner.values() for key, value in told.items()}
+        for key, body in bodies.items():
+            steps = Steps("::".join((_RUNS, *key, "others")))
+            for other, shape in given.items():
+                assert shape is not None
+                zeros = [0] * int(shape.numpy()[0])
+                body.outputs.append(inner[key].get(other) or steps.integers(zeros))
+            body.extend(steps.nodes)
+        first, steps = len(node.outputs), Steps("::".join((_RUNS, node_name(node))))
+        node.resize_outputs(first + len(given))
+        _lengthen(node, len(given))
+        for (key, shape), value in zip(given.items(), node.outputs[first:], strict=True):
+            value.name, value.type = steps.next_name("::".join(key)), ir.TensorType(_INT64)
+            if node.op_type != "If":
+                value = steps.reduced("ReduceSum", value, [0], opset, _INT64, keep=False)  # noqa: PLW2901
+            value.shape = shape
+            sums[key] = value
+        graph.insert_after(node, steps.nodes)
+    return sums
+
+
+def _lengthen(node: ir.Node, by: int) -> None:
+    """Extend a Scan's per-output attribute lists by `by` entries for the new outputs."""
+    for name in ("scan_output_axes", "scan_output_directions"):
+        if (entries := node.attributes.get(name)) is not None:
+            node.attributes[name] = ir.AttrInt64s(name, [*entries.as_ints(), *[0] * by])

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import REDUCED_AXES_ARE_READ, add_constant
+from halfwise.graph.model import REDUCED_AXES_ARE_READ, SUMMED_AXES_ARE_READ, add_constant
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,20 @@ class Steps:
         array = ir.tensor(np.array(values, np.int64))
         return self.op("Constant", [], {"value": array}, ir.DataType.INT64)
 
-    def reduced(self, op_type: str, value: ir.Value, axes: Sequence[int], opset: int) -> ir.Value:
-        """Return a reduction other than ReduceSum over axes, which are kept with size 1."""
-        if opset < REDUCED_AXES_ARE_READ:
-            return self.op(op_type, [value], {"axes": list(axes)})
-        return self.op(op_type, [value, self.integers(list(axes))])
+    def reduced(
+        self,
+        op_type: str,
+        value: ir.Value,
+        axes: Sequence[int],
+        opset: int,
+        dtype: ir.DataType = ir.DataType.FLOAT,
+        *,
+        keep: bool = True,
+    ) -> ir.Value:
+        """Return a reduction over `axes`, kept with size 1 if `keep`."""
+        if opset < (SUMMED_AXES_ARE_READ if op_type == "ReduceSum" else REDUCED_AXES_ARE_READ):
+            return self.op(op_type, [value], {"axes": axes, "keepdims": int(keep)}, dtype)
+        return self.op(op_type, [value, self.integers(axes)], {"keepdims": int(keep)}, dtype)
 
 
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:

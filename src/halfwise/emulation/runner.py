@@ -11,10 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
+from halfwise.emulation.bodies import Report, report
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable, shapes_of
+from halfwise.emulation.rounding import Steps
 from halfwise.errors import RunFailed
-from halfwise.graph.bodies import OBSERVABLE_OPSET, Key, count_nonfinite, seen_in_body, tell_shapes
+from halfwise.graph.bodies import OBSERVABLE_OPSET, Key
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, opset_of, tensor_name, values_of
 from halfwise.graph.roles import bodies
@@ -235,20 +237,45 @@ def seen_in_bodies(
             old (opset below 10) or its bodies are too unusual to measure.
     """
     copy = network.copy()
-    reports = tell_shapes(copy)
+    reports = report(copy, _padded_shape, _AXES)
     if not reports:
         return {}, {}
     session = Session(copy, runtime=runtime)
-    names = [name for name, _ in reports.values()]
+    names = [told.output for told in reports.values()]
     outputs = [session.run(sample, names) for sample in samples]
     runs: dict[Key, float] = {}
     shapes: Shapes = {}
-    for key, (name, tensors) in reports.items():
-        total = np.sum([one[name] for one in outputs], axis=0)
-        ran, seen = seen_in_body(total, tensors)
+    for key, told in reports.items():
+        ran, *sums = np.sum([one[told.output] for one in outputs], axis=0).tolist()
         runs[key] = ran / len(samples)
-        shapes |= seen
+        if ran:
+            means = np.reshape(sums, (-1, _AXES)) / ran
+            sizes = (tuple(round(size) for size in row if size >= 0) for row in means.tolist())
+            shapes |= zip(told.tensors, sizes, strict=True)
     return runs, shapes
+
+
+_AXES = 8
+"""Axes that are told of a tensor: TensorRT's maximum."""
+
+
+def _padded_shape(steps: Steps, value: ir.Value) -> ir.Value:
+    """Append the steps that give a tensor's shape, padded with -1: int64[`_AXES`]."""
+    integer = ir.DataType.INT64
+    shape = steps.op("Shape", [value], dtype=integer)
+    filled = steps.op("Concat", [shape, steps.integers([-1] * _AXES)], {"axis": 0}, integer)
+    ends = [steps.integers([end]) for end in (0, _AXES)]
+    return steps.op("Slice", [filled, *ends], dtype=integer)
+
+
+def _not_finite(steps: Steps, value: ir.Value) -> ir.Value:
+    """Append the steps that count a tensor's NaN and infinities: int64[1]."""
+    boolean, integer = ir.DataType.BOOL, ir.DataType.INT64
+    # The difference is NaN where the value is not finite, and NaN is true.
+    lost = steps.op("Cast", [steps.op("Sub", [value, value])], {"to": int(boolean)}, boolean)
+    ones = steps.op("Cast", [lost], {"to": int(integer)}, integer)
+    flat = steps.op("Reshape", [ones, steps.integers([-1])], dtype=integer)
+    return steps.op("ReduceSum", [flat], dtype=integer)
 
 
 @dataclass(frozen=True)
@@ -300,10 +327,10 @@ def inspect_samples(
     if not samples:
         return outputs, nonfinite
     own = {v.name for v in values_of(model.graph)}
-    reports: Mapping[str, Sequence[TensorName]] = {}
+    reports: Mapping[Key, Report] = {}
     if (inner := {*tensors} - own) and opset_of(model) >= OBSERVABLE_OPSET:
         model = model.clone()
-        reports = count_nonfinite(model, inner)
+        reports = report(model, _not_finite, 1, inner)
     chosen = [name for name in tensors if name in own]
     probe = ExtremaProbe(model, chosen, magnitudes=False, exact=exact, runtime=runtime)
     for index, sample in enumerate(samples):
@@ -313,8 +340,8 @@ def inspect_samples(
             outputs.append(failure)
             continue
         found = [(name, extremum.nonfinite) for name, extremum in extrema.items()]
-        for report, names in reports.items():
-            found += zip(names, map(int, results.pop(report)), strict=False)
+        for told in reports.values():
+            found += zip(told.tensors, map(int, results.pop(told.output)[1:]), strict=True)
         outputs.append(results)
         for name, count in found:
             if count:

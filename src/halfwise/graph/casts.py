@@ -26,6 +26,7 @@ from halfwise.graph.model import (
     is_standard,
     node_name,
     tensor_name,
+    values_of,
 )
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces, span
@@ -174,7 +175,9 @@ def adjusted_elements(array: NDArray[Any], fmt: Format) -> int:
     low, high = span(array)
     if not max(-low, high) > fmt.max:
         return int(fmt.vanishes(array))
-    sizes = (np.abs(piece.astype(np.float32, copy=False)) for piece in pieces(array))
+    # FP64 stays: 1e300 would be infinite in FP32.
+    kind = np.float64 if array.dtype == np.float64 else np.float32
+    sizes = (np.abs(piece.astype(kind, copy=False)) for piece in pieces(array))
     return sum(int(np.count_nonzero((s > fmt.max) & np.isfinite(s))) for s in sizes)
 
 
@@ -194,13 +197,6 @@ def _adjusted(
             consumers=tuple(readers),
         )
     ]
-
-
-def _cast_from(graph: ir.Graph) -> list[ir.Value]:
-    """Return the float values of `graph` that may need a Cast; most constants never do."""
-    constants = [v for v in graph.initializers.values() if v.is_graph_output()]
-    computed = [v for n in graph for v in n.outputs]
-    return [v for v in (*graph.inputs, *constants, *computed) if is_float(v)]
 
 
 def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
@@ -229,19 +225,17 @@ class _Rewriter:
         self.names = Names(graphs)
 
     def run(self) -> int:
-        """Retype constants, inputs, nodes, outputs; anchor; return the number of Casts inserted."""
-        float_values = [v for graph in self.graphs for v in _cast_from(graph)]
+        """Retype inputs and nodes, then what they read; anchor; return the number of Casts."""
+        values = [(v, graph) for graph in self.graphs for v in values_of(graph) if is_float(v)]
         for graph in self.graphs:
-            for value in list(graph.initializers.values()):
-                self._retype_constant(value, graph)
             for value in graph.inputs:
                 if value.name in self.low_io:
                     value.type = ir.TensorType(self.low)
             for node in graph:
                 if self.roles.is_low(node, self.fp32):
                     self._lower(node)
-        for value in float_values:
-            self._cast_where_needed(value)
+        for value, graph in values:
+            self._give_types(value, graph)
         anchor(self.graphs, self.names)
         return self.casts
 
@@ -261,66 +255,55 @@ class _Rewriter:
             fill = fill_of(node)
             node.attributes["value"] = ir.AttrTensor("value", self.weights[low].low(fill, None))
 
-    def _retype_constant(self, value: ir.Value, graph: ir.Graph) -> None:
-        if not is_float(value):
-            return
-        assert value.const_value is not None
-        given_out = value.is_graph_output()
-        wanted = self._wanted(value)
-        if given_out:
-            wanted.setdefault(self.low if value.name in self.low_io else ir.DataType.FLOAT, [])
-        lows = {low: uses for low, uses in wanted.items() if low in self.weights}
-        if len(wanted) == 1 and lows:
-            (low,) = lows
-            value.const_value = self.weights[low].low(value.const_value, value.name)
-            value.type = ir.TensorType(low)
-            return
-        for low, uses in lows.items():
-            name = value.name
-            if given_low := given_out and low == self.low and name in self.low_io:
-                value.name = self.names.take(f"{name}_fp32")
-            else:
-                name = self.names.take(f"{name}_{_suffix(low)}")
-            copy = ir.val(name, low, value.shape)
-            copy.const_value = self.weights[low].low(value.const_value, copy.name)
-            graph.register_initializer(copy)
-            for node, index in uses:
-                node.replace_input_with(index, copy)
-            if given_low:
-                replace_output(graph, value, copy)
-        if lows and not value.uses() and not value.is_graph_output():
-            del graph.initializers[tensor_name(value)]
-
-    def _cast_where_needed(self, value: ir.Value) -> None:
-        name, graph = value.name, value.graph
+    def _give_types(self, value: ir.Value, graph: ir.Graph) -> None:
+        """Let every reader and output have a value in its type: by a Cast, or another constant."""
+        name, wanted, end = value.name, self._wanted(value), None
         assert name is not None
-        assert graph is not None
-        wanted = self._wanted(value)
-        end = None
         if value.is_graph_output():
             end = self.low if name in self.low_io else ir.DataType.FLOAT
             wanted.setdefault(end, [])
+        is_constant = value.const_value is not None
+        if is_constant and len(wanted) == 1 and ir.DataType.FLOAT not in wanted:
+            (low,) = wanted
+            self._store(value, value, low)
+            return
         for other in [t for t in wanted if t != value.dtype]:
-            suffix = _suffix(other)
+            made = ir.val(name, other, value.shape)
             if other == end:
                 value.name = self.names.take(f"{name}_{_suffix(value.dtype)}")
-            node_called = f"{name}_cast" if other == end else f"{name}_to_{suffix}"
-            cast = ir.node("Cast", [value], {"to": int(other)}, name=self.names.take(node_called))
-            made = cast.outputs[0]
-            made.name = name if other == end else self.names.take(f"{name}_{suffix}")
-            made.shape, made.type = value.shape, ir.TensorType(other)
-            if other == end:
                 replace_output(graph, value, made)
-            producer = value.producer()
-            if producer is not None:
-                graph.insert_after(producer, cast)
-            elif len(graph):
-                graph.insert_before(graph[0], cast)
             else:
-                graph.append(cast)
-            self.casts += 1
+                made.name = self.names.take(f"{name}_{_suffix(other)}")
+            if is_constant:
+                self._store(value, made, other)
+                graph.register_initializer(made)
+            else:
+                called = f"{name}_cast" if other == end else f"{name}_to_{_suffix(other)}"
+                self._cast(value, made, graph, called)
             for node, index in wanted[other]:
                 node.replace_input_with(index, made)
+        if is_constant and not value.uses() and not value.is_graph_output():
+            del graph.initializers[tensor_name(value)]
+
+    def _store(self, value: ir.Value, low: ir.Value, kind: ir.DataType) -> None:
+        """Make `low` the constant `value` in a low type."""
+        assert value.const_value is not None
+        low.const_value = self.weights[kind].low(value.const_value, low.name)
+        low.type = ir.TensorType(kind)
+
+    def _cast(self, value: ir.Value, made: ir.Value, graph: ir.Graph, called: str) -> None:
+        """Insert the Cast that makes `made` of `value`, behind what computes the latter."""
+        attributes = {"to": int(made.dtype or 0)}
+        name = self.names.take(called)
+        cast = ir.node("Cast", [value], attributes, outputs=[made], name=name)
+        producer = value.producer()
+        if producer is not None:
+            graph.insert_after(producer, cast)
+        elif len(graph):
+            graph.insert_before(graph[0], cast)
+        else:
+            graph.append(cast)
+        self.casts += 1
 
     def _wanted(self, value: ir.Value) -> dict[ir.DataType, list[tuple[ir.Node, int]]]:
         """Return the uses of `value` by wanted type; uses that take any type are left out."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import onnx_ir as ir
-from onnx_ir.passes import common as passes
 
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Network, node_name, tensor_name
@@ -145,13 +144,8 @@ def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
 
 def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:
     """Return the consumers that would read `value` in the low format."""
-    nodes = (n for n, slot in consumers(value, roles) if reads_low(n, slot, roles))
+    nodes = (n for n, slot in consumers(value, roles) if roles.reads_low(n, slot))
     return list(dict.fromkeys(nodes))
-
-
-def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
-    """Return whether `node` may be low and, if low, reads the input `slot` in the low format."""
-    return roles.reads_low(node, slot)
 
 
 def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
@@ -179,17 +173,37 @@ def upstream(
     return ancestors(producers(start, roles), before)
 
 
-def giving_out(model: ir.Model, names: Iterable[TensorName]) -> ir.Model:
+def giving_out(
+    model: ir.Model, names: Iterable[TensorName], given: Collection[TensorName] = ()
+) -> ir.Model:
     """Return a copy whose only outputs are `names`, without the nodes that they do not need.
+
+    A tensor `t` that is `given` becomes an input "t::given", which readers of `t` read instead. So
+    an output that is also given is still computed, and outputs after it start from the input.
 
     Inputs stay, and constants are shared. Names that no node of the main graph computes are
     ignored. Nodes that stay keep all outputs: some kernels do not run without an optional output
     that they had.
+
+    Args:
+        model: The model; not changed.
+        names: Tensors that nodes of the main graph compute.
+        given: Such tensors too; those that are not needed become no inputs.
+
+    Raises:
+        KeyError: no node of the main graph computes a given tensor.
     """
     copy = model.clone()
-    computed = {v.name: v for node in copy.graph for v in node.outputs if v.name}
-    copy.graph.outputs[:] = [computed[name] for name in names if name in computed]
-    drop_unused_nodes(copy.graph)
+    graph = copy.graph
+    computed = {v.name: v for node in graph for v in node.outputs if v.name}
+    graph.outputs.clear()
+    # Without a shape: a faulty candidate may output another shape.
+    starts = [ir.val(f"{name}{GIVEN}", type=computed[name].type) for name in given]
+    for name, start in zip(given, starts, strict=True):
+        computed[name].replace_all_uses_with(start)
+    graph.outputs[:] = [computed[name] for name in names if name in computed]
+    drop_unused_nodes(graph)
+    graph.inputs.extend(start for start in starts if start.uses())
     return copy
 
 
@@ -199,42 +213,6 @@ def drop_unused_nodes(graph: ir.Graph) -> None:
         if not any(v.uses() or v.is_graph_output() for v in node.outputs):
             graph.remove(node, safe=True)
     drop_unused_constants((graph,))
-
-
-def region_model(
-    network: Network, targets: Iterable[TensorName], inputs: Collection[TensorName]
-) -> ir.Model:
-    """Return a model that computes `targets`, each from the nearest of the tensors `inputs`.
-
-    A tensor `t` of `inputs` becomes an input "t::given", which readers of `t` read instead. So a
-    target that is also given is still computed, and targets after it start from the input.
-
-    Args:
-        network: The model; not changed.
-        targets: Tensors that nodes of the main graph compute.
-        inputs: Such tensors too; those that are not needed become no inputs.
-
-    Raises:
-        KeyError: no node of the main graph computes one of them.
-    """
-    copy = network.copy()
-    graph = copy.graph
-    computed = {v.name: v for node in graph for v in node.outputs if v.name}
-    graph.outputs[:] = []
-    for name in inputs:
-        value = computed[name]
-        start = ir.val(f"{name}{GIVEN}")
-        # Without a shape: a faulty candidate may output another shape.
-        start.type = value.type
-        value.replace_all_uses_with(start)
-        if start.uses():
-            graph.inputs.append(start)
-    graph.outputs[:] = [computed[name] for name in targets]
-    passes.RemoveUnusedNodesPass()(copy)
-    unused = [v for v in graph.inputs if str(v.name).endswith(GIVEN) and not v.uses()]
-    for value in unused:
-        graph.inputs.remove(value)
-    return copy
 
 
 class Ancestry:

@@ -1,11 +1,11 @@
 """Repeated parts of a model: compute nodes that stand for one another."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Container, Hashable
 
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import NodeName
 
 RADIUS = 2
@@ -37,101 +37,75 @@ def repeated(network: Network, roles: Roles) -> dict[NodeName, int]:
         Class by node name, for nodes with role COMPUTE, numbered from 0 in graph order.
         Time is linear in the number of edges.
     """
-    nodes = [n for n in network.all_nodes() if roles[node_name(n)].role is not Role.BLIND]
-    refinement = _Refinement(nodes, roles)
+    nodes = [n for n in network.all_nodes() if roles.of(n).role is not Role.BLIND]
+    moving = {n for n in nodes if roles.of(n).role is Role.MOVEMENT}
+    known: dict[Hashable, int] = {}
+
+    def number(structure: Hashable) -> int:
+        return known.setdefault(structure, len(known))
+
+    labels = {n: number(_signature(n)) for n in nodes}
     for _ in range(RADIUS):
-        refinement.widen()
+        labels |= _widened(labels, moving, number)
     numbers: dict[int, int] = {}
-    return {
-        node_name(n): numbers.setdefault(refinement.labels[n], len(numbers))
-        for n in nodes
-        if roles[node_name(n)].role is Role.COMPUTE
-    }
+    computing = (n for n in nodes if roles.of(n).role is Role.COMPUTE)
+    return {node_name(n): numbers.setdefault(labels[n], len(numbers)) for n in computing}
 
 
-class _Refinement:
-    """Labels of nodes, refined round by round. Each distinct structure has a number, its label."""
+def _widened(
+    labels: dict[ir.Node, int],
+    moving: Container[ir.Node],
+    number: Callable[[Hashable], int],
+) -> dict[ir.Node, int]:
+    """Return the labels of compute nodes that look one compute node further in each direction.
 
-    def __init__(self, nodes: list[ir.Node], roles: Roles) -> None:
-        self.nodes = nodes
-        self.moves = {n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT}
-        self.known: dict[Hashable, int] = {}
-        self.labels = {n: self._number(_signature(n)) for n in nodes}
+    Args:
+        labels: Of all nodes, in graph order.
+        moving: Those that move data: what they read and who reads them is part of an edge.
+        number: Gives each distinct structure its number.
+    """
+    sources: dict[ir.Value, int] = {}
+    sinks: dict[ir.Value, int] = {}
 
-    def widen(self) -> None:
-        """Look one compute node further in each direction."""
-        sources, sinks = self._sources(), self._sinks()
-        self.labels |= {
-            n: self._number(
-                (
-                    self.labels[n],
-                    self._operands(n, sources),
-                    tuple(sinks[v] for v in n.outputs),
-                )
-            )
-            for n in self.nodes
-            if n not in self.moves
-        }
-
-    def _sources(self) -> dict[ir.Value, int]:
-        """Return the source of each value: a compute node, or one before data movement."""
-        sources: dict[ir.Value, int] = {}
-        for node in self.nodes:
-            origin = self._operands(node, sources) if node in self.moves else ()
-            for i, value in enumerate(node.outputs):
-                sources[value] = self._number((self.labels[node], i, origin))
-        return sources
-
-    def _operands(self, node: ir.Node, sources: dict[ir.Value, int]) -> tuple[int, ...]:
+    def read(node: ir.Node) -> tuple[int, ...]:
         described = [
-            sources[v] if v is not None and v in sources else self._number(_leaf(v))
-            for v in node.inputs
+            sources[v] if v is not None and v in sources else number(_leaf(v)) for v in node.inputs
         ]
         return tuple(sorted(described)) if node.op_type in _COMMUTATIVE else tuple(described)
 
-    def _sinks(self) -> dict[ir.Value, int]:
-        """Return the sinks of each value: compute nodes, or those after data movement."""
-        sinks: dict[ir.Value, int] = {}
-        for node in reversed(self.nodes):
-            for value in node.outputs:
-                sinks[value] = self._number(
-                    (value.is_graph_output(), *sorted(self._uses(value, sinks)))
-                )
-        return sinks
+    def used(node: ir.Node, slot: int) -> int:
+        beyond = tuple(sinks[v] for v in node.outputs) if node in moving else ()
+        return number((labels[node], 0 if node.op_type in _COMMUTATIVE else slot, beyond))
 
-    def _uses(self, value: ir.Value, sinks: dict[ir.Value, int]) -> Iterator[int]:
-        for use in value.uses():
-            node = use.node
-            if node in self.labels:
-                slot = 0 if node.op_type in _COMMUTATIVE else use.idx
-                beyond = tuple(sinks[v] for v in node.outputs) if node in self.moves else ()
-                yield self._number((self.labels[node], slot, beyond))
-
-    def _number(self, structure: Hashable) -> int:
-        return self.known.setdefault(structure, len(self.known))
+    for node, label in labels.items():
+        origin = read(node) if node in moving else ()
+        sources |= {v: number((label, i, origin)) for i, v in enumerate(node.outputs)}
+    for node in reversed(labels):
+        for value in node.outputs:
+            uses = sorted(used(u.node, u.idx) for u in value.uses() if u.node in labels)
+            sinks[value] = number((value.is_graph_output(), *uses))
+    return {
+        n: number((label, read(n), tuple(sinks[v] for v in n.outputs)))
+        for n, label in labels.items()
+        if n not in moving
+    }
 
 
 def _signature(node: ir.Node) -> Hashable:
-    attributes = sorted(
-        (a.name, str(a.type), _content(a)) for a in node.attributes.values() if not a.is_ref()
-    )
+    inner = tuple(n.op_type for body in bodies(node) for n in body)
+    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    plain = (a for a in node.attributes.values() if not a.is_ref() and a.type not in graphs)
+    attributes = sorted((a.name, str(a.type), _content(a)) for a in plain)
     constants = tuple(_leaf(v) for v in node.inputs if v is not None and v.const_value is not None)
     if node.op_type in _COMMUTATIVE:
         constants = tuple(sorted(constants, key=str))
-    return node.domain, node.op_type, tuple(attributes), constants
+    return node.domain, node.op_type, tuple(attributes), constants, inner
 
 
 def _content(attribute: ir.Attr) -> str:
     if attribute.type is ir.AttributeType.TENSOR:
         tensor = attribute.as_tensor()
         return f"{tensor.dtype} {tensor.shape}"
-    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        graphs = (
-            (attribute.as_graph(),)
-            if attribute.type is ir.AttributeType.GRAPH
-            else attribute.as_graphs()
-        )
-        return " ".join(n.op_type for g in graphs for n in g)
     return str(attribute.value)
 
 

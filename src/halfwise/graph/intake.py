@@ -14,8 +14,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import ONNX_DOMAINS, Names, is_standard, values_of
-from halfwise.graph.protobufs import bodies_of, graphs_in
+from halfwise.graph.model import ONNX_DOMAINS, Names, graphs_of, is_standard, values_of
+from halfwise.graph.protobufs import graphs_in
 
 Axes = tuple[int | str | None, ...]
 """A declared shape: for each axis its size, its name, or None for neither."""
@@ -127,27 +127,11 @@ def refuse_unreadable(proto: onnx.ModelProto) -> None:
                 )
 
 
-def repair(proto: onnx.ModelProto) -> None:
-    """Name graphs, drop repeated value descriptions and describe given outputs, in place."""
-    graphs = [*graphs_in(proto.graph)]
-    for function in proto.functions:
-        graphs += [g for n in function.node for body in bodies_of(n) for g in graphs_in(body)]
-    _describe_given(proto.graph)
-    for graph in graphs:
-        graph.name = graph.name or "graph"
-        first = {info.name: info for info in reversed(graph.value_info)}
-        if len(first) < len(graph.value_info):
-            kept = [info for info in graph.value_info if first[info.name] is info]
-            del graph.value_info[:]
-            graph.value_info.extend(kept)
-
-
 def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.ModelProto:
     """Return a copy in a form that lets ONNX's checker check the nodes.
 
-    The checker demands a shape for every input and output. Outputs without one are left out, and
-    inputs without one become outputs of an unknown operator. Operators that only ONNX Runtime knows
-    become unknown too.
+    The checker demands a type and a shape of every input and output, but compares them with
+    nothing: those without one get one. Operators that only ONNX Runtime knows become unknown.
 
     Args:
         proto: The model; not changed.
@@ -155,18 +139,11 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
     """
     checked = onnx.ModelProto()
     checked.CopyFrom(proto)
-    graph = checked.graph
     hide_unknown(checked, any_operator=any_operator)
-    for info in [info for info in graph.output if _lacks_shape(info)]:
-        graph.output.remove(info)
-    unshaped = [info for info in graph.input if _lacks_shape(info)]
-    for info in unshaped:
-        graph.input.remove(info)
-    if unshaped:
-        names = [info.name for info in unshaped]
-        nodes = [onnx.helper.make_node("Input", [], names, domain=UNKNOWN), *graph.node]
-        del graph.node[:]
-        graph.node.extend(nodes)
+    for info in filter(_lacks_shape, (*checked.graph.input, *checked.graph.output)):
+        kind = info.type.tensor_type
+        kind.elem_type = kind.elem_type or onnx.TensorProto.FLOAT
+        kind.shape.SetInParent()
     return checked
 
 
@@ -193,7 +170,7 @@ def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
     return info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape")
 
 
-def _describe_given(graph: onnx.GraphProto) -> None:
+def describe_given(graph: onnx.GraphProto) -> None:
     """Give outputs that are themselves inputs or constants the type of these, in place.
 
     Otherwise, an output without a shape would make the input shapeless too.
@@ -401,6 +378,12 @@ def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
                 del graph.initializers[name]
 
 
+def name_graphs(graphs: Iterable[ir.Graph]) -> None:
+    """Name graphs without a name, in place: ONNX's checker demands one."""
+    for graph in graphs:
+        graph.name = graph.name or "graph"
+
+
 def name_uniquely(model: ir.Model) -> dict[str, str]:
     """Rename nodes and values without a unique name, in place.
 
@@ -411,23 +394,17 @@ def name_uniquely(model: ir.Model) -> dict[str, str]:
     Returns:
         The old name of each renamed node, by its new name ("" for unnamed).
     """
-    graphs = (model.graph, *model.graph.subgraphs())
+    graphs, names, former = graphs_of(model), Names(), dict[str, str]()
+    inner = (value for graph in graphs for value in values_of(graph))
+    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs, *inner)):
+        ends = value.is_graph_input() or value.is_graph_output()
+        if value.name or value.uses() or ends:
+            value.name = names.take(value.name or "v")
     names = Names()
-    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs)):
-        value.name = names.take(value.name or "v")
-    done = {*model.graph.inputs, *model.graph.outputs}
-    for graph in graphs:
-        for value in values_of(graph):
-            if value not in done and (value.name or value.uses() or value.is_graph_output()):
-                done.add(value)
-                value.name = names.take(value.name or "v")
-    former = {}
-    names = Names()
-    for graph in graphs:
-        for node in graph:
-            old, node.name = node.name or "", names.take(node.name or "node")
-            if old != node.name:
-                former[node.name] = old
+    for node in (node for graph in graphs for node in graph):
+        old, node.name = node.name or "", names.take(node.name or "node")
+        if old != node.name:
+            former[node.name] = old
     return former
 
 

@@ -28,19 +28,18 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.intake import (
-    checkable,
     checked,
     contradicted,
     declared_shapes,
+    describe_given,
     drop_unused_constants,
-    infer_shapes,
     inline_functions,
     name_cast_types,
+    name_graphs,
     name_uniquely,
     open_negative_sizes,
     refuse_unreadable,
     refuse_unusable,
-    repair,
     restore_sizes,
     take_types,
 )
@@ -100,6 +99,7 @@ _PLACE = "halfwise.place"
 _SORT = "sort nodes"
 _STEPS: Mapping[str, Callable[[ir.Model], Any]] = {
     "inline functions": inline_functions,
+    "name graphs": lambda model: name_graphs(graphs_of(model)),
     "make negative sizes dynamic": lambda model: open_negative_sizes(graphs_of(model)),
     "separate constants from inputs": passes.RemoveInitializersFromInputsPass(),
     "lift constants": passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -220,7 +220,7 @@ def _deserialise(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     refuse_unusable(proto, path or "The model")
     refuse_unreadable(proto)
     with _explaining_refusals(path, "The graph in {} cannot be read"), silent():
-        repair(proto)
+        describe_given(proto.graph)
         return ir.serde.deserialize_model(proto)
 
 
@@ -341,7 +341,7 @@ def read_unchecked(path: Path) -> Unchecked:
     with silent():
         try:
             refuse_unreadable(proto)
-            repair(proto)
+            describe_given(proto.graph)
             folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)
             find_beside(model, folder)
@@ -403,7 +403,7 @@ def _normalise_leniently(
         "read constants": drop_broken,
         "name nodes": rename,
         "compare types": lambda model: clashes.extend(mend_types(model)),
-        "infer types": _infer,
+        "infer types": _check_and_infer,
         "resolve the types of CastLike": lambda model: name_cast_types(graphs_of(model)),
     }
     for what, step in steps.items():
@@ -414,26 +414,6 @@ def _normalise_leniently(
                 raise
             unread.append(f"could not {what}: {said(error)}")
     return tuple(unread), broken, names, clashes
-
-
-def _infer(model: ir.Model) -> None:
-    """Give values the types that ONNX infers, in place, if its checker takes the graph.
-
-    Inference has crashed on graphs that the checker refuses. Operators that ONNX does not know,
-    such as TensorRT's plugins, are skipped.
-
-    Raises:
-        ValidationError: the checker refuses the graph.
-    """
-    proto = skeleton(model)[0]
-    stored = {tensor.name for tensor in proto.graph.initializer}
-    for name, value in model.graph.initializers.items():
-        if name not in stored and value.const_value is None and value.dtype and value.shape:
-            shape = list(value.shape.numpy())
-            info = onnx.helper.make_tensor_value_info(name, value.dtype.value, shape)
-            proto.graph.input.append(info)
-    onnx.checker.check_model(checkable(proto, any_operator=True))
-    take_types(model, infer_shapes(proto))
 
 
 def numbers(value: ir.Value | None) -> NDArray[np.generic] | None:

@@ -178,7 +178,7 @@ def cast_of(value: ir.Value, dtype: ir.DataType, names: Names) -> ir.Node:
     return node
 
 
-_SUMMED_AXES_ARE_READ, REDUCED_AXES_ARE_READ = 13, 18
+SUMMED_AXES_ARE_READ, REDUCED_AXES_ARE_READ = 13, 18
 """First operator sets in which ReduceSum, and all reductions, take their axes as an input."""
 
 Attribute = float | int | str | Sequence[int] | ir.Attr
@@ -216,7 +216,7 @@ class Writer:
 
     def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
         """Return a reduction over `axes`, kept with size 1 if `keep`."""
-        if self.opset < (_SUMMED_AXES_ARE_READ if op == "ReduceSum" else REDUCED_AXES_ARE_READ):
+        if self.opset < (SUMMED_AXES_ARE_READ if op == "ReduceSum" else REDUCED_AXES_ARE_READ):
             return self.op(op, value, axes=axes, keepdims=int(keep))
         array = self.constant("axes", np.array(axes, np.int64))
         return self.op(op, value, array, keepdims=int(keep))

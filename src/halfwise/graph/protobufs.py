@@ -257,6 +257,8 @@ def _stand_in(name: str, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
     """Return the graph with its large tensors as inputs, and these by name.
 
+    So are constants whose data cannot be read.
+
     For ONNX's tools that only look at graphs: they would search for external data.
     """
     proto, arrays = weightless(model)
@@ -266,6 +268,9 @@ def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.gen
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
             proto.graph.initializer.remove(tensor)
+    lost = (v for v in model.graph.initializers.values() if v.const_value is None)
+    for value in (v for v in lost if v.dtype and v.shape):
+        proto.graph.input.append(ir.serde.serialize_value(value))
     return proto, arrays
 
 

@@ -187,11 +187,6 @@ class Pair:
         zeros = self._spread(self.zero_point, stored.shape).astype(np.float32)
         return stored.astype(np.float32) - zeros
 
-    @property
-    def has_scales(self) -> bool:
-        """Whether all its scales are positive and finite."""
-        return bool(np.all(np.isfinite(self.scale) & (self.scale > 0)))
-
     def _spread(self, scales: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.axis is None:
             return scales.reshape(())

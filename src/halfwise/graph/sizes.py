@@ -138,19 +138,54 @@ def frozen_nodes(network: Network) -> tuple[NodeName, ...]:
     These are Reshape, Expand and Concat nodes whose input has a dynamic first axis, which their
     constant fixes. Some of them are intended.
     """
-    return tuple(node_name(each.node) for each in frozen_batches(network))
+    return tuple(node_name(each.node) for each in frozen_axes(network, batch=True))
 
 
-def frozen_batches(network: Network) -> Iterator[Frozen]:
-    """Yield the places that `frozen_nodes` names, in graph order."""
+def frozen_axes(network: Network, *, batch: bool) -> Iterator[Frozen]:
+    """Yield the dynamic axes that constants of Reshape, Expand and Concat fix, in graph order.
+
+    Args:
+        network: The model.
+        batch: Whether those of the first axis; else the others, which a Reshape to fixed sizes
+            only fixes, or an Expand to a fixed size.
+    """
     for node in network.nodes():
-        if _is_frozen(node):
-            slots = [i for i, v in enumerate(node.inputs) if v is not None and v.is_initializer()]
-            constant = node.inputs[slots[-1]]
-            assert constant is not None
-            array = constant_array(constant)
-            size = array.shape[0] if node.op_type == "Concat" else array.flat[0]
-            yield Frozen(node, slots[-1], 0, (int(size),))
+        frozen: Iterator[Frozen] = iter(())
+        if is_standard(node, "Concat"):
+            frozen = _frozen_by_concat(node)
+        elif is_standard(node, "Reshape", "Expand") and len(node.inputs) > 1:
+            frozen = _frozen_by_target(node)
+        yield from (each for each in frozen if (each.axis == 0) is batch)
+
+
+def _frozen_by_concat(node: ir.Node) -> Iterator[Frozen]:
+    """Yield the batch axis that a joined constant fixes."""
+    slots = [i for i, v in enumerate(node.inputs) if v is not None and v.is_initializer()]
+    values = [v for v in node.inputs if v is not None]
+    ranked = all(v.shape is not None and len(v.shape) > 1 for v in values)
+    # The first version of Concat has a default.
+    joins = slots and ranked and node.attributes.get_int("axis", 1) != 0
+    if joins and not all(isinstance(declared_axes(value)[0], int) for value in values):
+        constant = node.inputs[slots[-1]]
+        assert constant is not None
+        yield Frozen(node, slots[-1], 0, (constant_array(constant).shape[0],))
+
+
+def _frozen_by_target(node: ir.Node) -> Iterator[Frozen]:
+    """Yield the axes that a Reshape or Expand to a constant shape fixes."""
+    value, target = node.inputs[0], numbers(node.inputs[1])
+    if value is None or value.shape is None or target is None:
+        return
+    dynamic = [i for i, size in enumerate(declared_axes(value)) if not isinstance(size, int)]
+    sizes = [int(n) for n in np.ravel(target)]
+    rank, expands = len(value.shape), node.op_type == "Expand"
+    # An Expand to 1 keeps the axis; a vector's is no batch axis: it may become any of the new ones.
+    if 0 in dynamic and sizes and sizes[0] > expands and (expands or rank > 1):
+        yield Frozen(node, 1, 0, (sizes[0],))
+    later = [i for i in dynamic if i > 0]
+    by = _frozen_by_expand(later, sizes, rank) if expands else _frozen_by_reshape(later, sizes)
+    if later and by:
+        yield Frozen(node, 1, later[0], tuple(n for n in sizes if n > 0))
 
 
 def frozen_states(network: Network) -> Iterator[Frozen]:
@@ -162,55 +197,6 @@ def frozen_states(network: Network) -> Iterator[Frozen]:
             if place is not None and state is not None:
                 size = constant_array(state).shape[place]
                 yield Frozen(node, slot, place, (int(size),))
-
-
-def frozen_lengths(network: Network) -> Iterator[Frozen]:
-    """Yield Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size.
-
-    Those that concern only the first axis are in `frozen_batches`.
-    """
-    for node in network.nodes():
-        if node.op_type not in ("Reshape", "Expand") or len(node.inputs) < 2:
-            continue
-        value, target = node.inputs[0], numbers(node.inputs[1])
-        if value is None or value.shape is None or target is None:
-            continue
-        axes = [i for i, a in enumerate(declared_axes(value)) if not isinstance(a, int)]
-        sizes = [int(n) for n in np.ravel(target)]
-        later = [i for i in axes if i > 0]
-        frozen = (
-            _frozen_by_reshape(later, sizes)
-            if node.op_type == "Reshape"
-            else _frozen_by_expand(later, sizes, len(value.shape))
-        )
-        if later and frozen:
-            yield Frozen(node, 1, later[0], tuple(n for n in sizes if n > 0))
-
-
-def _is_frozen(node: ir.Node) -> bool:
-    if not is_standard(node, "Reshape", "Expand", "Concat"):
-        return False
-    values = [v for v in node.inputs if v is not None]
-    constants = [v for v in values if v.is_initializer()]
-    if not constants or not any(map(_first_is_dynamic, values)):
-        return False
-    if node.op_type == "Concat":
-        # The first version of Concat has a default.
-        axis = node.attributes.get("axis")
-        ranked = all(v.shape is not None and len(v.shape) > 1 for v in values)
-        return (axis is None or axis.as_int() != 0) and ranked
-    if constants[-1] is not values[-1]:
-        return False
-    if node.op_type == "Reshape" and values[0].shape is not None and len(values[0].shape) < 2:
-        # A vector's axis is no batch axis: it may become any of the new axes.
-        return False
-    target = np.ravel(constant_array(constants[-1]))
-    # An Expand to 1 keeps the axis.
-    return bool(target.size and target[0] > (1 if node.op_type == "Expand" else 0))
-
-
-def _first_is_dynamic(value: ir.Value) -> bool:
-    return bool(value.shape) and not isinstance(declared_axes(value)[0], int)
 
 
 def _varying_batch(node: ir.Node, state: ir.Value | None) -> int | None:

@@ -168,8 +168,7 @@ class _Types:
             if is_standard(node, "If"):
                 yield from self._branches(node, bodies)
             else:
-                yield from _declared(node, known)
-        yield from self._ends(graph)
+                yield from self._declared(node, known, graph)
 
     def _settled(
         self, node: ir.Node, slots: Sequence[int], parameter: Parameter
@@ -238,20 +237,31 @@ class _Types:
         graph.append(cast)
         graph.outputs[place] = cast.outputs[0]
 
-    def _ends(self, graph: ir.Graph) -> Iterator[Clash]:
-        """Give the outputs of a graph the types that it declares, once for each value."""
-        for place, value in enumerate(graph.outputs):
-            node, wanted = value.producer(), value.metadata_props.pop(_DECLARED, None)
-            if node is not None and wanted is not None:
-                yield from self._end(graph, place, value, ir.DataType[wanted], node)
+    def _declared(self, node: ir.Node, known: Signature, graph: ir.Graph) -> Iterator[Clash]:
+        """Give a node's outputs the types that follow from its inputs or attributes.
+
+        An output of `graph` gets the type that it declares through a Cast.
+        """
+        read = _slots(known.inputs, node.inputs)
+        for parameter, slots in _slots(known.outputs, node.outputs).items():
+            same = (node.inputs[slot] for slot in read.get(parameter, ()))
+            kind = next((v.dtype for v in same if v is not None), None)
+            kind = _only(parameter) or (_stated(node) if is_standard(node, "Cast") else kind)
+            for slot, value in ((slot, node.outputs[slot]) for slot in slots):
+                declared = value.dtype
+                if kind is None or declared == kind:
+                    continue
+                value.type = ir.TensorType(kind)
+                if declared is not None and value.is_graph_output():
+                    yield from self._end(graph, graph.outputs.index(value), value, declared, node)
+                elif declared is not None:
+                    yield Clash(node, f"output {slot}", value.name or "", declared, kind, True)
 
 
 _FLOATS = frozenset(
     (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 )
 _GRAPH = ir.AttributeType.GRAPH
-_DECLARED = "halfwise.declared"
-"""Key in the metadata of an output: the type that the file declares, where it computes another."""
 
 
 def _slots(
@@ -265,23 +275,6 @@ def _slots(
         if tensor and parameter is not None and parameter.alike:
             slots.setdefault(parameter, []).append(slot)
     return slots
-
-
-def _declared(node: ir.Node, known: Signature) -> Iterator[Clash]:
-    """Give a node's outputs the types that follow from its inputs or attributes."""
-    read = _slots(known.inputs, node.inputs)
-    for parameter, slots in _slots(known.outputs, node.outputs).items():
-        same = (node.inputs[slot] for slot in read.get(parameter, ()))
-        kind = next((v.dtype for v in same if v is not None), None)
-        kind = _only(parameter) or (_stated(node) if is_standard(node, "Cast") else kind)
-        for slot, value in ((slot, node.outputs[slot]) for slot in slots):
-            if kind is None or value.dtype == kind:
-                continue
-            if value.is_graph_output() and value.dtype is not None:
-                value.metadata_props[_DECLARED] = value.dtype.name
-            elif value.dtype is not None:
-                yield Clash(node, f"output {slot}", value.name or "", value.dtype, kind, True)
-            value.type = ir.TensorType(kind)
 
 
 def _only(parameter: Parameter) -> ir.DataType | None:

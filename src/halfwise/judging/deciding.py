@@ -9,7 +9,7 @@ from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner, Runner
 from halfwise.errors import RunFailed
-from halfwise.graph.dataflow import GIVEN, giving_out, region_model
+from halfwise.graph.dataflow import GIVEN, giving_out
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Roles
 from halfwise.graph.sensitivity import decided, decisions, first_of, leading_to
@@ -132,7 +132,7 @@ def with_true_values(
     def outputs(tensors: Sequence[TensorName], samples: Samples) -> Iterator[Computed]:
         names = [TensorName(v.name) for v in low.graph.outputs if v.name]
         places = dict(_computed_as(low, network, tensors))
-        region = region_model(Network(low, None, "", {}), names, places)
+        region = giving_out(low, names, places)
         wanted = {v.name for v in region.graph.inputs}
         session = Session(region, runtime=runtime)
         source = Session(giving_out(network.model, tensors), runtime=runtime)

@@ -7,13 +7,14 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
+from halfwise.emulation.bodies import report
 from halfwise.emulation.budget import forgiving
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
 from halfwise.graph.aside import draws
-from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
+from halfwise.graph.bodies import Body, alike, bodies_in
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.intake import name_cast_types
 from halfwise.graph.loading import infer_again
@@ -21,8 +22,7 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.sizes import (
     Frozen,
     declared_axes,
-    frozen_batches,
-    frozen_lengths,
+    frozen_axes,
     frozen_states,
     shape_inputs,
 )
@@ -80,7 +80,8 @@ def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
 def _never_run(case: Case, wanted: Sequence[Body], runtime: Runtime) -> list[Body]:
     """Return the bodies that run on no sample; of nested bodies, only the outermost."""
     model = case.network.copy()
-    names = dict(zip(wanted, count_runs(model, [body.key for body in wanted]), strict=True))
+    reports = report(model)
+    names = {body: reports[body.key].output for body in wanted}
     session = Session(model, runtime=runtime)
     waiting = list(wanted)
     for sample in case.heldout + case.calibration:
@@ -372,8 +373,8 @@ def _axes(network: Network) -> Iterator[tuple[dict[TensorName, int], tuple[Froze
                     key = 0 if place == 0 else (size or (name, place))
                     groups.setdefault(key, {})[name] = place
     if batch := groups.pop(0, None):
-        yield batch, (*frozen_batches(network), *frozen_states(network)), True
-    lengths = tuple(frozen_lengths(network))
+        yield batch, (*frozen_axes(network, batch=True), *frozen_states(network)), True
+    lengths = tuple(frozen_axes(network, batch=False))
     yield from ((axes, lengths, False) for axes in groups.values())
 
 

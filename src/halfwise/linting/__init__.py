@@ -264,11 +264,8 @@ def _passed(findings: Sequence[Finding]) -> bool | None:
 def _parts(findings: Sequence[Finding], hint: str) -> Iterator[Lines]:
     titles = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
     for severity in SEVERITIES:
-        rules: dict[str, list[Finding]] = {}
-        for finding in findings:
-            if finding.severity == severity:
-                rules.setdefault(finding.rule, []).append(finding)
-        lines = [line for same in rules.values() for line in _lines(same, hint)]
+        grave = (finding for finding in findings if finding.severity == severity)
+        lines = [line for same in alike(grave, lambda f: f.rule) for line in _lines(same, hint)]
         if lines:
             yield Lines(titles[severity], tuple(lines))
 

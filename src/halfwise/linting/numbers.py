@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import FP16
+from halfwise.graph.casts import adjusted_elements
 from halfwise.graph.model import constant_array, graphs_of
 from halfwise.graph.norms import normalisations
 from halfwise.graph.reading import readers
-from halfwise.graph.weights import pieces
+from halfwise.graph.weights import span
 from halfwise.linting.rule import Found, Subject, name_of, rule
 from halfwise.wording import number, verb
 
@@ -55,8 +55,9 @@ def beyond(subject: Subject) -> Iterator[Found]:
     for graph in graphs_of(subject.network.model):
         for value in graph.initializers.values():
             read = [n for n, slot, _ in readers(value) if slot not in _BOUNDS.get(n.op_type, ())]
-            often, largest = _beyond(value) if read else (0, 0.0)
-            if often:
+            largest = _largest(value) if read else 0.0
+            if largest > FP16.max:
+                often = adjusted_elements(constant_array(value), FP16)
                 yield Found(
                     f"{often} of the {constant_array(value).size} values of {name_of(value)} "
                     f"{verb(often, 'is', 'are')} beyond FP16's 65504, up to {number(largest)}",
@@ -68,15 +69,9 @@ def beyond(subject: Subject) -> Iterator[Found]:
                 )
 
 
-def _beyond(value: ir.Value) -> tuple[int, float]:
-    """Return how many finite numbers of a constant FP16 does not reach, and the largest."""
-    often, largest = 0, 0.0
+def _largest(value: ir.Value) -> float:
+    """Return the largest finite magnitude of a constant of a type wider than FP16; else 0."""
     if value.const_value is None or value.const_value.dtype not in _WIDE:
-        return often, largest
-    for piece in pieces(constant_array(value)):
-        # FP64 stays: 1e300 would be infinite in FP32.
-        wide = piece if piece.dtype == np.float64 else np.asarray(piece, np.float32)
-        size = np.abs(wide[np.isfinite(wide)])
-        often += int(np.count_nonzero(size > FP16.max))
-        largest = max(largest, float(size.max(initial=0.0)))
-    return often, largest
+        return 0.0
+    low, high = span(constant_array(value))
+    return max(-low, high, 0.0)

@@ -10,8 +10,7 @@ from halfwise.graph.loading import check_again, numbers
 from halfwise.graph.sizes import (
     STATES,
     declared_axes,
-    frozen_batches,
-    frozen_lengths,
+    frozen_axes,
     frozen_states,
 )
 from halfwise.linting.rule import Found, Subject, name_of, rule
@@ -29,7 +28,7 @@ def batch(subject: Subject) -> Iterator[Found]:
     Checked: Reshape, Expand and Concat with a fixed first axis after a dynamic one, and fixed
     initial states of recurrent operators.
     """
-    frozen = [*frozen_batches(subject.network), *frozen_states(subject.network)]
+    frozen = [*frozen_axes(subject.network, batch=True), *frozen_states(subject.network)]
     for each in sorted(frozen, key=lambda f: subject.order[f.node]):
         name = name_of(each.constant)
         yield Found(
@@ -51,7 +50,7 @@ def axis(subject: Subject) -> Iterator[Found]:
     Checked: Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size. For the
     first axis, see frozen-batch.
     """
-    for each in frozen_lengths(subject.network):
+    for each in frozen_axes(subject.network, batch=False):
         constant = each.constant
         yield Found(
             f"axis {each.axis} of {name_of(each.node.inputs[0])} is dynamic, but the constant "

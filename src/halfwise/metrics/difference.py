@@ -54,8 +54,7 @@ def common_value(arrays: Sequence[NDArray[Any]]) -> Common | None:
     return Common(value, total - most) if 2 * most > total else None
 
 
-@dataclass
-class Rare:
+class Rare(NamedTuple):
     """Counts of elements other than the majority value; counts of several samples add up.
 
     Attributes:
@@ -68,18 +67,9 @@ class Rare:
     candidate: int = 0
     apart: int = 0
 
-    def add(self, reference: NDArray[Any], candidate: NDArray[Any], common: int) -> None:
-        """Add pairs of elements, both [*shape]."""
-        wanted, actual, wrong = reference != common, candidate != common, reference != candidate
-        self.reference += int(np.count_nonzero(wanted))
-        self.candidate += int(np.count_nonzero(actual))
-        self.apart += int(np.count_nonzero(wanted & wrong) + np.count_nonzero(actual & wrong))
-
-    def merge(self, other: "Rare") -> None:
-        """Add the counts of `other`, which belongs to the same output."""
-        self.reference += other.reference
-        self.candidate += other.candidate
-        self.apart += other.apart
+    def merged(self, other: "Rare") -> "Rare":
+        """Return the counts of both, which belong to the same output."""
+        return Rare(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def agreement(self, total: int) -> float:
         """Return the largest agreement in [0, 1] still possible; 1 if there are no such elements.
@@ -90,6 +80,17 @@ class Rare:
         # What is yet to come adds as much to both sides.
         both = total + self.candidate + total - self.reference
         return (both - self.apart) / both if both else 1.0
+
+
+NONE_RARE = Rare()
+"""No other elements."""
+
+
+def rare_in(reference: NDArray[Any], candidate: NDArray[Any], common: int) -> Rare:
+    """Return the counts of pairs of elements, both [*shape]."""
+    wanted, actual, wrong = reference != common, candidate != common, reference != candidate
+    apart = np.count_nonzero(wanted & wrong) + np.count_nonzero(actual & wrong)
+    return Rare(int(np.count_nonzero(wanted)), int(np.count_nonzero(actual)), int(apart))
 
 
 def is_discrete(dtype: DTypeLike) -> bool:
@@ -260,6 +261,13 @@ NOTHING = Lost()
 """Nothing is lost."""
 
 
+_SUMS = (
+    *("elements", "noise", "error", "product", "reference_energy", "candidate_energy"),
+    *("mismatched", "nonfinite", "misshapen"),
+)
+"""Fields of a `Difference` that add up over samples."""
+
+
 @dataclass
 class Difference:
     """Sums over the element pairs of one output; the pairs of several samples add up.
@@ -296,7 +304,7 @@ class Difference:
     misshapen: int = 0
     by_group: tuple[float, ...] = ()
     lost: Lost = NOTHING
-    rare: Rare = field(default_factory=Rare)
+    rare: Rare = NONE_RARE
 
     def add_chunk(self, chunk: Chunk, *, cosine: bool) -> None:
         """Add the pairs of one chunk, with the terms of the cosine if `cosine`."""
@@ -320,17 +328,10 @@ class Difference:
     def merge(self, other: "Difference") -> None:
         """Add the sums of `other`, which belongs to the same output."""
         self.discrete |= other.discrete
-        self.elements += other.elements
         self.max_abs = max(self.max_abs, other.max_abs)
-        self.noise += other.noise
-        self.error += other.error
-        self.product += other.product
-        self.reference_energy += other.reference_energy
-        self.candidate_energy += other.candidate_energy
-        self.mismatched += other.mismatched
-        self.nonfinite += other.nonfinite
-        self.misshapen += other.misshapen
-        self.rare.merge(other.rare)
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rare = self.rare.merged(other.rare)
         self.lost = max(self.lost, other.lost, key=lambda one: one.share)
         if other.by_group:
             mine = self.by_group or other.by_group

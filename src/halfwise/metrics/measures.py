@@ -28,6 +28,7 @@ from halfwise.metrics.difference import (
     common_value,
     compare,
     decibel,
+    rare_in,
 )
 from halfwise.metrics.slices import LOST, Faint, Group, Slices, group_errors, lost_classes, lost_in
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
@@ -119,7 +120,7 @@ def look_into(
     else:
         difference.lost = lost_classes(total.common, reference, candidate)
     if total.common is not None:
-        difference.rare.add(reference, candidate, total.common.value)
+        difference.rare = rare_in(reference, candidate, total.common.value)
 
 
 def _ratio(actual: float, allowed: float) -> float:

@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.errors import CaseError
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import (
-    OWN_METRIC,
     SIDE,
     Score,
     at_least_one,
@@ -28,7 +26,7 @@ from halfwise.metrics.targets import (
     class_axis,
     ends_of,
     float_outputs,
-    shapes_of,
+    lacking,
     sigmoid,
 )
 
@@ -91,11 +89,7 @@ def heat_outputs(outputs: Outputs) -> tuple[str, ...]:
         if outputs[name].ndim in (3, 4) and min(maps_of(outputs[name]).shape[2:]) >= SIDE
     )
     if not names:
-        raise CaseError(
-            "The metric peaks needs heat maps [N, maps, height, width], but the model has only "
-            f"{shapes_of(outputs)}.",
-            OWN_METRIC,
-        )
+        raise lacking("peaks needs heat maps [N, maps, height, width]", outputs)
     return names
 
 

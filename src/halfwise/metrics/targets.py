@@ -158,14 +158,14 @@ def required(metric: str) -> float:
 
 
 def check_labels(metric: str | None, labels: Sequence[Any]) -> None:
-    """Check that labels of a built-in metric are numbers; shapes are checked with the outputs.
+    """Check that labels of a built-in metric are numbers; the metric checks these with the outputs.
 
     Args:
         metric: Its name; metrics that are not built in accept any labels.
         labels: One per sample.
 
     Raises:
-        CaseError: a label is text or None; a class is not an integer ≥ 0, or a mask holds NaN.
+        CaseError: a label is text or None.
     """
     if metric not in BUILT_IN:
         return
@@ -177,25 +177,6 @@ def check_labels(metric: str | None, labels: Sequence[Any]) -> None:
                     "For top1, give the number of the class, from 0; for other metrics, arrays of "
                     "the output's shape.",
                 )
-            _check_values(metric, np.asarray(value), index)
-
-
-def _check_values(metric: str, values: NDArray[Any], index: int) -> None:
-    """Check the values of a label; unknown pixels of an image or a flow may be NaN."""
-    if values.dtype.kind not in "biuf":
-        return
-    if metric == "top1":
-        wrong = values[~((values >= 0) & (values == np.floor(values)))]
-    elif metric == "mask-iou":
-        wrong = values[np.isnan(values)]
-    else:
-        return
-    if wrong.size:
-        raise CaseError(
-            f"Label {index} holds {wrong[0]}, but {metric} takes "
-            f"{'classes, from 0' if metric == 'top1' else 'masks of numbers'}.",
-            "Correct it, or remove the sample.",
-        )
 
 
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
@@ -309,7 +290,7 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
     """Return the names of the float outputs; CaseError without any."""
     names = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
     if not names:
-        raise _lacking("needs a float output", outputs)
+        raise lacking("needs a float output", outputs)
     return names
 
 
@@ -321,7 +302,7 @@ def map_outputs(outputs: Outputs) -> tuple[str, ...]:
     floats = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
     names = floats or tuple(name for name, a in outputs.items() if a.dtype == np.uint8)
     if not any(sum(length >= SIDE for length in outputs[name].shape) > 1 for name in names):
-        raise _lacking("psnr needs an image or a map [..., height, width]", outputs)
+        raise lacking("psnr needs an image or a map [..., height, width]", outputs)
     return names
 
 
@@ -333,7 +314,7 @@ def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
         if outputs[name].ndim >= 3 and outputs[name].shape[-3] == 2
     )
     if not names:
-        raise _lacking("epe needs a flow output [..., 2, height, width]", outputs)
+        raise lacking("epe needs a flow output [..., 2, height, width]", outputs)
     return names
 
 
@@ -348,7 +329,7 @@ def token_outputs(outputs: Outputs) -> tuple[str, ...]:
     name = class_output(outputs)
     if outputs[name].ndim < 3 or outputs[name].shape[-1] == 1:
         needs = "token-agreement needs integers or scores [..., tokens, vocabulary]"
-        raise _lacking(needs, outputs)
+        raise lacking(needs, outputs)
     return (name,)
 
 
@@ -411,7 +392,7 @@ def class_labels(label: object, scores: NDArray[np.float64], name: str) -> NDArr
             f"but the label holds {classes.size} of type {classes.dtype}.",
             "Give one integer class per row of the class output.",
         )
-    fits = (classes >= 0) & (classes < width)
+    fits = (classes >= 0) & (classes < width) & (classes == np.floor(classes))
     if not fits.all():
         raise CaseError(
             f"A label is class {classes[~fits][0]}, but output {name!r} has {width} classes: 0 to "
@@ -451,7 +432,8 @@ def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(length for length in shape if length != 1)
 
 
-def _lacking(needs: str, outputs: Outputs) -> CaseError:
+def lacking(needs: str, outputs: Outputs) -> CaseError:
+    """Return the error that no output is what a metric needs, such as "needs a float output"."""
     text = f"The metric {needs}, but the model has only {shapes_of(outputs)}."
     return CaseError(text, OWN_METRIC)
 

@@ -23,14 +23,13 @@ from halfwise.formats import Format
 from halfwise.graph.model import (
     Network,
     add_constant,
-    constant_array,
     is_standard,
     node_name,
     opset_of,
     small_constant,
     tensor_name,
 )
-from halfwise.graph.reading import moves, split_constant
+from halfwise.graph.reading import moves, scalar, split_constant
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
 from halfwise.records import InnerKind, InnerObservation, NodeName, TensorName
@@ -207,7 +206,7 @@ def squares(
         if not roles[node_name(node)].free:
             continue
         match node.op_type:
-            case "Pow" if _constant_max(node.inputs[1]) >= 2:
+            case "Pow" if (scalar(node.inputs[1]) or 0.0) >= 2:
                 squared, power = node.inputs[0], 2
             case "Mul" if node.inputs[0] is node.inputs[1]:
                 squared, power = node.inputs[0], 2
@@ -445,9 +444,3 @@ def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[Tensor
         else:
             graph.insert_after(producer, steps.nodes)
     return smallest
-
-
-def _constant_max(value: ir.Value | None) -> float:
-    if value is None or value.const_value is None or not value.is_initializer():
-        return float("nan")
-    return float(np.max(np.asarray(constant_array(value), np.float32), initial=-np.inf))

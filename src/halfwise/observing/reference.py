@@ -26,7 +26,7 @@ from halfwise.emulation.probe import (
     observable,
     roots,
 )
-from halfwise.emulation.rounding import Steps
+from halfwise.emulation.rounding import Steps, instance
 from halfwise.errors import BuildFailed, CaseError, RunFailed
 from halfwise.formats import BF16, FP32, Format
 from halfwise.graph.casts import adjusted_constants, low_type
@@ -52,7 +52,7 @@ from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Detail, InnerKind, NodeName, Observation, Observations, TensorName
 
-_PREFIX = "halfwise::rounded::"
+_TWIN = "::halfwise::rounded"
 
 
 def with_roundoff(
@@ -65,12 +65,16 @@ def with_roundoff(
     For elements that are zero in the original, the absolute error counts. Choices (comparisons,
     indices, shapes) are those of the original, and If, Loop and Scan compute as before.
 
-    The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes.
+    The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes; none before
+    opset 8, where Max and Min take only operands of one shape.
     """
     wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
     names = {node_name(n) for n in wanted if n.graph is network.graph}
+    if not names or network.opset < 8:
+        # Most models have none, and copying thousands of nodes takes time.
+        return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
-    twins = _Twins(model.graph, roles, fmt, network.opset)
+    twins = _Twins(model.graph, roles, fmt)
     errors: dict[TensorName, tuple[NodeName, InnerKind]] = {}
     for node in _needed(model.graph, names):
         twins.add(node)
@@ -108,19 +112,15 @@ def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
 class _Twins:
     """Rounded twins of values, added to the values' graph."""
 
-    def __init__(self, graph: ir.Graph, roles: Roles, fmt: Format, opset: int) -> None:
+    def __init__(self, graph: ir.Graph, roles: Roles, fmt: Format) -> None:
         self.graph, self.roles, self.fmt = graph, roles, fmt
         self.twin: dict[ir.Value, ir.Value] = {}
         bits = FP32.precision - fmt.precision
         self.factor = self._constant(np.float32(2.0**bits + 1), "factor")
         # The largest number whose product with the factor is finite.
         edge = np.float32(FP32.max / 2.0 ** (bits + 1))
-        self.ends: list[ir.Value] = []
-        self.clipping: dict[str, float] = {}
-        if opset < 11:
-            self.clipping = {"min": -float(edge), "max": float(edge)}
-        else:
-            self.ends = [self._constant(-edge, "lowest"), self._constant(edge, "highest")]
+        self.lowest = self._constant(-edge, "lowest")
+        self.highest = self._constant(edge, "highest")
 
     def add(self, node: ir.Node) -> None:
         """Add the twin of `node` after it, if it computes float values from float values."""
@@ -130,15 +130,7 @@ class _Twins:
             return
         low = role.inputs if role.free else [True] * len(node.inputs)
         inputs = [self._rounded(v) if slot else v for v, slot in zip(node.inputs, low, strict=True)]
-        outputs = [ir.val(f"{_PREFIX}{v.name}" if v.name else "", v.dtype) for v in node.outputs]
-        twin = ir.node(
-            node.op_type,
-            inputs,
-            dict(node.attributes),
-            domain=node.domain,
-            name=f"{_PREFIX}{node.name}",
-            outputs=outputs,
-        )
+        twin = instance(node, inputs, _TWIN)
         added = [twin]
         for value, made in zip(node.outputs, twin.outputs, strict=True):
             if is_float(value) and value.name:
@@ -151,13 +143,13 @@ class _Twins:
         """Add the relative error of the first output; return its name."""
         value = node.outputs[0]
         twin = self.twin.get(value, value)
-        steps = Steps(f"{_PREFIX}error::{value.name}")
-        difference = steps.op("Sub", [twin, value])
+        steps, boolean = Steps(f"{value.name}{_TWIN}::error"), ir.DataType.BOOL
         # Before opset 11, Equal takes no floats.
-        nonzero = steps.op("Cast", [value], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
-        zero = steps.op("Not", [nonzero], dtype=ir.DataType.BOOL)
+        nonzero = steps.op("Cast", [value], {"to": int(boolean)}, boolean)
+        zero = steps.op("Not", [nonzero], dtype=boolean)
         one = steps.op("Cast", [zero], {"to": int(ir.DataType.FLOAT)})
-        error = steps.op("Div", [difference, steps.op("Add", [value, one])])
+        divisor = steps.op("Add", [value, one])
+        error = steps.op("Div", [steps.op("Sub", [twin, value]), divisor])
         self.graph.extend(steps.nodes)
         return tensor_name(error)
 
@@ -186,15 +178,14 @@ class _Twins:
 
         For c = x · (2^s + 1), c - (c - x) is x rounded to 24 - s bits.
         """
-        steps = Steps(f"{_PREFIX}round::{value.name}")
-        # Max and Min do not broadcast before opset 8.
-        x = steps.op("Clip", [value, *self.ends], self.clipping)
+        steps = Steps(f"{value.name}{_TWIN}::round")
+        x = steps.op("Max", [steps.op("Min", [value, self.highest]), self.lowest])
         c = steps.op("Mul", [x, self.factor])
         steps.op("Sub", [c, steps.op("Sub", [c, x])])
         return steps.nodes
 
     def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
-        return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
+        return add_constant(self.graph, f"{name}{_TWIN}::constant", np.asarray(array, np.float32))
 
 
 DETAIL_ELEMENTS = 10**8

@@ -1,6 +1,8 @@
 """Element statistics of a tensor: the effect of a format, and how close choices are."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -20,83 +22,80 @@ _FIRST_EXPONENT = -149
 
 
 class DetailCounter:
-    """Counts the effect of a format on the elements of a tensor.
+    """Counts the elements of a tensor by exponent.
 
-    It works on the bits: magnitudes of binary32 are ordered like their bits, so every threshold is
-    an integer comparison, and the exponent is a shift.
+    It works on the bits: magnitudes of binary32 are ordered like their bits, and the exponent is a
+    shift.
     """
 
     def __init__(self, fmt: Format) -> None:
         """Start with no elements.
 
         Args:
-            fmt: The low format whose thresholds count.
+            fmt: The low format of `detail`.
         """
-        self._overflow_from = _bits(fmt.overflow_threshold)
-        self._flush_upto = _bits(fmt.flush_threshold)
-        # From here on, rounding to nearest (ties to even) reaches the smallest normal number.
-        self._normal_from = _bits(fmt.smallest_normal - fmt.smallest_subnormal / 2)
+        self._fmt = fmt
         self._exponents = np.zeros(256, np.int64)
         self._tiny = np.zeros(-126 - _FIRST_EXPONENT, np.int64)
-        self._zeros = self._elements = 0
-        self._overflow = self._flush = self._below_normal = 0
-        self._smallest = _INFINITY
+        self._zeros, self._smallest = 0, _INFINITY
 
     def reach(self, smallest: float) -> None:
         """Take the smallest non-zero magnitude where only some elements of a tensor are added."""
-        self._smallest = min(self._smallest, _bits(smallest))
+        self._smallest = min(self._smallest, int(np.float32(smallest).view(np.uint32)))
 
     def add(self, array: NDArray[np.float32]) -> None:
-        """Count the elements of f32[*shape]; NaN and infinities only count as elements."""
+        """Count the elements of f32[*shape]; NaN and infinities do not count."""
         bits = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint32)
         for start in range(0, bits.size, _BLOCK):
             self._add_block(bits[start : start + _BLOCK] & np.uint32(0x7FFFFFFF))
 
     def detail(self, samples: int) -> Detail:
-        """Return the statistics; `samples` is how many samples were added.
-
-        `overflow` counts finite elements that become infinite and `subnormal` those that become
-        subnormal, both over all elements, non-finite ones included. `flush` is over finite non-zero
-        elements. All are 0 if there are none.
-        """
+        """Return the statistics (`detail_of`); `samples` is how many samples were added."""
         counts = np.concatenate([self._tiny, self._exponents[1:255]])
         filled = np.flatnonzero(counts)
         first, last = (int(filled[0]), int(filled[-1]) + 1) if filled.size else (0, 0)
-        nonzero = int(counts.sum())
-        return Detail(
-            smallest_nonzero=float(np.uint32(self._smallest).view(np.float32)),
-            overflow=self._overflow / max(self._elements, 1),
-            flush=self._flush / max(nonzero, 1),
-            subnormal=(self._below_normal - self._flush) / max(self._elements, 1),
-            histogram=Histogram(
-                first=first + _FIRST_EXPONENT if nonzero else 0,
-                counts=tuple(counts[first:last].tolist()),
-                zeros=self._zeros,
-            ),
-            samples=samples,
+        histogram = Histogram(
+            first=first + _FIRST_EXPONENT if filled.size else 0,
+            counts=tuple(counts[first:last].tolist()),
+            zeros=self._zeros,
         )
+        smallest = float(np.uint32(self._smallest).view(np.float32))
+        return detail_of(histogram, smallest, samples, self._fmt)
 
     def _add_block(self, magnitudes: NDArray[np.uint32]) -> None:
         exponents = np.bincount(magnitudes >> 23, minlength=256)
         self._exponents += exponents
-        self._elements += magnitudes.size
         # Zero wraps around to the largest integer, so the minimum skips zeros.
         self._smallest = min(self._smallest, int((magnitudes - np.uint32(1)).min()) + 1)
-        if exponents[self._overflow_from >> 23 : 255].any():
-            beyond = (magnitudes >= self._overflow_from) & (magnitudes < _INFINITY)
-            self._overflow += int(np.count_nonzero(beyond))
-        if exponents[: (self._normal_from >> 23) + 1].any():
-            zeros = magnitudes.size - int(np.count_nonzero(magnitudes))
-            self._zeros += zeros
-            self._flush += int(np.count_nonzero(magnitudes <= self._flush_upto)) - zeros
-            self._below_normal += int(np.count_nonzero(magnitudes < self._normal_from)) - zeros
-            if exponents[0] > zeros:
-                small = magnitudes[(magnitudes > 0) & (magnitudes < 1 << 23)]
-                self._tiny += np.bincount(np.frexp(small)[1] - 1, minlength=self._tiny.size)
+        if exponents[0]:
+            small = magnitudes[(magnitudes > 0) & (magnitudes < 1 << 23)]
+            self._zeros += int(exponents[0]) - small.size
+            self._tiny += np.bincount(np.frexp(small)[1] - 1, minlength=self._tiny.size)
 
 
-def _bits(magnitude: float) -> int:
-    return int(np.float32(magnitude).view(np.uint32))
+def detail_of(histogram: Histogram, smallest: float, samples: int, fmt: Format) -> Detail:
+    """Return the statistics of a tensor of which the histogram is known.
+
+    Shares are those of whole binades: the last numbers before 2^16 that overflow in FP16, and the
+    last before the smallest normal one that do not become subnormal, count as their neighbours.
+    `overflow` and `subnormal` are over the finite elements, `flush` over the non-zero ones; all are
+    0 if there are none.
+    """
+    binades = histogram.binades
+    nonzero = sum(binades.values())
+    flushed, normal, beyond = (
+        math.frexp(limit)[1] - 1
+        for limit in (fmt.flush_threshold, fmt.smallest_normal, 2 * fmt.max)
+    )
+    every = max(1, nonzero + histogram.zeros)
+    return Detail(
+        smallest_nonzero=smallest,
+        overflow=sum(n for k, n in binades.items() if k >= beyond) / every,
+        flush=sum(n for k, n in binades.items() if k < flushed) / max(1, nonzero),
+        subnormal=sum(n for k, n in binades.items() if flushed <= k < normal) / every,
+        histogram=histogram,
+        samples=samples,
+    )
 
 
 _RANKING = ("ArgMax", "ArgMin", "TopK")
@@ -116,45 +115,28 @@ def margin_view(node: ir.Node, fmt: Format, add: Callable[[float, int], None]) -
     scores = node.inputs[1 if suppresses else 0]
     if scores is None or not is_float(scores) or not varies(scores):
         return None
-    return (_suppression if suppresses else _choice)(node, scores, fmt, add)
+    slot, fixed = (4, -np.inf) if suppresses else (1, node.attributes.get_int("k", 1))
+    # How many are chosen, or a threshold, without which every box competes.
+    limit = node.inputs[slot] if len(node.inputs) > slot else None
+    if limit is not None and not varies(limit):
+        fixed, limit = constant_array(limit).item(), None
+    axis = node.attributes.get_int("axis", -1 if node.op_type == "TopK" else 0)
+    smallest = node.op_type == "ArgMin" or not node.attributes.get_int("largest", 1)
+
+    def visit(sample: int, array: NDArray[np.float32], *given: NDArray[Any]) -> None:
+        chosen = given[0].item() if given else fixed
+        if suppresses:
+            add(rank_margin(array, float(chosen), fmt), sample)
+        else:
+            add(margin(-array if smallest else array, int(chosen), axis, fmt), sample)
+
+    tensors = (scores,) if limit is None else (scores, limit)
+    return View(tuple(tensor_name(v) for v in tensors), visit)
 
 
 def varies(value: ir.Value | None) -> bool:
     """Return whether a value is given and not an initializer."""
     return value is not None and not value.is_initializer()
-
-
-def _choice(
-    node: ir.Node, scores: ir.Value, fmt: Format, add: Callable[[float, int], None]
-) -> View:
-    axis = node.attributes.get_int("axis", -1 if node.op_type == "TopK" else 0)
-    smallest = node.op_type == "ArgMin" or not node.attributes.get_int("largest", 1)
-    fixed_k = node.attributes.get_int("k", 1)
-    count = node.inputs[1] if len(node.inputs) > 1 else None
-    if count is not None and not varies(count):
-        fixed_k, count = int(constant_array(count).item()), None
-
-    def visit(sample: int, array: NDArray[np.float32], *k: NDArray[np.int64]) -> None:
-        chosen = int(k[0].item()) if k else fixed_k
-        add(margin(-array if smallest else array, chosen, axis, fmt), sample)
-
-    tensors = (scores,) if count is None else (scores, count)
-    return View(tuple(tensor_name(v) for v in tensors), visit)
-
-
-def _suppression(
-    node: ir.Node, scores: ir.Value, fmt: Format, add: Callable[[float, int], None]
-) -> View:
-    # Without a threshold, every box competes.
-    limit = node.inputs[4] if len(node.inputs) > 4 else None
-    fixed = -np.inf if limit is None or varies(limit) else float(constant_array(limit).item())
-
-    def visit(sample: int, array: NDArray[np.float32], *threshold: NDArray[np.float32]) -> None:
-        lowest = float(threshold[0].item()) if threshold else fixed
-        add(rank_margin(array, lowest, fmt), sample)
-
-    tensors = (scores, limit) if limit is not None and varies(limit) else (scores,)
-    return View(tuple(tensor_name(v) for v in tensors), visit)
 
 
 def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float:
@@ -178,7 +160,7 @@ def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float
     chosen, rejected = (ranked[..., i].astype(np.float64) for i in (n - k, n - k - 1))
     finite = np.isfinite(chosen)
     chosen, rejected = chosen[finite], rejected[finite]
-    gaps = (chosen - rejected) / _spacing(np.abs(chosen), fmt)
+    gaps = (chosen - rejected) / fmt.ulps(np.abs(chosen))
     return float(gaps.min()) if chosen.size else float("nan")
 
 
@@ -204,12 +186,6 @@ def rank_margin(scores: NDArray[np.float32], threshold: float, fmt: Format) -> f
         if np.isfinite(threshold):
             competing = np.append(competing, threshold)
         ranked = np.unique(competing)
-        gaps.append(np.diff(ranked) / _spacing(np.abs(ranked[1:]), fmt))
+        gaps.append(np.diff(ranked) / fmt.ulps(np.abs(ranked[1:])))
     smallest = np.concatenate(gaps)
     return float(smallest.min()) if smallest.size else float("nan")
-
-
-def _spacing(magnitude: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Return the distance from each magnitude to the next number of `fmt`."""
-    normal = np.exp2(np.frexp(magnitude)[1].astype(np.float64) - fmt.precision)
-    return np.where(magnitude < fmt.smallest_normal, fmt.smallest_subnormal, normal)

@@ -14,7 +14,6 @@ from halfwise.graph.dataflow import (
     giving_out,
     operands,
     read_by,
-    region_model,
     uses_in,
     varying_tensors,
 )
@@ -170,7 +169,7 @@ def test_what_a_tensor_does_not_need_goes():
 
 
 def test_a_region_starts_from_what_is_given():
-    model = region_model(diamond(), t("b", "d"), t("a", "b"))
+    model = giving_out(diamond().model, t("b", "d"), t("a", "b"))
     assert {v.name for v in model.graph.inputs} == {"x", f"a_out{GIVEN}", f"b_out{GIVEN}"}
     feed = {**X, f"a_out{GIVEN}": f32([[4, 4, 4, 4]]), f"b_out{GIVEN}": f32([[0, 0, 0, 0]])}
     found = Session(model).run(feed)
@@ -179,7 +178,7 @@ def test_a_region_starts_from_what_is_given():
 
 
 def test_given_tensors_may_be_outputs_and_targets_of_the_model():
-    model = region_model(diamond(), t("d", "a"), t("a", "d"))
+    model = giving_out(diamond().model, t("d", "a"), t("a", "d"))
     found = Session(model).run({**X, f"a_out{GIVEN}": f32([[1, 1, 1, 1]])})
     np.testing.assert_array_equal(found["a_out"], 2 * X["x"])
     np.testing.assert_array_equal(found["d_out"], f32([[3, 3, 3, 3]]))
@@ -211,7 +210,7 @@ def test_what_bodies_take_from_outside_is_read():
     network = network_from_proto(model)
     branch = next(n for n in network.nodes() if n.op_type == "If")
     assert set(read_by(branch)) == {"c", "a", "x"}
-    found = region_model(network, [TensorName("y")], [TensorName("a")])
+    found = giving_out(network.model, [TensorName("y")], [TensorName("a")])
     given = {"c": np.array(True), "x": f32([1, 1, 1, 1]), f"a{GIVEN}": f32([5, 5, 5, 5])}
     np.testing.assert_array_equal(Session(found).run(given)["y"], f32([-5] * 4))
 

@@ -7,8 +7,7 @@ from halfwise.graph.intake import LONGEST_SHAPE, is_long_vector
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.sizes import (
     declared_axes,
-    frozen_batches,
-    frozen_lengths,
+    frozen_axes,
     frozen_nodes,
     frozen_states,
     shape_inputs,
@@ -169,7 +168,7 @@ def test_an_expand_to_one_leaves_the_axis(first, expected):
 
 def test_the_first_frozen_node_is_told_and_what_it_fixes_behind_it_is_not():
     whole = models.network(models.frozen_batch(2, pooled=True))
-    (found,) = frozen_batches(whole)
+    (found,) = frozen_axes(whole, batch=True)
     assert (found.node.name, found.slot, found.axis, found.sizes) == ("split", 1, 0, (2,))
 
 
@@ -186,5 +185,5 @@ def test_an_initial_state(layout, along):
 
 
 def test_the_length_of_another_axis():
-    (found,) = frozen_lengths(models.network(models.frozen_length()))
+    (found,) = frozen_axes(models.network(models.frozen_length()), batch=False)
     assert (found.node.name, found.axis, found.sizes) == ("split", 1, (1, 6, 2, 4))

@@ -12,7 +12,7 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import roles_of
-from halfwise.graph.sizes import Frozen, frozen_lengths
+from halfwise.graph.sizes import Frozen, frozen_axes
 from halfwise.judging.reference import (
     _candidates,
     check,
@@ -230,7 +230,7 @@ def test_an_axis_that_is_limited_and_not_fixed_is_none():
     # A constant holds 2, at which the model runs, as it does at every length up to 6.
     head = sketch.op("Reshape", sketch.op("Slice", x, [0], [2], [1]), [1, 2, WIDTH], name="head")
     whole = sketch.network(embedded, head)
-    assert [each.node.name for each in frozen_lengths(whole)] == ["head"]
+    assert [each.node.name for each in frozen_axes(whole, batch=False)] == ["head"]
     assert frozen_size(whole, samples(normal(1, 9, WIDTH))) is None
 
 

@@ -25,6 +25,7 @@ from halfwise.metrics.difference import (
     compare,
     is_close,
     is_discrete,
+    rare_in,
     relative_rms,
 )
 
@@ -155,7 +156,7 @@ classes = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def counted(pairs, common):
     rare = Rare()
     for reference, candidate in pairs:
-        rare.add(np.array(reference), np.array(candidate), common)
+        rare = rare.merged(rare_in(np.array(reference), np.array(candidate), common))
     return rare
 
 
@@ -202,7 +203,7 @@ def test_it_never_rises_as_samples_come(samples):
     total = sum(int(np.count_nonzero(reference)) for reference, _ in pairs)
     rare, before = Rare(), 1.0
     for reference, candidate in pairs:
-        rare.merge(counted([(reference, candidate)], 0))
+        rare = rare.merged(counted([(reference, candidate)], 0))
         assert rare.agreement(total) <= before
         before = rare.agreement(total)
 

@@ -23,7 +23,6 @@ from halfwise.graph.dataflow import (
     consumers,
     low_consumers,
     moves,
-    reads_low,
     upstream,
 )
 from halfwise.graph.model import constant_array, node_name
@@ -325,7 +324,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     uses = [
         (n, slot)
         for n, slot in consumers(value, evidence.roles)
-        if reads_low(n, slot, evidence.roles) and slot not in ADDENDS.get(n.op_type, ())
+        if evidence.roles.reads_low(n, slot) and slot not in ADDENDS.get(n.op_type, ())
     ]
     nodes, divides = [n for n, _ in uses], any(n.op_type == "Div" and s == 1 for n, s in uses)
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
@@ -362,7 +361,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
 
 def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
     value = node.inputs[4] if len(node.inputs) > 4 else None
-    if value is None or value.const_value is None or not reads_low(node, 4, evidence.roles):
+    if value is None or value.const_value is None or not evidence.roles.reads_low(node, 4):
         return []
     variance: NDArray[np.float32] = constant_array(value).astype(np.float32)
     eps = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5

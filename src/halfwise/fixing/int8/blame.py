@@ -7,12 +7,11 @@ left out of the whole. So a few runs on the worst samples say it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise.case import FEW_SAMPLES, Case, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
@@ -82,13 +81,12 @@ class _LeftOut:
     original: Network
     parts: Mapping[NodeName, tuple[Pair, ...]]
     settings: Settings
-    _weights: dict[NodeName, NDArray[np.float32]] = field(default_factory=dict)
     _loaded: tuple[Nodes, Session] | None = None
 
     def written(self, plan: Nodes) -> ir.Model:
         """Return the model without these parts' pairs."""
         pairs = {node_name(pair.dequantise) for name in plan for pair in self.parts[name]}
-        return without_pairs(self.network, pairs, self.original, self._weights).model
+        return without_pairs(self.network, pairs, self.original).model
 
     def prepare(self, plan: Nodes, /) -> None:
         """Load the model without these parts' pairs."""

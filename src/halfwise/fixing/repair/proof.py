@@ -23,7 +23,7 @@ from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.errors import RunFailed
 from halfwise.formats import ALIKE_IN_FP32, nudged
 from halfwise.graph.bodies import shared_tensors
-from halfwise.graph.dataflow import GIVEN, giving_out, region_model, varying_tensors
+from halfwise.graph.dataflow import GIVEN, giving_out, varying_tensors
 from halfwise.graph.model import Network, tensor_name
 from halfwise.metrics import Outputs
 from halfwise.records import Proof, TensorName
@@ -124,7 +124,7 @@ def changed_part(
         return None
     if any(v.producer() is None for v in original.graph.outputs):
         return None
-    parts = [replace(n, model=region_model(n, outputs, shared)) for n in (original, repaired)]
+    parts = [replace(n, model=giving_out(n.model, outputs, shared)) for n in (original, repaired)]
     session = Session(giving_out(original.model, shared), runtime=runtime)
     extended = [
         {**sample, **{f"{name}{GIVEN}": array for name, array in session.run(sample).items()}}

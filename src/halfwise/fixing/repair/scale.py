@@ -31,8 +31,8 @@ from halfwise.graph.reading import scalar
 from halfwise.graph.roles import Roles
 from halfwise.graph.scaling import Relations, at_once, relations, rescale
 from halfwise.observing.inner import squares
+from halfwise.observing.statistics import detail_of
 from halfwise.records import (
-    Detail,
     Guard,
     GuardKind,
     InnerObservation,
@@ -358,23 +358,6 @@ def _times_power(one: Observation, e: int, fmt: Format) -> Observation:
     if detail is None:
         return one.model_copy(update={"absmax": largest})
     histogram = detail.histogram.model_copy(update={"first": detail.histogram.first + e})
-    counts = histogram.binades
-    nonzero = max(1, sum(counts.values()))
-    flushed, normal, beyond = (
-        math.frexp(limit)[1] - 1
-        for limit in (fmt.flush_threshold, fmt.smallest_normal, 2 * fmt.max)
-    )
-    every = nonzero + histogram.zeros
-    return one.model_copy(
-        update={
-            "absmax": largest,
-            "detail": Detail(
-                smallest_nonzero=detail.smallest_nonzero * 2.0**e,
-                overflow=sum(n for k, n in counts.items() if k >= beyond) / every,
-                flush=sum(n for k, n in counts.items() if k < flushed) / nonzero,
-                subnormal=sum(n for k, n in counts.items() if flushed <= k < normal) / every,
-                histogram=histogram,
-                samples=detail.samples,
-            ),
-        }
-    )
+    smallest = detail.smallest_nonzero * 2.0**e
+    times = detail_of(histogram, smallest, detail.samples, fmt)
+    return one.model_copy(update={"absmax": largest, "detail": times})

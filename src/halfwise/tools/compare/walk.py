@@ -27,7 +27,7 @@ from halfwise.fixing.plan.rules import lowered_by
 from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.dataflow import GIVEN, Ancestry, reached, read_by, region_model
+from halfwise.graph.dataflow import GIVEN, Ancestry, giving_out, reached, read_by
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
@@ -185,12 +185,12 @@ class Regions:
         *,
         runtime: Runtime = CPU,
     ) -> None:
-        """Take the model, the targets and the given tensors; see `graph.dataflow.region_model`."""
+        """Take the model, the targets and the given tensors; see `graph.dataflow.giving_out`."""
         self.targets = tuple(targets)
         self._part: Callable[[Sequence[TensorName]], Regions] = lambda targets: Regions(
             network, targets, start, runtime=runtime
         )
-        model = region_model(network, targets, start)
+        model = giving_out(network.model, targets, start)
         starts = [v for v in model.graph.inputs if str(v.name).endswith(GIVEN)]
         self._starts = {TensorName(str(v.name).removesuffix(GIVEN)): v.dtype for v in starts}
         self._session: Session | None = Session(model, runtime=runtime)

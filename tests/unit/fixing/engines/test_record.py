@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
 from halfwise.fixing.engines.record import Found, all_of, causes
 from halfwise.fixing.plan.plan import Plan
 from halfwise.records import (
-    ROUNDS,
     Cause,
     EngineResult,
     EngineRung,

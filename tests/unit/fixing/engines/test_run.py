@@ -7,8 +7,9 @@ import pytest
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines import workbench
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.workbench import Fetched
-from halfwise.records import ROUNDS, Profile, ShapeRange, TensorName
+from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.fake_tensorrt.faults import Fault
