@@ -32,7 +32,6 @@ EXPECTED = {
     "kill": ("crashed", "SIGKILL"),
     "abort": ("crashed", "SIGABRT"),
     "hang": ("timeout", None),
-    "close": ("crashed", None),
     "disconnect": ("lost", None),
 }
 """Status and signal to be recorded for each failure."""
