@@ -1,14 +1,12 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any, Unpack
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples, Seen
@@ -25,171 +23,20 @@ from halfwise.emulation.probe import (
     observable,
     roots,
 )
-from halfwise.emulation.rounding import cast, new_node
 from halfwise.errors import BuildFailed, CaseError
-from halfwise.formats import BF16, FP32, Format
+from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants, low_type
 from halfwise.graph.conversion import BF16_OPSET
-from halfwise.graph.dataflow import drop_unused_nodes
-from halfwise.graph.model import Network, add_constant, node_name, small_constant, tensor_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
-from halfwise.graph.sensitivity import amplifiers, chain
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.reference import check, frozen_named
 from halfwise.metrics import Outputs
-from halfwise.observing.inner import InnerNumbers, Kind, squares, views, with_smallest, with_sums
+from halfwise.observing.inner import InnerNumbers, squares, views, with_smallest, with_sums
 from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Detail, NodeName, Observation, Observations, TensorName
-
-_PREFIX = "halfwise::rounded::"
-
-
-def with_roundoff(
-    network: Network, roles: Roles, fmt: Format
-) -> tuple[ir.Model, dict[TensorName, NodeName]]:
-    """Return a model without outputs that computes relative errors, and the node of each.
-
-    Every tensor of a node that may be low, every weight and every graph input is rounded to the
-    significand of `fmt` with the exponents of FP32: underflow and overflow are not counted here.
-    For elements that are zero in the original, the absolute error counts. Choices (comparisons,
-    indices, shapes) are those of the original, and If, Loop and Scan compute as before.
-
-    The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes.
-    """
-    wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
-    names = {node_name(n) for n in wanted if n.graph is network.graph}
-    if not names:
-        # Most models have none, and copying thousands of nodes takes time.
-        return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
-    model = network.copy()
-    twins = _Twins(model.graph, roles, fmt, network.opset)
-    errors: dict[TensorName, NodeName] = {}
-    for node in _needed(model.graph, names):
-        twins.add(node)
-        if (name := node_name(node)) in names and is_float(node.outputs[0]):
-            errors[twins.error(node)] = name
-    values = (v for node in model.graph for v in node.outputs if v.name in errors)
-    model.graph.outputs[:] = list(values)
-    drop_unused_nodes(model.graph)
-    model.graph.outputs.clear()
-    return model, errors
-
-
-def rounded(array: NDArray[np.float32], fmt: Format) -> NDArray[np.float32]:
-    """Return f32[*shape] rounded to the precision of `fmt`, ties to even, at any exponent.
-
-    NaN and infinities stay. Finite numbers stay finite, even FP32's lowest, which masks use.
-    """
-    largest = np.float32((2 - 2.0 ** (1 - fmt.precision)) * 2.0**127)
-    within = np.where(np.isinf(array), array, np.clip(array, -largest, largest))
-    fraction, exponent = np.frexp(within)
-    scale = np.float32(2.0**fmt.precision)
-    return np.ldexp(np.rint(fraction * scale) / scale, exponent).astype(np.float32)
-
-
-def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
-    """Return the nodes that `names` depend on, in graph order."""
-    needed = {n for n in graph if node_name(n) in names}
-    for node in reversed(graph):
-        if node in needed:
-            needed |= {p for v in node.inputs if v is not None and (p := v.producer())}
-    return [n for n in graph if n in needed]
-
-
-class _Twins:
-    """Rounded twins of values, added to the values' graph."""
-
-    def __init__(self, graph: ir.Graph, roles: Roles, fmt: Format, opset: int) -> None:
-        self.graph, self.roles, self.fmt = graph, roles, fmt
-        self.twin: dict[ir.Value, ir.Value] = {}
-        bits = FP32.precision - fmt.precision
-        self.factor = self._constant(np.float32(2.0**bits + 1), "factor")
-        # The largest number whose product with the factor is finite.
-        edge = np.float32(FP32.max / 2.0 ** (bits + 1))
-        self.ends: list[ir.Value] = []
-        self.clipping: dict[str, float] = {}
-        if opset < 11:
-            self.clipping = {"min": -float(edge), "max": float(edge)}
-        else:
-            self.ends = [self._constant(-edge, "lowest"), self._constant(edge, "highest")]
-
-    def add(self, node: ir.Node) -> None:
-        """Add the twin of `node` after it, if it computes float values from float values."""
-        role = self.roles[node_name(node)]
-        floats = [v for v in node.outputs if is_float(v)]
-        if not floats or bodies(node) or not any(is_float(v) for v in node.inputs):
-            return
-        low = role.inputs if role.free else [True] * len(node.inputs)
-        inputs = [self._rounded(v) if slot else v for v, slot in zip(node.inputs, low, strict=True)]
-        outputs = [ir.val(f"{_PREFIX}{v.name}" if v.name else "", v.dtype) for v in node.outputs]
-        twin = ir.node(
-            node.op_type,
-            inputs,
-            dict(node.attributes),
-            domain=node.domain,
-            name=f"{_PREFIX}{node.name}",
-            outputs=outputs,
-        )
-        added = [twin]
-        for value, made in zip(node.outputs, twin.outputs, strict=True):
-            if is_float(value) and value.name:
-                step = self._round(made) if role.role is Role.COMPUTE else []
-                added += step
-                self.twin[value] = step[-1].outputs[0] if step else made
-        self.graph.insert_after(node, added)
-
-    def error(self, node: ir.Node) -> TensorName:
-        """Add the relative error of the first output; return its name."""
-        value = node.outputs[0]
-        twin = self.twin.get(value, value)
-        prefix = f"{_PREFIX}error::{value.name}"
-        difference = new_node("Sub", [twin, value], f"{prefix}::d")
-        # Before opset 11, Equal takes no floats.
-        nonzero = cast(value, ir.DataType.BOOL, f"{prefix}::n")
-        zero = new_node("Not", nonzero.outputs, f"{prefix}::z", dtype=ir.DataType.BOOL)
-        one = cast(zero.outputs[0], ir.DataType.FLOAT, f"{prefix}::o")
-        divisor = new_node("Add", [value, one.outputs[0]], f"{prefix}::v")
-        error = new_node("Div", [difference.outputs[0], divisor.outputs[0]], prefix)
-        self.graph.extend([difference, nonzero, zero, one, divisor, error])
-        return tensor_name(error.outputs[0])
-
-    def _rounded(self, value: ir.Value | None) -> ir.Value | None:
-        if value is None or not is_float(value):
-            return value
-        if value not in self.twin:
-            if (array := small_constant(value)) is not None:
-                self.twin[value] = self._constant(rounded(array, self.fmt), str(value.name))
-            else:
-                # A graph input, an output of a body, or a large weight, rounded while the model
-                # runs: at the start of the graph, so ONNX Runtime rounds it just before its first
-                # reader (see `probe.py`), and copies of all weights are never alive at once.
-                step = self._round(value)
-                node = value.producer()
-                if node is None:
-                    for made in reversed(step):
-                        self.graph.insert_before(self.graph[0], made)
-                else:
-                    self.graph.insert_after(node, step)
-                self.twin[value] = step[-1].outputs[0]
-        return self.twin[value]
-
-    def _round(self, value: ir.Value) -> list[ir.Node]:
-        """Return nodes that round `value`: Dekker's splitting (1971, doi 10.1007/BF01397083).
-
-        For c = x · (2^s + 1), c - (c - x) is x rounded to 24 - s bits.
-        """
-        prefix = f"{_PREFIX}round::{value.name}"
-        # Max and Min do not broadcast before opset 8.
-        x = new_node("Clip", [value, *self.ends], f"{prefix}::x", self.clipping)
-        c = new_node("Mul", [x.outputs[0], self.factor], f"{prefix}::c")
-        rest = new_node("Sub", [c.outputs[0], x.outputs[0]], f"{prefix}::rest")
-        return [x, c, rest, new_node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
-
-    def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
-        return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
-
+from halfwise.records import Detail, Observation, Observations, TensorName
 
 DETAIL_ELEMENTS = 10**8
 """Largest number of elements that the second pass visits, over all samples and tensors: a third
@@ -224,10 +71,9 @@ def observe_network(
 ) -> tuple[Observations, list[Outputs]]:
     """Return statistics of the FP32 model on `samples`, and its outputs on each.
 
-    Extrema and squares come from all samples, roundoff from at most `FEW_SAMPLES`. Element
-    statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
-    them are those where most tensors reach their extremum, the others are evenly spread; fewer if
-    more than `DETAIL_ELEMENTS` would be visited.
+    Extrema and squares come from all samples. Element statistics, sums, cancellation and margins
+    come from at most `detail_samples`: up to half of them are those where most tensors reach their
+    extremum, the others are evenly spread; fewer if more than `DETAIL_ELEMENTS` would be visited.
 
     Args:
         network: The model.
@@ -303,8 +149,8 @@ class Observer:
             roles: Role per node; the inside of an op is observed where the node may be low.
             runtime: Where it runs.
             progress: Called as `progress(steps done, steps in all)`; the latter may change.
-            budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff then cover
-                the samples so far, and there are no element statistics.
+            budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums then cover the samples so
+                far, and there are no element statistics.
             few_sums: Measure sums on the sample with most extrema, instead of on all samples whose
                 elements are visited: only repairs read them then, to stay clear of the range.
             seen: First samples that need not run again.
@@ -359,16 +205,9 @@ class Observer:
         affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
         every = range(len(self._samples))
         chosen = self._choose(every, min(count, len(every), affordable))
-        few = chosen[:: ceil(len(chosen) / FEW_SAMPLES)]
         summed = self._choose(chosen, 1) if self._few_sums else chosen
-        measured: list[tuple[Kind, tuple[ir.Model, dict[TensorName, NodeName]], list[int]]] = [
-            ("sum", with_sums(self._network, self._roles), summed),
-            ("roundoff", with_roundoff(self._network, self._roles, self._fmt), few),
-        ]
-        measured = [(kind, made, where) for kind, made, where in measured if made[1]]
-        self._steps = self._done + sum(len(where) for *_, where in measured) + len(chosen)
-        for kind, made, where in measured:
-            self._measure(kind, *made, where)
+        self._steps = self._done + len(summed) + len(chosen)
+        self._sums(summed)
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
@@ -415,14 +254,11 @@ class Observer:
         for node, value, sample in squares(self._network, self._roles, absmax):
             self._inner.add(node, "square", value, sample)
 
-    def _measure(
-        self,
-        kind: Kind,
-        model: ir.Model,
-        nodes: Mapping[TensorName, NodeName],
-        chosen: Sequence[int],
-    ) -> None:
-        """Take the extrema of tensors added to a model as numbers of the nodes they belong to."""
+    def _sums(self, chosen: Sequence[int]) -> None:
+        """Measure sums on the chosen samples."""
+        model, nodes = with_sums(self._network, self._roles)
+        if not nodes:
+            return
         try:
             probe = ExtremaProbe(model, tuple(nodes), runtime=self._runtime)
         except CaseError as error:
@@ -433,7 +269,7 @@ class Observer:
             ) from error
         for index in chosen:
             for name, extremum in probe.run(self._samples[index])[1].items():
-                self._inner.add(nodes[name], kind, extremum.absmax, index)
+                self._inner.add(nodes[name], "sum", extremum.absmax, index)
             self._tick()
 
     def _elements(self, chosen: Sequence[int]) -> None:

@@ -28,7 +28,6 @@ GuardKind = Literal[
     "underflow",
     "eps",
     "cancellation",
-    "floor",
     "constant-range",
     "constant-subnormal",
     "integer",

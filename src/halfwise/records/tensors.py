@@ -74,21 +74,20 @@ class InnerObservation(Record):
         kind: What `value` is. "square": the largest x² (or Σx²) inside Pow, ReduceL2 and
             ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
             ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "cancellation": median over
-            elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean; inf if
-            most results are zero (zeros of a constant operand do not count). Of max(|a|, |b|)
+            elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean, and of
+            Σ|a||b| / |Σab| in products before a logarithm; inf if most results are zero (zeros of a
+            constant operand do not count). Of max(|a|, |b|)
             if the result is only an exponent of e, over the exponents that matter. "margin": for
             ArgMax, ArgMin and TopK, the smallest gap between the last chosen and the first rejected
             score divided by the low format's spacing at that score; for NonMaxSuppression, the gap
             between any two competing scores.
-            "roundoff": for inputs of logarithms, denominators and negative powers, the largest
-            relative error of the result if everything is rounded to the low format's precision.
         value: The number.
         worst_sample: Index of the sample with that value.
     """
 
     node: NodeName
     op: str
-    kind: Literal["square", "sum", "cancellation", "margin", "roundoff"]
+    kind: Literal["square", "sum", "cancellation", "margin"]
     value: float
     worst_sample: int
 

@@ -29,7 +29,7 @@ from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.reading import axes_of, split_constant, square_of
 from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY, selects_constants
 from halfwise.graph.weights import each_piece
-from halfwise.observing.inner import CENTRING, is_exponent
+from halfwise.observing.inner import is_exponent
 from halfwise.records import AdjustedConstant, Guard, Observation
 
 _SEVERITY_OF_SUM = 0.9
@@ -108,7 +108,9 @@ _LINEAR = frozenset(("GlobalAveragePool", "Neg", "ReduceMean", "ReduceSum"))
 
 
 def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield cancellation guards: Add, Sub and norms that take off most of what they read.
+    """Yield cancellation guards: sums that take off most of what they read.
+
+    Add, Sub, norms, and products before a logarithm.
 
     Operands stored with the unit roundoff u = 2^-precision leave the result of a ± b with a
     relative error of up to u · max(|a|, |b|) / |a ± b| from each (Higham 2002, "Accuracy and
@@ -155,9 +157,9 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
         square = square_of(source.outputs[0]) if source.op_type in ("Mul", "Pow") else None
         return (square.value,) if square else hands_on(source)
 
-    if node.op_type in CENTRING:
-        return set(upstream(node.inputs[0], evidence.roles, hands_on))
     direct = {n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)}
+    if node.op_type not in ("Add", "Sub"):
+        return direct
     first, second = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
     return direct | (first ^ second)
 
