@@ -298,7 +298,7 @@ class Variant:
             fp32 = frozenset(name for name in fp32 if name in roles)
             fp32 |= carried(network, roles, fp32) - self.lowered
         ruled = (*self.forced.kept, *self.forced.lowered)
-        return rewrite(
+        made = rewrite(
             network,
             roles,
             fp32,
@@ -309,6 +309,7 @@ class Variant:
             bf16=plan.bf16,
             tf32=plan.tf32,
         )
+        return made, fp32
 
     # --- what it costs -------------------------------------------------------------------------
 
