@@ -156,8 +156,6 @@ MASK_SHARE = 0.25
 """Share of the range from which a constant counts as a mask: below -0.25 · max, sums of a few masks
 and scores leave the range. -1e4, the usual choice for FP16, is smaller in magnitude
 (huggingface/transformers PR 17306)."""
-MOSTLY_TINY = 0.5
-"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
 
 
 @dataclass(frozen=True)

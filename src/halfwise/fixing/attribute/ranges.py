@@ -27,8 +27,7 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.reading import axes_of, split_constant, square_of
-from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY, selects_constants
-from halfwise.graph.weights import each_piece
+from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
 from halfwise.observing.inner import is_exponent
 from halfwise.records import AdjustedConstant, Guard, Observation
 
@@ -320,6 +319,10 @@ def _beyond(evidence: Evidence, value: ir.Value, adjusted: AdjustedConstant) -> 
     )
 
 
+_MOSTLY_TINY = 0.5
+"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
+
+
 def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     fmt = evidence.fmt
     uses = [
@@ -330,34 +333,25 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     nodes, divides = [n for n, _ in uses], any(n.op_type == "Div" and s == 1 for n, s in uses)
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
-
-    def counted(piece: NDArray[np.generic]) -> tuple[int, int, int, int, float]:
-        magnitudes = np.abs(piece.astype(np.float32))
-        nonzero = magnitudes > 0
-        small = magnitudes[nonzero & (magnitudes < fmt.smallest_normal)]
-        inexact = 0
-        if divides:
-            fits = magnitudes[nonzero & (magnitudes <= fmt.max)]
-            inexact = int(np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits))
-        zeroed = int(np.count_nonzero(small <= fmt.flush_threshold))
-        largest = float(magnitudes.max(initial=0))
-        return int(np.count_nonzero(nonzero)), small.size, zeroed, inexact, largest
-
-    *counts, sizes = zip(*each_piece(counted, constant_array(value)), strict=True)
-    elements, subnormal, vanishing, changed = map(sum, counts)
-    largest = max(sizes)
-    share = subnormal / max(1, elements)
-    if share <= MOSTLY_TINY and not changed:
+    share, zeroed = (evidence.below(value, m) for m in (fmt.smallest_normal, fmt.flush_threshold))
+    if share <= _MOSTLY_TINY and not (divides and _is_inexact(evidence, value)):
         return []
     return evidence.guard(
         "constant-subnormal",
         nodes[0],
         value,
-        facts={"share": share, "limit": fmt.smallest_normal, "zeroed": vanishing / elements},
+        facts={"share": share, "limit": fmt.smallest_normal, "zeroed": zeroed},
         fix="",
         nodes=nodes,
-        severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
+        severity=graded(Band.INEXACT, fmt.smallest_normal / evidence.largest(value)),
     )
+
+
+def _is_inexact(evidence: Evidence, value: ir.Value) -> bool:
+    """Return whether a constant has an element whose error is above `SIGNIFICANT`."""
+    array: NDArray[np.float32] = constant_array(value).astype(np.float32)
+    array = array[np.abs(array) <= evidence.fmt.max]
+    return bool((np.abs(evidence.fmt.round(array) - array) > SIGNIFICANT * np.abs(array)).any())
 
 
 def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:

@@ -1,7 +1,6 @@
 """Values too small where this matters: eps constants, denominators, logarithms."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import floor, log2
 
 import numpy as np
 import onnx_ir as ir
@@ -379,12 +378,7 @@ def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
 
 def _is_vanishing(evidence: Evidence, value: ir.Value | None) -> bool:
     """Return whether more than `SIGNIFICANT` of the non-zero elements have an error above it."""
-    if (detail := evidence.detail(value)) is None:
-        return False
-    first, counts = detail.histogram.first, detail.histogram.counts
-    edge = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
-    below = max(0, floor(log2(edge)) - first)
-    return sum(counts[:below]) > SIGNIFICANT * max(sum(counts), 1)
+    return evidence.inexact(value) > SIGNIFICANT
 
 
 def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
