@@ -25,7 +25,6 @@ from halfwise.records import (
     Guard,
     NodeName,
     Precision,
-    Remark,
     Repair,
     TensorName,
 )
@@ -76,12 +75,10 @@ class Quantisation:
     Attributes:
         place: Returns the network in FP32 with pairs of Q and DQ in front of some nodes.
         candidates: The nodes that can be INT8.
-        remarks: Remarks on the candidates.
     """
 
     place: Callable[[Nodes], Network]
     candidates: Nodes
-    remarks: tuple[Remark, ...] = ()
 
     @cached_property
     def _whole(self) -> Network:
