@@ -161,8 +161,8 @@ def binades(array: NDArray[Any]) -> Mapping[int, int]:
 
     Without zeros, NaN and infinities; FP32's subnormal numbers count as k = -127.
     """
-    counts = sum(each_piece(_by_exponent, array))
-    return {k - 127: int(counts[k]) for k in np.flatnonzero(counts[:255])}
+    counts = np.sum(each_piece(_by_exponent, array), axis=0)
+    return {exponent - 127: int(n) for exponent, n in enumerate(counts[:255]) if n}
 
 
 def _by_exponent(piece: NDArray[Any]) -> NDArray[np.int64]:
