@@ -13,7 +13,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
-from halfwise.fixing.plan.guide import Guide, union
+from halfwise.fixing.plan.groups import union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search, SearchResult
@@ -301,13 +301,7 @@ class Space(ABC):
             steps=steps,
             passing=passing,
             price=self.cost,
-            guide=self.guide,
         )
-
-    @property
-    @abstractmethod
-    def guide(self) -> Guide | None:
-        """Proposes plans where nothing stands out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,11 +392,6 @@ class LowSpace(Space):
     def is_safe(self) -> bool:
         """Whether everything in FP32 is the original."""
         return self.variant.is_safe
-
-    @property
-    def guide(self) -> Guide | None:
-        """Proposes plans where nothing stands out."""
-        return self.variant.guide
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples to those of the search, and look at them."""
@@ -498,11 +487,6 @@ class Int8Space(Space):
         """Whether the plan below was seen to pass on all samples, except those that joined."""
         exact = self.below.bench.exact(self.below.plan(self.fp32))
         return exact is not None and exact <= 1
-
-    @property
-    def guide(self) -> None:
-        """None: all nodes add errors alike, and their costs differ more (decision 43)."""
-        return
 
     def _completed(self, result: SearchResult) -> SearchResult:
         """Return a result that leaves out sums whose convolution is left out, if it passes."""

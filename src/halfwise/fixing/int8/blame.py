@@ -20,7 +20,7 @@ from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.plan.guide import stretches
+from halfwise.fixing.plan.groups import stretches
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import rankings
 from halfwise.graph.conversion import upcast

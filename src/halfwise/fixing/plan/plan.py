@@ -10,7 +10,6 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.emulation.typed import tf32_nodes
 from halfwise.fixing.cost import Prices, cost_model
-from halfwise.fixing.plan.guide import Guide, sites_of
 from halfwise.fixing.plan.rules import Forced, apply_rules, lowered_by
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import rewrite
@@ -207,13 +206,6 @@ class Variant:
     def classes(self) -> Callable[[], Mapping[NodeName, int]]:
         """Returns the class of each node, equal for the same place in repeated blocks."""
         return cache(partial(repeated, self.case.network, self.roles))
-
-    @cached_property
-    def guide(self) -> Guide | None:
-        """Proposes plans where nothing stands out; None if costs are unknown."""
-        if self.prices is None:
-            return None
-        return Guide(sites_of(self.case.network, self.roles), self.prices.model.terms)
 
     def with_repairs(self, repairs: Sequence[Repair]) -> "Variant":
         """Return the network without repairs with these ones.
