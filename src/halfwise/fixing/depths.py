@@ -13,8 +13,7 @@ from halfwise.emulation.runner import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
 from halfwise.fixing.filed import judged_plan_as_file
 from halfwise.fixing.heldout import Assessment, HeldOut
-from halfwise.fixing.plan.groups import union
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, union
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name

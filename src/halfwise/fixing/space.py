@@ -13,8 +13,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
-from halfwise.fixing.plan.groups import union
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant, union
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search, SearchResult
 from halfwise.graph.model import node_name
@@ -290,7 +289,6 @@ class Space(ABC):
             forced=free & (self.ruled | self.held_nodes),
             suspects=[frozenset(guard.nodes) for guard in self.suspects],
             certain=sum(guard.severity >= 1 for guard in self.suspects),
-            classes=self.variant.classes,
             evaluate=self.evaluate,
             contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,

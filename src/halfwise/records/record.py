@@ -254,7 +254,6 @@ RemarkKind = Literal[
     "passes",
     "measuring",
     "ranked",
-    "grouped",
     "chosen",
 ]
 """What a remark says; the words are in `reporting.remarks`.

@@ -1,6 +1,6 @@
 """A plan, and the network with its repairs that it is a plan of."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
@@ -14,7 +14,6 @@ from halfwise.fixing.plan.rules import Forced, apply_rules, lowered_by
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import rewrite
 from halfwise.graph.casts import Rewritten, low_type
-from halfwise.graph.fusions import repeated
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import Carrying, carried, may_have_bf16
 from halfwise.graph.quantised import pairs_read, quantised_nodes, residuals
@@ -30,6 +29,12 @@ from halfwise.records import (
 
 Nodes = frozenset[NodeName]
 NONE: Nodes = frozenset()
+
+
+def union(groups: Iterable[Nodes]) -> Nodes:
+    """Return everything in any of some groups."""
+    return NONE.union(*groups)
+
 
 Written = tuple[Rewritten, Nodes]
 """A mixed model, and all its FP32 nodes, data movement included."""
@@ -201,11 +206,6 @@ class Variant:
         settings, shared = self.settings, self.original.weights if self.original else None
         most = settings.large_from
         return LowWeights(self.case.network.model, settings.fmt, large_from=most, shared=shared)
-
-    @cached_property
-    def classes(self) -> Callable[[], Mapping[NodeName, int]]:
-        """Returns the class of each node, equal for the same place in repeated blocks."""
-        return cache(partial(repeated, self.case.network, self.roles))
 
     def with_repairs(self, repairs: Sequence[Repair]) -> "Variant":
         """Return the network without repairs with these ones.

@@ -4,10 +4,10 @@
    taken.
 2. If none passes, the error is spread: contributions of groups of nodes are measured, and how many
    of those that add least error for what they save are low is bisected; then finer groups.
-3. What passes is lowered: whole groups, then single nodes, several at once: twice as many after a
-   plan that passes; those that fail are halved until one is left (Hwang, "A method for detecting
-   all defective members in a population by group testing", JASA 1972). Once no single node can be
-   lowered, the plan is 1-minimal.
+3. What passes is lowered, several nodes at once: twice as many after a plan that passes; those that
+   fail are halved until one is left (Hwang, "A method for detecting all defective members in a
+   population by group testing", JASA 1972). Once no single node can be lowered, the plan is
+   1-minimal.
 
 Of all that passed, the cheapest is chosen. Predictions only order what is tried.
 """
@@ -21,12 +21,10 @@ from operator import sub
 
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.bench import Outcome
-from halfwise.fixing.plan.groups import places, stretches, suspicions, union
+from halfwise.fixing.plan.plan import Nodes, union
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
-
-Nodes = frozenset[NodeName]
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,6 @@ class Search:
         forced: Nodes that user rules keep; part of every plan.
         suspects: Groups of nodes that guards name, most severe first.
         certain: How many of the leading groups are certain losses.
-        classes: Returns the class of each node, equal for the same place in repeated blocks.
         evaluate: Evaluates a plan.
         contribution: Output error of a plan relative to what is allowed, on one sample. None if
             that is not measured: what nodes save orders them then.
@@ -96,7 +93,6 @@ class Search:
     forced: Nodes
     suspects: Sequence[Nodes]
     certain: int
-    classes: Callable[[], Mapping[NodeName, int]]
     evaluate: Callable[[Nodes], Outcome]
     contribution: Callable[[Nodes], float] | None
     harmless: float | None
@@ -126,7 +122,7 @@ class Search:
 
         Args:
             previous: Result of an earlier call; if it passes, only the certificate is new.
-            certify: Lower single nodes until none can be; if false, those without a guard, once.
+            certify: Lower single nodes until none can be; if false, each once.
         """
         self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
         kept, minimal, exhausted = self._everything, False, False
@@ -135,8 +131,6 @@ class Search:
         try:
             with self.budget.bounding():
                 kept = self._seed(previous)
-                if not previous:
-                    kept = self._without_groups(kept)
                 more = kept - previous if previous and previous <= kept else frozenset()
                 kept, minimal = self._without_nodes(kept, more, certify=certify)
         except _Futile:
@@ -213,7 +207,7 @@ class Search:
             self.watcher.step(next(done), 2 * len(outside), "ranking", most=True)
             return alone(self._everything - low | self.forced)
 
-        for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
+        for ranking in rankings(stretches(outside), contribution, self.harmless):
             self._contributions = {n: error for group, error in ranking for n in group}
             ordered = (group for group, _ in sorted(ranking, key=self._merit))
             kept = accumulate(ordered, sub, initial=self._everything)
@@ -221,7 +215,7 @@ class Search:
             self._note("ranked", groups=len(ranking), kept=len(best))
             if len(best - always) < len(ranking):
                 break
-            if len(ranking) >= MANY_GROUPS and not self._gains(best):
+            if self._is_futile(best, len(ranking)):
                 raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return best
@@ -248,31 +242,12 @@ class Search:
 
     # --- lowering -----------------------------------------------------------------------------
 
-    def _without_groups(self, kept: Nodes) -> Nodes:
-        """Lower what no guard names, guards about the same places, places of repeated blocks.
-
-        Raises:
-            _Futile: many nodes are left, and the plan gains little.
-        """
-        classes = self.classes()
-        free = [n for n in self.nodes if n in kept - self.forced]
-        groups = [kept - union(self.suspects), *suspicions(self.suspects, classes)]
-        for group in (*groups, *places(free, classes)):
-            low = group & kept - self.forced
-            if len(low) > 1 and self._try(kept - low):
-                kept -= low
-        self._note("grouped", kept=len(kept))
-        if len(kept) >= MANY_GROUPS and not self._gains(kept):
-            raise _Futile
-        return kept
-
     def _without_nodes(self, kept: Nodes, first: Nodes, *, certify: bool) -> tuple[Nodes, bool]:
         """Lower nodes, at once the first; return the plan and whether it is 1-minimal."""
         first, failing = first - self.forced, list[NodeName]()
         order, size = self._ordered(kept, first), max(1, len(first))
         if certify or not first:
-            spared = frozenset[NodeName]() if certify else union(self.suspects)
-            order += self._ordered(kept, kept - self.forced - first - spared)
+            order += self._ordered(kept, kept - self.forced - first)
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in order if n in kept and needed.get(n) != kept]:
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
@@ -289,6 +264,8 @@ class Search:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
+                if len(needed) == MOST_FAILURES and self._is_futile(kept, len(kept)):
+                    raise _Futile
                 # Those after it add more error for what they save.
                 pays = len(needed) < MOST_FAILURES
                 if self._contributions and not (certify or first or pays):
@@ -316,8 +293,10 @@ class Search:
 
     # --- the choice ---------------------------------------------------------------------------
 
-    def _gains(self, kept: Nodes) -> bool:
-        return gains(*map(self.price, (kept | self.forced, self.forced, self._everything)))
+    def _is_futile(self, kept: Nodes, groups: int) -> bool:
+        """Return whether many nodes or groups of them are left, and the plan gains little."""
+        costs = map(self.price, (kept | self.forced, self.forced, self._everything))
+        return groups >= MANY_GROUPS and not gains(*costs)
 
     def _chosen(
         self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool
@@ -331,7 +310,7 @@ class Search:
             return self._hopeless()
         best = kept
         if minimal and certify and (larger := self._cheaper(kept, self._passed)):
-            best = min(larger, key=self.rank)
+            best = self._cheapest(larger)
         if best != kept:
             self._note("dearer", kept=len(kept))
         result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
@@ -375,6 +354,16 @@ class Search:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
         self.steps.append(Remark(kind=kind, names=names, numbers=numbers))
         self.watcher.note(remark(self.steps[-1]))
+
+
+COARSE_GROUPS = 8
+"""Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
+
+
+def stretches(nodes: Sequence[NodeName]) -> list[Sequence[NodeName]]:
+    """Return `COARSE_GROUPS` groups of nodes in graph order; one for each node if there are few."""
+    length = max(1, -(-len(nodes) // COARSE_GROUPS))
+    return [nodes[i : i + length] for i in range(0, len(nodes), length)]
 
 
 def few_of(plans: Sequence[Nodes]) -> Sequence[Nodes]:

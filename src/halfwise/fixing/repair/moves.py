@@ -16,8 +16,7 @@ from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.groups import union
-from halfwise.fixing.plan.plan import NONE, Plan, Variant
+from halfwise.fixing.plan.plan import NONE, Plan, Variant, union
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import infinite_at, is_same, prove

@@ -11,12 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.search import (
-    MOST_FAILURES,
-    Nodes,
-    Search,
-    rankings,
-)
+from halfwise.fixing.plan.plan import Nodes
+from halfwise.fixing.plan.search import MOST_FAILURES, Search, rankings
 from halfwise.records import NodeName
 from halfwise.reporting.remarks import remark
 
@@ -46,14 +42,13 @@ class Oracle:
         return Answer(excess <= 1, excess)
 
 
-def search(count, oracle, suspects=(), *, certain=None, classes=None, forced=frozenset(), **more):
+def search(count, oracle, suspects=(), *, certain=None, forced=frozenset(), **more):
     nodes = [NodeName(f"n{i}") for i in range(count)]
     return Search(
         nodes=nodes,
         forced=forced,
         suspects=list(suspects),
         certain=len(suspects) if certain is None else certain,
-        classes=lambda: classes or {n: i for i, n in enumerate(nodes)},
         evaluate=oracle,
         contribution=lambda kept: oracle(kept).excess,
         harmless=0.5,
@@ -72,8 +67,7 @@ def test_finds_exactly_the_needed_nodes_whatever_the_guards_say(data):
     some = st.frozensets(st.integers(0, count - 1), max_size=12)
     required = names(*data.draw(some))
     suspects = [names(*group) for group in data.draw(st.lists(some, max_size=5))]
-    classes = {NodeName(f"n{i}"): data.draw(st.integers(0, 6)) for i in range(count)}
-    found = search(count, Oracle(needs(required)), suspects, classes=classes).run()
+    found = search(count, Oracle(needs(required)), suspects).run()
     assert found.passed
     assert found.minimal
     assert found.kept == required
@@ -107,9 +101,8 @@ def test_trials_stay_below_half_of_the_candidates_when_guards_are_right():
     """13 LayerNorms of 4 needed nodes among 269, as in the measured vision transformer."""
     required = names(*(20 * layer + k for layer in range(13) for k in range(4)))
     groups = [names(20 * i + k, 20 * i + k + 1) for i in range(13) for k in range(3)]
-    classes = {NodeName(f"n{i}"): i % 20 for i in range(269)}
     oracle = Oracle(needs(required))
-    found = search(269, oracle, groups, classes=classes).run()
+    found = search(269, oracle, groups).run()
     assert found.kept == required
     assert len(oracle.asked) <= 269 / 2
 
