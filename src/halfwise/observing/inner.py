@@ -164,8 +164,9 @@ def _clamped_at_zero(value: ir.Value) -> bool:
     return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
 
 
-_PRODUCTS = ("Conv", "Gemm", "MatMul")
-_SPECTRAL = (*_PRODUCTS, "Abs", "Add", "Clip", "Max", "Mul", "Pow", "ReduceSum", "Sqrt")
+PRODUCTS = ("Conv", "Gemm", "MatMul")
+"""Operators that add up products."""
+_SPECTRAL = (*PRODUCTS, "Abs", "Add", "Clip", "Max", "Mul", "Pow", "ReduceSum", "Sqrt")
 """Operators between a signal and the logarithm of its spectrum."""
 
 Kind = Literal["square", "sum", "cancellation", "margin"]
@@ -337,7 +338,7 @@ def _read_by_logarithms(network: Network, roles: Roles) -> set[ir.Node]:
         return [v.producer() for v in node.inputs if v is not None and is_float(v)] * passes
 
     def counts(node: ir.Node) -> bool:
-        return is_standard(node, *_PRODUCTS) and roles[node_name(node)].free
+        return is_standard(node, *PRODUCTS) and roles[node_name(node)].free
 
     logarithms = (node for node in network.nodes() if is_standard(node, "Log"))
     return {node for log in logarithms for node in ancestors([log], before, counts)}

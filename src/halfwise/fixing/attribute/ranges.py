@@ -25,10 +25,10 @@ from halfwise.graph.dataflow import (
     reads_low,
     upstream,
 )
-from halfwise.graph.model import constant_array, node_name
+from halfwise.graph.model import constant_array, is_standard, node_name
 from halfwise.graph.reading import axes_of, split_constant, square_of
 from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
-from halfwise.observing.inner import is_exponent
+from halfwise.observing.inner import PRODUCTS, is_exponent
 from halfwise.records import AdjustedConstant, Guard, Observation
 
 _SEVERITY_OF_SUM = 0.9
@@ -146,11 +146,14 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
 
 
 def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
+    # Into a product, errors come through sums too; of a sum, they are its operands' own.
+    linear = _LINEAR | {"Add", "Sub"} if is_standard(node, *PRODUCTS) else _LINEAR
+
     def hands_on(source: ir.Node) -> Sequence[ir.Value | None]:
         scales = source.op_type in ("Mul", "Div") and any(
             constant_behind(v, evidence.roles) is not None for v in source.inputs
         )
-        return source.inputs if scales or source.op_type in _LINEAR else ()
+        return source.inputs if scales or source.op_type in linear else ()
 
     def doubles(source: ir.Node) -> Sequence[ir.Value | None]:
         square = square_of(source.outputs[0]) if source.op_type in ("Mul", "Pow") else None
