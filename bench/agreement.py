@@ -71,7 +71,7 @@ def _share(i: int) -> float:
 def _typed(
     case: Case, roles: Roles, plan: frozenset[NodeName], sample: Sample
 ) -> dict[str, np.ndarray]:
-    made, _ = rewrite(case.network, roles, plan, FP16, fixed=frozenset(), low_io=frozenset())
+    made = rewrite(case.network, roles, plan, FP16, fixed=frozenset(), low_io=frozenset())
     return Session(emulate_typed(made.model)).run(sample)
 
 
@@ -145,7 +145,7 @@ def _digits_in_fp16() -> tuple[int, int, int]:
     """
     case = loaded(digits())
     roles = roles_of(case.network)
-    made, _ = rewrite(case.network, roles, frozenset(), FP16, fixed=frozenset(), low_io=frozenset())
+    made = rewrite(case.network, roles, frozenset(), FP16, fixed=frozenset(), low_io=frozenset())
     options = ort.SessionOptions()
     options.log_severity_level = 4
     proto = ir.serde.serialize_model(made.model).SerializeToString()

@@ -119,7 +119,7 @@ class Judges:
         """
         network = load_network(model.file)
         none: frozenset[Any] = frozenset()
-        made, _ = rewrite(network, roles_of(network), none, FP16, fixed=none, low_io=none)
+        made = rewrite(network, roles_of(network), none, FP16, fixed=none, low_io=none)
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             file = Path(folder) / "plain.onnx"
             ir.save(made.model, file)

@@ -112,7 +112,7 @@ def low_sums(name: str, case: Case) -> Figure:
     )
     few = [dict(s) for s in case.calibration.select(range(1))]
     none: frozenset[Any] = frozenset()
-    made, _ = rewrite(network, roles_of(network), none, FP16, fixed=none, low_io=none)
+    made = rewrite(network, roles_of(network), none, FP16, fixed=none, low_io=none)
     sessions = {
         "rounded": Session(emulate_typed(made.model, accumulate="each")),
         "emulated": Session(emulate_typed(made.model)),

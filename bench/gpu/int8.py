@@ -272,7 +272,7 @@ class Small(Field):
         roles = roles_of(network)
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
         fp32 = kept | pinned | frozenset(quantised_nodes(network))
-        mixed, _ = rewrite(network, roles, fp32, FP16, fixed=frozenset(), low_io=frozenset())
+        mixed = rewrite(network, roles, fp32, FP16, fixed=frozenset(), low_io=frozenset())
         told = judge(mixed.model, self.heldout, self.references, self.criterion, None)
         asked = constraints(network, fp32) if kept else ()
         return Entrant(_racer(kind, asked), network, told.verdict)

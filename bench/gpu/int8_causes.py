@@ -85,7 +85,7 @@ class Model:
         roles = roles_of(network)
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
         fp32 = self.kept | pinned | frozenset(quantised_nodes(network))
-        mixed, _ = rewrite(network, roles, fp32, FP16, fixed=frozenset(), low_io=frozenset())
+        mixed = rewrite(network, roles, fp32, FP16, fixed=frozenset(), low_io=frozenset())
         given = (self.heldout, self.references, Criterion(rel_max=REL_MAX), None)
         told = judge(mixed.model, *given).verdict
         row: Row = {"what": what, "nodes": len(int8), "foretold": _off(told)}

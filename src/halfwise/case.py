@@ -38,7 +38,7 @@ Sample = Mapping[str, NDArray[Any]]
 
 FEW_SAMPLES = 4
 """Samples on which something is measured or tried that depends on the model more than on data, or
-is wrong on most if it is wrong: roundoff, decisions, the model with everything low. Our choice."""
+is wrong on most if it is wrong: elements, decisions, the model with everything low. Our choice."""
 TOGETHER = 3
 """Samples that run alone and together, which shows whether they are independent: with three, their
 order shows too."""

@@ -131,7 +131,7 @@ def test_kept_nodes_are_those_of_the_plan(make, tmp_path):
     ill = make()
     network = network_from_proto(ill.proto)
     kept = frozenset(map(NodeName, ill.kept))
-    made, _ = rewrite(network, roles_of(network), kept, FP16, fixed=frozenset(), low_io=frozenset())
+    made = rewrite(network, roles_of(network), kept, FP16, fixed=frozenset(), low_io=frozenset())
     save_checked(made.model, tmp_path / "mixed.onnx")
     count = counted(tmp_path / "mixed.onnx")
     assert count.fp32 == len(kept)

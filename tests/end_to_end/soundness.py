@@ -82,7 +82,7 @@ class Recheck:
         """Return the typed model of a plan."""
         nodes = kept | carried(self.network, self.roles, kept)
         fixed, low_io = frozenset[NodeName](), frozenset[TensorName]()
-        made, _ = rewrite(self.network, self.roles, nodes, self._fmt, fixed=fixed, low_io=low_io)
+        made = rewrite(self.network, self.roles, nodes, self._fmt, fixed=fixed, low_io=low_io)
         return made.model
 
     def verdict(self, kept: frozenset[NodeName]) -> Verdict:

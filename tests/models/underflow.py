@@ -114,4 +114,4 @@ def log_mel() -> Ill:
     tones = 14 * np.sin(2 * turns + phases) + 14 * np.sin(3 * turns - phases)
     quiet = signals(1, 8, 33, seed=87, peak=1e-3)
     kept = {"scale", "emphasise", "real", "imaginary"}
-    return Ill(s.proto(y), {"signal": f32(tones + quiet)}, kept, {"floor"})
+    return Ill(s.proto(y), {"signal": f32(tones + quiet)}, kept, {"cancellation"})

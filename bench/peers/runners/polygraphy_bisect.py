@@ -40,7 +40,7 @@ def convert(task: Path, mixed: Path, settings: dict[str, Any]) -> dict[str, Any]
     tolerance = Tolerance(case.criterion, case.metric)
     bench = Bench(judge, case.calibration, references, tolerance)
     kept, builds = bisect(bench, judge.layers, settings["direction"])
-    made, _ = rewrite(case.network, roles, kept, FP16, fixed=kept, low_io=frozenset())
+    made = rewrite(case.network, roles, kept, FP16, fixed=kept, low_io=frozenset())
     save_checked(made.model, mixed)
     return {"builds": builds}
 

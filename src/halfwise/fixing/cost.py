@@ -36,7 +36,6 @@ from halfwise.fixing.kernels import (
     raw_of,
 )
 from halfwise.graph.bodies import Key, bodies_of
-from halfwise.graph.cut import End, Terms
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.movement import Following
 from halfwise.graph.quantised import (
@@ -364,100 +363,6 @@ class CostModel:
         each = {p.name: p.times * p.flops for p in self._parts}
         whole = sum(each.values())
         return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
-
-    def terms(self) -> Terms:
-        """Return the cost as a sum over nodes and pairs, up to a constant.
-
-        Exact where no arithmetic takes longer than its kernel's memory traffic.
-        """
-        terms = Terms()
-        ends: dict[NodeName | None, End] = {
-            p.name: p.name if self._roles[p.name].free else True for p in self._parts
-        }
-        more = dict.fromkeys(self._kernel, 0.0)
-        for value in self._values:
-            elements, wants, loose = self._wanted(value, ends)
-            maker = ends[value.maker.name] if value.maker and value.gives_low else True
-            if value.maker is None:
-                maker = value.end not in self.low_io
-            else:
-                more[value.maker.name] += sum(loose) * (_FP32.size - _LOW.size) * value.gives_low
-            if value.is_output:
-                wants.append(value.end not in self.low_io)
-            if value.maker is not None and value.maker.is_generated:
-                wants += [maker] if loose else []
-                terms.values.append((False, tuple(wants), elements * _FP32.size))
-                terms.values.append((True, tuple(wants), elements * _LOW.size))
-            else:
-                terms.values.append((maker, tuple(wants), elements * (_LOW.size + _FP32.size)))
-        for part in self._parts:
-            end = ends[part.name]
-            if not isinstance(end, bool):
-                extra = self._alone(part, _FP32) - self._alone(part, _LOW)
-                terms.nodes[end] = max(0.0, extra + more[part.name])
-        for products, size in self._apart():
-            terms.values.append((False, tuple(ends[name] for name in products), size))
-        return terms
-
-    def _wanted(
-        self, value: _Value, ends: Mapping[NodeName | None, End]
-    ) -> tuple[float, list[End], list[float]]:
-        """Return what other kernels want of a value.
-
-        Returns:
-            Its elements; what sets the types in which libraries' kernels read it; the elements that
-            each generated kernel reads.
-        """
-        own = value.maker and self._kernel[value.maker.name]
-        reads = [(p, r) for p, r in value.reads if self._kernel[p.name] != own]
-        fixed: list[End] = [
-            ends[p.name] if r.takes_low else True
-            for p, r in reads
-            if self._kernel[p.name] in self._library
-        ]
-        loose = {
-            self._kernel[p.name]: p.times * r.elements
-            for p, r in reads
-            if self._kernel[p.name] not in self._library
-        }
-        return value.elements, fixed, list(loose.values())
-
-    @cached_property
-    def _own(self) -> Mapping[NodeName, tuple[list[Read], float]]:
-        """What each node reads in its own type, and the elements of what it stores so."""
-        found = {part.name: (list[Read](), 0.0) for part in self._parts}
-        for value in self._values:
-            maker = value.maker
-            own = maker and self._kernel[maker.name]
-            read = {p.name: r for p, r in value.reads if self._kernel[p.name] != own}
-            for name, r in read.items():
-                if self._kernel[name] in self._library and r.takes_low:
-                    found[name][0].append(r)
-            if maker and not maker.is_generated and value.gives_low and (read or value.is_output):
-                reads, elements = found[maker.name]
-                found[maker.name] = reads, elements + value.elements
-        return found
-
-    def _alone(self, part: Part, kind: _Type) -> float:
-        """Return the cost of a kernel of a library if everything around has its precision."""
-        reads, stored = self._own[part.name]
-        moved: float = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
-        moved += sum(r.elements * (kind if r.quantised else kind.output).size for r in reads)
-        moved = part.times * moved + (0 if part.is_free else stored * kind.output.size)
-        return max(part.times * part.flops / kind.flops_per_byte, moved)
-
-    def _apart(self) -> Iterator[tuple[Assignment, float]]:
-        """Yield the products of each attention, and the bytes moved if they are not one kernel."""
-        types = dict.fromkeys(self._kernel, _LOW)
-        for core, products in self._cores:
-            inside = [
-                value
-                for value in self._values
-                if core & {p.name for p in (value.maker, *(p for p, _ in value.reads)) if p}
-            ]
-            fused = {**self._kernel, **dict.fromkeys(core, min(products))}
-            apart, whole = (self._moved(types, k, inside) for k in (self._kernel, fused))
-            yield products, sum(apart.values()) - sum(whole.values())
 
 
 def cost_model(

@@ -132,4 +132,4 @@ def assigned(network: Network, fp32: Collection[NodeName], *, low_io: bool = Fal
     roles = roles_of(network)
     kept = frozenset(node for node in fp32 if roles[node].free)
     ends = float_io(network) if low_io else frozenset[TensorName]()
-    return rewrite(network, roles, kept, FP16, fixed=kept - roles.computing, low_io=ends)[0].model
+    return rewrite(network, roles, kept, FP16, fixed=kept - roles.computing, low_io=ends).model

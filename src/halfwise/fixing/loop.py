@@ -235,7 +235,7 @@ class _Fix:
             baseline = Depths(space, self.heldout).baseline()
         run = replace(self, baseline=baseline, below=below)
         low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
-        best = low if low.improves(below) else below.telling(*space.quantisation.remarks)
+        best = low if low.improves(below) else below
         passing = [one for one in (below, low) if one.verdict.passed and built_by(one.verdict)]
         if low.plan.int8:
             best = best.priced(len(passing))

@@ -19,7 +19,7 @@ from halfwise.graph.casts import rewrite as cast
 from halfwise.graph.conversion import BF16_OPSET, gaining, raise_opset
 from halfwise.graph.intake import checkable, checked
 from halfwise.graph.model import Network, is_standard
-from halfwise.graph.movement import Following, fewest_casts
+from halfwise.graph.movement import Following
 from halfwise.graph.protobufs import said, skeleton, weightless
 from halfwise.graph.roles import Roles
 from halfwise.graph.weights import LowWeights, map_files, save
@@ -42,8 +42,8 @@ def rewrite(
     weights: LowWeights | None = None,
     bf16: frozenset[NodeName] = frozenset(),
     tf32: bool = False,
-) -> tuple[Rewritten, frozenset[NodeName]]:
-    """Return the mixed model with the fewest Casts, and the assignment that it implements.
+) -> Rewritten:
+    """Return the mixed model.
 
     Args:
         network: FP32 model.
@@ -56,12 +56,11 @@ def rewrite(
         bf16: Those of them that are BF16.
         tf32: Whether FP32 products are TF32.
     """
-    placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
-    bf16 = Following(network, roles)(placed - fixed, bf16)
-    fp32 = placed - bf16
+    bf16 = Following(network, roles)(assignment - fixed, bf16)
+    fp32 = assignment - bf16
     made = cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16)
     mark_tf32(made.model.graph, allowed=tf32)
-    return made, placed
+    return made
 
 
 def save_checked(

@@ -12,8 +12,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
-from halfwise.fixing.plan.guide import Guide, union
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant, union
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search, SearchResult
 from halfwise.graph.model import node_name
@@ -208,11 +207,6 @@ class Space:
         return self.variant.is_safe
 
     @property
-    def guide(self) -> Guide | None:
-        """Proposes plans where nothing stands out."""
-        return self.variant.guide
-
-    @property
     def seeds(self) -> tuple[Nodes, ...]:
         """Plans with nothing kept, what certainly loses precision, the file's, all suspects."""
         certain = union([frozenset(guard.nodes) for guard in self.suspects if guard.severity >= 1])
@@ -332,7 +326,6 @@ class Space:
             forced=free & (self.ruled | self.held_nodes),
             suspects=[frozenset(guard.nodes) for guard in self.suspects],
             certain=sum(guard.severity >= 1 for guard in self.suspects),
-            classes=self.variant.classes,
             evaluate=self.evaluate,
             contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
@@ -343,7 +336,6 @@ class Space:
             steps=steps,
             passing=passing,
             price=self.cost,
-            guide=self.guide,
         )
 
 
@@ -439,11 +431,6 @@ class Int8Space(Space):
         """Whether the plan below was seen to pass on all samples, except those that joined."""
         exact = self.below.bench.exact(self.below.plan(self.fp32))
         return exact is not None and exact <= 1
-
-    @property
-    def guide(self) -> None:
-        """None: all nodes add errors alike, and their costs differ more (decision 43)."""
-        return
 
     def find(
         self, previous: Nodes, *, certify: bool = True, steps: Sequence[Remark] = ()

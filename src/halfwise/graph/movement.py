@@ -1,21 +1,16 @@
-"""Precision of data-movement nodes: FP32 between kept nodes, otherwise whatever saves Casts.
+"""Precision of data-movement nodes: FP32 between kept nodes, low elsewhere.
 
 Rounding commutes with moving data. So between an FP32 source and a kept consumer, a moving node
 must be FP32: otherwise it would round what the consumer needs. Everywhere else its precision
-changes no value, so it is free to save Casts: a minimum cut finds the fewest.
+changes no value, and low moves half the bytes.
 """
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
-from halfwise.formats import Format
-from halfwise.graph.casts import adjusted_elements, fill_of
-from halfwise.graph.cut import Cut, End, Terms
-from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float, roles_of
 from halfwise.records import NodeName, TensorName
 
@@ -103,93 +98,6 @@ def _moving(node: ir.Node, roles: Roles, low_io: frozenset[TensorName]) -> _Movi
         given_out or any(not roles.reads_low(*use) for use in readers),
         tuple(node_name(use.node) for use in readers),
     )
-
-
-def fewest_casts(
-    network: Network,
-    roles: Roles,
-    assignment: frozenset[NodeName],
-    fmt: Format,
-    *,
-    fixed: Iterable[NodeName] = (),
-    low_io: frozenset[TensorName] = frozenset(),
-) -> frozenset[NodeName]:
-    """Return `assignment` with its numerically free moving nodes placed for the fewest Casts.
-
-    A value costs one Cast for each direction in which a consumer differs from its producer. The
-    choice is a minimum cut. The one with the fewest Casts and then the fewest FP32 nodes is unique:
-    the intersection of two would be another with fewer nodes.
-
-    Args:
-        network: The model.
-        roles: Roles of its nodes.
-        assignment: All FP32 nodes: `kept | carried(...)`.
-        fmt: The low format.
-        fixed: Moving nodes whose state must not change (user rules).
-        low_io: Float graph inputs and outputs that have the low type.
-    """
-    computing = frozenset(n for n in assignment if roles[n].role is not Role.MOVEMENT)
-    settled = carried(network, roles, computing, low_io=low_io).union(fixed)
-    settled |= _move_adjusted(network, roles, fmt)
-    free = [
-        name for name, role in roles.items() if role.role is Role.MOVEMENT and name not in settled
-    ]
-    if not free:
-        return assignment
-    casts = _casts(network, roles, assignment, frozenset(free), low_io)
-    return (assignment - frozenset(free)) | Cut(casts).kept()
-
-
-def _casts(
-    network: Network,
-    roles: Roles,
-    assignment: frozenset[NodeName],
-    free: frozenset[NodeName],
-    low_io: frozenset[TensorName],
-) -> Terms:
-    """Return the Casts that free nodes may save: one serves all readers of one type."""
-
-    def end(name: NodeName) -> End:
-        return name if name in free else not roles[name].free or name in assignment
-
-    casts = Terms()
-    ends = (v for graph in network.graphs() for v in graph.inputs)
-    made = (v for n in network.all_nodes() for v in n.outputs)
-    for value in filter(is_float, (*ends, *made)):
-        producer, outside = value.producer(), value.name not in low_io
-        source = outside if producer is None else end(node_name(producer))
-        sinks: set[End] = {outside} if value.is_graph_output() else set()
-        for use in value.uses():
-            if roles.of(use.node).role is not Role.BLIND:
-                sinks.add(end(node_name(use.node)) if roles.reads_low(*use) else True)
-        casts.values.append((source, tuple(sinks), 1.0))
-    return casts
-
-
-def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
-    """Return the moving nodes through which constants pass that change by more than rounding.
-
-    A constant saturates where a Cast would overflow, and survives where a Cast would underflow to
-    zero. So for such constants, it matters where they become low.
-    """
-    adjusted: set[ir.Value] = {
-        v
-        for graph in network.graphs()
-        for v in graph.initializers.values()
-        if is_float(v) and _is_adjusted(v.const_value, fmt)
-    }
-    moving = [n for n in network.all_nodes() if roles[node_name(n)].role is Role.MOVEMENT]
-    for node in moving:
-        fill = fill_of(node) if is_standard(node, "ConstantOfShape") else None
-        if _is_adjusted(fill, fmt) or any(v in adjusted for v in node.inputs):
-            adjusted.update(node.outputs)
-    return frozenset(node_name(n) for n in moving if any(v in adjusted for v in n.outputs))
-
-
-def _is_adjusted(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
-    if tensor is None or tensor.dtype != ir.DataType.FLOAT:
-        return False
-    return adjusted_elements(np.asarray(tensor.numpy()), fmt) > 0
 
 
 class Following:

@@ -181,8 +181,6 @@ def _equal(node: ir.Node, opset: int) -> tuple[Equation, ...]:
 
 _MOST = 126
 """Largest exponent of a Mul's factor: its inverse must also be normal in FP32."""
-_LEAST = -149
-"""Binade of FP32's smallest number (IEEE 754-2019)."""
 ANY = 1 << 12
 """An exponent that means no limit: zeros and infinities are their own multiples."""
 
@@ -214,16 +212,6 @@ class Constant:
         finite = (np.abs(piece[np.isfinite(piece) & (piece != 0)]) for piece in pieces(self.array))
         sizes = [(float(each.min()), float(each.max())) for each in finite if each.size]
         return (min(sizes)[0], max(high for _, high in sizes)) if sizes else (0.0, 0.0)
-
-    @cached_property
-    def binades(self) -> Mapping[int, int]:
-        """Number of elements with a magnitude in [2^k, 2^(k+1)), by k; without zeros and inf."""
-        by_level = Counter[int]()
-        for piece in pieces(self.array):
-            finite = piece[np.isfinite(piece) & (piece != 0)]
-            counts = np.bincount(np.frexp(finite)[1] - 1 - _LEAST)
-            by_level.update({_LEAST + int(i): int(counts[i]) for i in np.flatnonzero(counts)})
-        return by_level
 
     def exponents(self) -> tuple[int, int]:
         """Return the least and greatest exponent with which all elements are normal in FP32.

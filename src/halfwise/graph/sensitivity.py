@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import (
-    FARTHEST,
     LONGEST_WAY,
     ancestors,
     moves,
@@ -18,111 +17,19 @@ from halfwise.graph.dataflow import (
     reached,
     uses_in,
 )
-from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
-from halfwise.graph.reading import activations, is_constant, scalar, square_of
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.reading import activations, is_constant, scalar
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, bodies, is_float
-from halfwise.graph.weights import span
 from halfwise.records import NodeName, Observation, TensorName
 
-SUMS = frozenset(
-    (
-        *("Add", "Sub", "Sum", "Conv", "ConvTranspose", "Gemm", "MatMul", "DFT", "STFT"),
-        *("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"),
-    )
-)
-"""Operators whose result may be far smaller than the terms they add up."""
-_FACTORS = frozenset(
-    (
-        *("Mul", "Div", "Neg", "Abs", "Pow", "Sqrt", "Reciprocal", "Clip", "Max", "Min"),
-        *("ReduceL2", "ReduceMax", "ReduceMin", "ReduceSumSquare"),
-    )
-)
-"""Operators that change the relative error of their input by a small factor at most."""
-_NON_NEGATIVE = frozenset(("Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sigmoid", "Softmax"))
-"""Operators without negative results."""
-_KEEPS_SIGN = frozenset(
-    (
-        *("Add", "Sum", "Mul", "Div", "Max", "Min", "Clip", "Reciprocal", "Sqrt"),
-        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "AveragePool", "GlobalAveragePool"),
-    )
-)
-"""Operators without negative results if no input is negative."""
 _PICKING = ("Abs", "Max", "Min", "Neg", "ReduceMax", "ReduceMin")
 """Operators whose results are as large as elements of their input."""
 _STEPS = frozenset(("Ceil", "Floor", "Round", "Sign"))
 """Operators that give whole numbers as floats."""
 
 
-def amplifiers(network: Network, roles: Roles) -> Iterator[tuple[ir.Node, ir.Value]]:
-    """Yield each node that may be low and amplifies an operand's relative error, with the operand.
-
-    A logarithm turns its input's relative error into an absolute one; reciprocals, denominators
-    and negative powers pass it on to results that are large where the operand is small. Constants
-    and graph inputs are left out: they carry only their own rounding. So are divisors that are
-    sums of squares, exponentials and the like, as in norms and Softmax: such a sum does not cancel,
-    and the dividend of a norm carries the errors of its squares itself.
-    """
-    for node in network.all_nodes():
-        slot = {"Log": 0, "Reciprocal": 0, "Div": 1}.get(node.op_type)
-        if node.op_type == "Pow" and _is_negative(node.inputs[1]):
-            slot = 0
-        if slot is None or not roles[node_name(node)].free:
-            continue
-        value = node.inputs[slot]
-        if value is None or not is_float(value) or value.producer() is None:
-            continue
-        if node.op_type == "Log" or not _is_positive(value, roles):
-            yield node, value
-
-
-def chain(value: ir.Value, roles: Roles) -> list[ir.Node]:
-    """Return the compute nodes that cause relative errors of `value`, nearest first.
-
-    The walk continues through data movement, sums, and operators that pass relative errors on. At
-    most `FARTHEST` nodes, including the last on each path, which does none of this.
-    """
-
-    def before(node: ir.Node) -> list[ir.Node | None]:
-        return _makers(node.inputs) if moves(node, roles) or hands_on(node) else []
-
-    return ancestors([value.producer()], before, lambda node: not moves(node, roles))
-
-
 def _makers(values: Iterable[ir.Value | None]) -> list[ir.Node | None]:
     return [v.producer() for v in values if v is not None and is_float(v)]
-
-
-def hands_on(node: ir.Node) -> bool:
-    """Return whether the relative error of a node's result follows from those of its inputs."""
-    return node.op_type in SUMS or node.op_type in _FACTORS
-
-
-def _is_positive(value: ir.Value, roles: Roles) -> bool:
-    """Return whether the operators alone rule out negative elements."""
-    seen: set[ir.Value] = set()
-    waiting = [value]
-    while waiting:
-        current = waiting.pop()
-        node = current.producer()
-        if current in seen or not is_float(current):
-            continue
-        seen.add(current)
-        if current.const_value is not None and current.is_initializer():
-            if span(constant_array(current))[0] < 0:
-                return False
-        elif node is None or len(seen) > FARTHEST:
-            return False
-        elif not (node.op_type in _NON_NEGATIVE or square_of(current)):
-            if node.op_type not in _KEEPS_SIGN and not moves(node, roles):
-                return False
-            waiting += [v for v in node.inputs if v is not None]
-    return True
-
-
-def _is_negative(exponent: ir.Value | None) -> bool:
-    if exponent is None or exponent.const_value is None:
-        return False
-    return span(constant_array(exponent))[1] < 0
 
 
 def decisions(network: Network) -> Iterator[ir.Node]:
@@ -249,8 +156,6 @@ MASK_SHARE = 0.25
 """Share of the range from which a constant counts as a mask: below -0.25 · max, sums of a few masks
 and scores leave the range. -1e4, the usual choice for FP16, is smaller in magnitude
 (huggingface/transformers PR 17306)."""
-MOSTLY_TINY = 0.5
-"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,23 @@ def once_for_each(work: Callable[[NDArray[Any]], _Found]) -> Callable[[NDArray[A
 
 
 @once_for_each
+def binades(array: NDArray[Any]) -> Mapping[int, int]:
+    """Return the number of elements with a magnitude in [2^k, 2^(k+1)), by k.
+
+    Without zeros, NaN and infinities; FP32's subnormal numbers count as k = -127.
+    """
+    counts = np.sum(each_piece(_by_exponent, array), axis=0)
+    return {exponent - 127: int(n) for exponent, n in enumerate(counts[:255]) if n}
+
+
+def _by_exponent(piece: NDArray[Any]) -> NDArray[np.int64]:
+    bits = piece.astype(np.float32).view(np.uint32)
+    counts = np.bincount((bits >> 23) & 0xFF, minlength=256)
+    counts[0] -= bits.size - np.count_nonzero(bits << 1)
+    return counts
+
+
+@once_for_each
 def span(array: NDArray[Any]) -> tuple[float, float]:
     """Return the smallest and largest finite element, NaN for none; each array is read once."""
     ends = [found for found in each_piece(_ends, array) if found]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from halfwise.emulation.probe import View
 from halfwise.emulation.rounding import SPLIT_BY_INPUT, Steps
 from halfwise.formats import Format
+from halfwise.graph.dataflow import ancestors
 from halfwise.graph.model import (
     Network,
     add_constant,
@@ -153,6 +154,12 @@ def _clamped_at_zero(value: ir.Value) -> bool:
     bounds = [split_constant(n.outputs[0], "Max", "Clip") for n, _ in uses if n.op_type != "Relu"]
     is_read = bool(uses) and not value.is_graph_output()
     return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
+
+
+PRODUCTS = ("Conv", "Gemm", "MatMul")
+"""Operators that add up products."""
+_SPECTRAL = (*PRODUCTS, "Abs", "Add", "Clip", "Max", "Mul", "Pow", "ReduceSum", "Sqrt")
+"""Operators between a signal and the logarithm of its spectrum."""
 
 
 @dataclass
@@ -384,7 +391,7 @@ def views(
         chosen: The samples to view.
         drawn: Sizes of results of which cancellation is measured on drawn elements.
     """
-    opset = opset_of(model)
+    opset, spectra = opset_of(model), _read_by_logarithms(network, roles)
 
     def add(node: NodeName, kind: InnerKind, value: float, place: int) -> None:
         inner.add(node, kind, value, chosen[place])
@@ -393,6 +400,8 @@ def views(
         name, result = node_name(node), node.outputs[0]
         steps = Steps(f"halfwise::cancelled::{name}")
         made = _subtraction(copy, steps, opset)
+        if node in spectra:
+            made = _product_sum(copy, steps, opset), copy.outputs[0]
         if made is None:
             return None
         model.graph.insert_after(copy, steps.nodes)
@@ -422,6 +431,23 @@ def views(
         if view is not None:
             measuring[name] = view
     return measuring
+
+
+def _read_by_logarithms(network: Network, roles: Roles) -> set[ir.Node]:
+    """Return the products whose results a logarithm reads, however small: bins of a spectrum.
+
+    Beside loud ones, quiet ones are sums of large terms that cancel.
+    """
+
+    def before(node: ir.Node) -> list[ir.Node | None]:
+        passes = is_standard(node, "Log", *_SPECTRAL) or moves(node)
+        return [v.producer() for v in node.inputs if v is not None and is_float(v)] * passes
+
+    def counts(node: ir.Node) -> bool:
+        return is_standard(node, *PRODUCTS) and roles[node_name(node)].free
+
+    logarithms = (node for node in network.nodes() if is_standard(node, "Log"))
+    return {node for log in logarithms for node in ancestors([log], before, counts)}
 
 
 def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[TensorName, TensorName]:

@@ -1,11 +1,10 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any, Unpack
 
 import numpy as np
@@ -26,15 +25,12 @@ from halfwise.emulation.probe import (
     observable,
     roots,
 )
-from halfwise.emulation.rounding import Steps, instance
 from halfwise.errors import BuildFailed, CaseError, RunFailed
-from halfwise.formats import BF16, FP32, Format
+from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants, low_type
 from halfwise.graph.conversion import BF16_OPSET
-from halfwise.graph.dataflow import drop_unused_nodes, reached
-from halfwise.graph.model import Network, add_constant, node_name, small_constant, tensor_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
-from halfwise.graph.sensitivity import amplifiers, chain
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.reference import check, frozen_named
 from halfwise.metrics import Outputs
 from halfwise.observing.inner import (
@@ -51,142 +47,6 @@ from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Detail, InnerKind, NodeName, Observation, Observations, TensorName
-
-_TWIN = "::halfwise::rounded"
-
-
-def with_roundoff(
-    network: Network, roles: Roles, fmt: Format
-) -> tuple[ir.Model, dict[TensorName, tuple[NodeName, InnerKind]]]:
-    """Return a model without outputs that computes relative errors, and the node of each.
-
-    Every tensor of a node that may be low, every weight and every graph input is rounded to the
-    significand of `fmt` with the exponents of FP32: underflow and overflow are not counted here.
-    For elements that are zero in the original, the absolute error counts. Choices (comparisons,
-    indices, shapes) are those of the original, and If, Loop and Scan compute as before.
-
-    The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes; none before
-    opset 8, where Max and Min take only operands of one shape.
-    """
-    wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
-    names = {node_name(n) for n in wanted if n.graph is network.graph}
-    if not names or network.opset < 8:
-        # Most models have none, and copying thousands of nodes takes time.
-        return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
-    model = network.copy()
-    twins = _Twins(model.graph, roles, fmt)
-    errors: dict[TensorName, tuple[NodeName, InnerKind]] = {}
-    for node in _needed(model.graph, names):
-        twins.add(node)
-        if (name := node_name(node)) in names and is_float(node.outputs[0]):
-            errors[twins.error(node)] = name, "roundoff"
-    values = (v for node in model.graph for v in node.outputs if v.name in errors)
-    model.graph.outputs[:] = list(values)
-    drop_unused_nodes(model.graph)
-    model.graph.outputs.clear()
-    return model, errors
-
-
-def rounded(array: NDArray[np.float32], fmt: Format) -> NDArray[np.float32]:
-    """Return f32[*shape] rounded to the precision of `fmt`, ties to even, at any exponent.
-
-    NaN and infinities stay. Finite numbers stay finite, even FP32's lowest, which masks use.
-    """
-    largest = np.float32((2 - 2.0 ** (1 - fmt.precision)) * 2.0**127)
-    within = np.where(np.isinf(array), array, np.clip(array, -largest, largest))
-    fraction, exponent = np.frexp(within)
-    scale = np.float32(2.0**fmt.precision)
-    return np.ldexp(np.rint(fraction * scale) / scale, exponent).astype(np.float32)
-
-
-def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
-    """Return the nodes that `names` depend on, in graph order."""
-
-    def before(node: ir.Node) -> list[ir.Node]:
-        return [made for v in node.inputs if v is not None and (made := v.producer())]
-
-    needed = reached([n for n in graph if node_name(n) in names], before)
-    return [n for n in graph if n in needed]
-
-
-class _Twins:
-    """Rounded twins of values, added to the values' graph."""
-
-    def __init__(self, graph: ir.Graph, roles: Roles, fmt: Format) -> None:
-        self.graph, self.roles, self.fmt = graph, roles, fmt
-        self.twin: dict[ir.Value, ir.Value] = {}
-        bits = FP32.precision - fmt.precision
-        self.factor = self._constant(np.float32(2.0**bits + 1), "factor")
-        # The largest number whose product with the factor is finite.
-        edge = np.float32(FP32.max / 2.0 ** (bits + 1))
-        self.lowest = self._constant(-edge, "lowest")
-        self.highest = self._constant(edge, "highest")
-
-    def add(self, node: ir.Node) -> None:
-        """Add the twin of `node` after it, if it computes float values from float values."""
-        role = self.roles[node_name(node)]
-        floats = [v for v in node.outputs if is_float(v)]
-        if not floats or bodies(node) or not any(is_float(v) for v in node.inputs):
-            return
-        low = role.inputs if role.free else [True] * len(node.inputs)
-        inputs = [self._rounded(v) if slot else v for v, slot in zip(node.inputs, low, strict=True)]
-        twin = instance(node, inputs, _TWIN)
-        added = [twin]
-        for value, made in zip(node.outputs, twin.outputs, strict=True):
-            if is_float(value) and value.name:
-                step = self._round(made) if role.role is Role.COMPUTE else []
-                added += step
-                self.twin[value] = step[-1].outputs[0] if step else made
-        self.graph.insert_after(node, added)
-
-    def error(self, node: ir.Node) -> TensorName:
-        """Add the relative error of the first output; return its name."""
-        value = node.outputs[0]
-        twin = self.twin.get(value, value)
-        steps, boolean = Steps(f"{value.name}{_TWIN}::error"), ir.DataType.BOOL
-        # Before opset 11, Equal takes no floats.
-        nonzero = steps.op("Cast", [value], {"to": int(boolean)}, boolean)
-        zero = steps.op("Not", [nonzero], dtype=boolean)
-        one = steps.op("Cast", [zero], {"to": int(ir.DataType.FLOAT)})
-        divisor = steps.op("Add", [value, one])
-        error = steps.op("Div", [steps.op("Sub", [twin, value]), divisor])
-        self.graph.extend(steps.nodes)
-        return tensor_name(error)
-
-    def _rounded(self, value: ir.Value | None) -> ir.Value | None:
-        if value is None or not is_float(value):
-            return value
-        if value not in self.twin:
-            if (array := small_constant(value)) is not None:
-                self.twin[value] = self._constant(rounded(array, self.fmt), str(value.name))
-            else:
-                # A graph input, an output of a body, or a large weight, rounded while the model
-                # runs: at the start of the graph, so ONNX Runtime rounds it just before its first
-                # reader (see `probe.py`), and copies of all weights are never alive at once.
-                step = self._round(value)
-                node = value.producer()
-                if node is None:
-                    for made in reversed(step):
-                        self.graph.insert_before(self.graph[0], made)
-                else:
-                    self.graph.insert_after(node, step)
-                self.twin[value] = step[-1].outputs[0]
-        return self.twin[value]
-
-    def _round(self, value: ir.Value) -> list[ir.Node]:
-        """Return nodes that round `value`: Dekker's splitting (1971, doi 10.1007/BF01397083).
-
-        For c = x · (2^s + 1), c - (c - x) is x rounded to 24 - s bits.
-        """
-        steps = Steps(f"{value.name}{_TWIN}::round")
-        x = steps.op("Max", [steps.op("Min", [value, self.highest]), self.lowest])
-        c = steps.op("Mul", [x, self.factor])
-        steps.op("Sub", [c, steps.op("Sub", [c, x])])
-        return steps.nodes
-
-    def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
-        return add_constant(self.graph, f"{name}{_TWIN}::constant", np.asarray(array, np.float32))
-
 
 DETAIL_ELEMENTS = 10**8
 """Largest number of elements that the second pass visits, over all samples and tensors: a third
@@ -221,10 +81,9 @@ def observe_network(
 ) -> tuple[Observations, list[Outputs]]:
     """Return statistics of the FP32 model on `samples`, and its outputs on each.
 
-    Extrema and squares come from all samples, roundoff from at most `FEW_SAMPLES`. Element
-    statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
-    them are those where most tensors reach their extremum, the others are evenly spread; fewer if
-    more than `DETAIL_ELEMENTS` would be visited.
+    Extrema and squares come from all samples. Element statistics, sums, cancellation and margins
+    come from at most `detail_samples`: up to half of them are those where most tensors reach their
+    extremum, the others are evenly spread; fewer if more than `DETAIL_ELEMENTS` would be visited.
 
     Args:
         network: The model.
@@ -300,8 +159,8 @@ class Observer:
             roles: Role per node; the inside of an op is observed where the node may be low.
             runtime: Where it runs.
             progress: Called as `progress(steps done, steps in all)`; the latter may change.
-            budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff then cover
-                the samples so far, and there are no element statistics.
+            budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums then cover the samples so
+                far, and there are no element statistics.
             few_sums: Measure sums on the sample with most extrema, instead of on all samples whose
                 elements are visited: only repairs read them then, to stay clear of the range.
             seen: First samples that need not run again.
@@ -358,12 +217,10 @@ class Observer:
         affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
         every = range(len(self._samples))
         chosen = self._choose(every, min(count, len(every), affordable))
-        few = chosen[:: ceil(len(chosen) / FEW_SAMPLES)]
         summed = self._choose(chosen, 1) if self._few_sums else chosen
         network, roles = self._network, self._roles
-        self._steps = self._done + len(summed) + len(few) + 2 * len(chosen)
+        self._steps = self._done + len(summed) + 2 * len(chosen)
         self._measure(*with_twins(network, roles, sums), summed)
-        self._measure(*with_roundoff(network, roles, self._fmt), few)
         # Kernels for GPUs do not give out what is inside.
         with suppress(BuildFailed, RunFailed):
             self._measure(*with_twins(network, roles, insides), chosen)

@@ -28,7 +28,6 @@ GuardKind = Literal[
     "underflow",
     "eps",
     "cancellation",
-    "floor",
     "constant-range",
     "constant-subnormal",
     "integer",
@@ -234,7 +233,6 @@ RemarkKind = Literal[
     "repair-unproven",
     "repair-spare",
     "unrepaired",
-    "unranged",
     "int8-untried",
     "repair-outdone",
     "start",
@@ -255,13 +253,12 @@ RemarkKind = Literal[
     "passes",
     "measuring",
     "ranked",
-    "grouped",
     "chosen",
 ]
 """What a remark says; the words are in `reporting.remarks`.
 
 "opset-raised", "opset-stays": to support the low format; "repair-…": why a repair is not made;
-"unrepaired": engines refuted all repairs; "unranged", "int8-untried": why nodes are not INT8;
+"unrepaired": engines refuted all repairs; "int8-untried": why no node is INT8;
 "start", "start-int8": where the search started; "seen-only": only calibration samples need the
 plan; "low-io", "constant", "input": ends of the model; "other-engine", "emulated", "spared",
 "added": how the delivered engine differs from the emulation; "built-price": a target's builder

@@ -65,9 +65,7 @@ class Observation(Record):
     op: str = ""
 
 
-InnerKind = Literal[
-    "square", "sum", "cancellation", "margin", "roundoff", "score", "residual", "mean-square"
-]
+InnerKind = Literal["square", "sum", "cancellation", "margin", "score", "residual", "mean-square"]
 
 
 class InnerObservation(Record):
@@ -82,14 +80,13 @@ class InnerObservation(Record):
             magnitude of scaled products of queries and keys in an attention of one node, masked
             ones included. "residual": that of the sum that a SkipLayerNormalization normalises.
             "mean-square": the largest mean of its squares. "cancellation": median over
-            elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean; inf if
-            most results are zero (zeros of a constant operand do not count). Of max(|a|, |b|)
+            elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean, and of
+            Σ|a||b| / |Σab| in products before a logarithm; inf if most results are zero (zeros of a
+            constant operand do not count). Of max(|a|, |b|)
             if the result is only an exponent of e, over the exponents that matter. "margin": for
             ArgMax, ArgMin and TopK, the smallest gap between the last chosen and the first rejected
             score divided by the low format's spacing at that score; for NonMaxSuppression, the gap
             between any two competing scores.
-            "roundoff": for inputs of logarithms, denominators and negative powers, the largest
-            relative error of the result if everything is rounded to the low format's precision.
         value: The number.
         worst_sample: Index of the sample with that value.
     """

@@ -161,31 +161,6 @@ def test_a_branch_costs_as_often_as_it_runs():
     assert always("y_node") > 1.8 * always()
 
 
-def energy(terms, fp32):
-    """What terms say that a plan costs, up to a constant."""
-
-    def is_fp32(end):
-        return end if isinstance(end, bool) else end in fp32
-
-    total = sum(cost for name, cost in terms.nodes.items() if name in fp32)
-    for producer, readers, cost in terms.values:
-        total += cost * len({is_fp32(r) for r in readers} - {is_fp32(producer)})
-    return total
-
-
-@given(graphs(), st.data())
-def test_terms_add_up_to_the_cost_where_memory_decides(drawn, data):
-    network = network_from_proto(drawn.proto)
-    roles = roles_of(network)
-    model = CostModel(network, roles, seen_shapes(network, drawn.sample))
-    free = sorted(n for n, role in roles.items() if role.free)
-    kept = data.draw(st.frozensets(st.sampled_from(free))) if free else frozenset()
-    assume(model.macs(frozenset(map(node_name, network.model.graph.all_nodes()))) == 0)
-    terms = model.terms()
-    words = energy(terms, kept) - energy(terms, frozenset())
-    assert words == pytest.approx(model.cost(kept) - model.cost(frozenset()), rel=1e-9, abs=1e-6)
-
-
 NONE: frozenset[str] = frozenset()
 ROWS, WIDTH = 4, 16
 
@@ -360,14 +335,6 @@ def test_attention_is_one_kernel_until_a_product_is_kept():
     # Scores in FP32 are written and read, weights in FP16, and one input has a Cast of its own.
     kept = model.traffic(frozenset(("scores", "softmax", "turn")))
     assert kept > low + (2 * 4 + 2 * 2) * ROWS**2
-
-
-@given(st.frozensets(st.sampled_from(("scores", "softmax", "values", "made_q", "made_v"))))
-def test_terms_count_what_attention_moves(kept):
-    model = attending()
-    terms = model.terms()
-    words = energy(terms, kept) - energy(terms, frozenset())
-    assert words == pytest.approx(model.traffic(kept) - model.traffic(NONE))
 
 
 def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(monkeypatch):

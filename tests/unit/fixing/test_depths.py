@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.plan.guide import union
-from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.plan.plan import Plan, union
 from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.models import Ill

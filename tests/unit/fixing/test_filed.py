@@ -352,7 +352,7 @@ def lowest(ill, kept=NONE, budget=None, **settings):
     case = load_case(ill.proto, request.data, request.criterion)
     network = case.network
     roles = roles_of(network, low_type(FP16))
-    written, _ = rewrite_mixed(network, roles, kept, FP16, fixed=NONE, low_io=NONE)
+    written = rewrite_mixed(network, roles, kept, FP16, fixed=NONE, low_io=NONE)
     references = inspected_reference(network, samples)[0]
     verdict = judge(written.model, samples, references, case.criterion, None).verdict
     assert verdict.passed

@@ -396,7 +396,7 @@ class Pressed(Listener):
             assert self._made.take()
 
 
-@pytest.mark.parametrize("words", ["best plan so far", "nodes left after lowering groups"])
+@pytest.mark.parametrize("words", ["best plan so far", "passes with"])
 def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(words):
     with offered() as made:
         fixed = found(sluiced(*[1.0] * 3, WIDE, *[1.0] * 3), Pressed(made, words))

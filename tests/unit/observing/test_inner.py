@@ -168,6 +168,14 @@ def test_cancellation_of_activations():
     assert found == [("Add", "cancellation", close(8 / 7), 0), ("Sub", "cancellation", 2001.0, 1)]
 
 
+@pytest.mark.parametrize("reader", ["Log", "Exp"])
+def test_cancellation_in_a_product_before_a_logarithm(reader):
+    body = f"""g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {{1, 1, -0.75, 1}}>
+        {{ p = MatMul (x, w) s = Mul (p, p) y = {reader} (s) }}"""
+    found = [one for one in inner(body, 17, {"x": f32([[1, 1]])}) if one[1] == "cancellation"]
+    assert found == ([("MatMul", "cancellation", (7 + 1) / 2, 0)] * (reader == "Log"))
+
+
 def test_cancellation_of_an_activation_with_a_constant():
     body = """g (float[2,3] x) => (float[2,3] s, float[2,3] r, float[2,3] k, float k2)
         <float[3] c = {1000, 2000, 3000}, float one = {1}>

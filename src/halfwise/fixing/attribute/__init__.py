@@ -17,7 +17,6 @@ from halfwise.fixing.attribute.ranges import (
     sum_guards,
 )
 from halfwise.fixing.attribute.small import (
-    floor_guards,
     integer_guards,
     selection_guards,
     small_guards,
@@ -77,7 +76,6 @@ def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
         *sum_guards(evidence),
         *small_guards(evidence),
         *cancellation_guards(evidence),
-        *floor_guards(evidence),
         *integer_guards(evidence),
         *selection_guards(evidence),
     ]

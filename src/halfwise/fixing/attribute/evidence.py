@@ -12,7 +12,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.graph.weights import span
+from halfwise.graph.weights import binades, span
 from halfwise.records import (
     Detail,
     Guard,
@@ -137,6 +137,25 @@ class Evidence:
         """Return the statistics of the elements of `value`; None if there are none."""
         observation = self.observed(value)
         return None if observation is None else observation.detail
+
+    def binades(self, value: ir.Value | None) -> Mapping[int, int]:
+        """Return how many elements of a tensor or constant lie in [2^k, 2^(k+1)), by k.
+
+        None if no statistics were taken.
+        """
+        if value is not None and value.const_value is not None:
+            return binades(constant_array(value))
+        detail = self.detail(value)
+        return {} if detail is None else detail.histogram.binades
+
+    def below(self, value: ir.Value | None, magnitude: float) -> float:
+        """Return which share of the non-zero elements lies in binades below that of a magnitude."""
+        counts, level = self.binades(value), math.frexp(magnitude)[1] - 1
+        return sum(n for k, n in counts.items() if k < level) / max(1, sum(counts.values()))
+
+    def inexact(self, value: ir.Value | None) -> float:
+        """Return which share of the non-zero elements may have an error above `SIGNIFICANT`."""
+        return self.below(value, self.fmt.smallest_subnormal / 2 / SIGNIFICANT)
 
     def absmax(self, value: ir.Value | None) -> float:
         """Return the largest finite magnitude of a tensor or constant, 0 if unknown."""

@@ -25,11 +25,10 @@ from halfwise.graph.dataflow import (
     moves,
     upstream,
 )
-from halfwise.graph.model import constant_array, node_name
+from halfwise.graph.model import constant_array, is_standard, node_name
 from halfwise.graph.reading import axes_of, split_constant, square_of
-from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY, selects_constants
-from halfwise.graph.weights import each_piece
-from halfwise.observing.inner import CENTRING, is_exponent
+from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
+from halfwise.observing.inner import PRODUCTS, is_exponent
 from halfwise.records import AdjustedConstant, Guard, GuardKind, Observation
 
 _SEVERITY_OF_SUM = 0.9
@@ -98,7 +97,9 @@ _LINEAR = frozenset(("GlobalAveragePool", "Neg", "ReduceMean", "ReduceSum"))
 
 
 def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield cancellation guards: Add, Sub and norms that take off most of what they read.
+    """Yield cancellation guards: sums that take off most of what they read.
+
+    Add, Sub, norms, and products before a logarithm.
 
     Operands stored with the unit roundoff u = 2^-precision leave the result of a ± b with a
     relative error of up to u · max(|a|, |b|) / |a ± b| from each (Higham 2002, "Accuracy and
@@ -135,19 +136,22 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
 
 
 def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
+    # Into a product, errors come through sums too; of a sum, they are its operands' own.
+    linear = _LINEAR | {"Add", "Sub"} if is_standard(node, *PRODUCTS) else _LINEAR
+
     def hands_on(source: ir.Node) -> Sequence[ir.Value | None]:
         scales = source.op_type in ("Mul", "Div") and any(
             constant_behind(v, evidence.roles) is not None for v in source.inputs
         )
-        return source.inputs if scales or source.op_type in _LINEAR else ()
+        return source.inputs if scales or source.op_type in linear else ()
 
     def doubles(source: ir.Node) -> Sequence[ir.Value | None]:
         square = square_of(source.outputs[0]) if source.op_type in ("Mul", "Pow") else None
         return (square.value,) if square else hands_on(source)
 
-    if node.op_type in CENTRING:
-        return set(upstream(node.inputs[0], evidence.roles, hands_on))
     direct = {n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)}
+    if node.op_type not in ("Add", "Sub"):
+        return direct
     first, second = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
     return direct | (first ^ second)
 
@@ -319,6 +323,10 @@ def _beyond(evidence: Evidence, value: ir.Value, adjusted: AdjustedConstant) -> 
     )
 
 
+_MOSTLY_TINY = 0.5
+"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
+
+
 def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     fmt = evidence.fmt
     uses = [
@@ -329,34 +337,25 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     nodes, divides = [n for n, _ in uses], any(n.op_type == "Div" and s == 1 for n, s in uses)
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
-
-    def counted(piece: NDArray[np.generic]) -> tuple[int, int, int, int, float]:
-        magnitudes = np.abs(piece.astype(np.float32))
-        nonzero = magnitudes > 0
-        small = magnitudes[nonzero & (magnitudes < fmt.smallest_normal)]
-        inexact = 0
-        if divides:
-            fits = magnitudes[nonzero & (magnitudes <= fmt.max)]
-            inexact = int(np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits))
-        zeroed = int(np.count_nonzero(small <= fmt.flush_threshold))
-        largest = float(magnitudes.max(initial=0))
-        return int(np.count_nonzero(nonzero)), small.size, zeroed, inexact, largest
-
-    *counts, sizes = zip(*each_piece(counted, constant_array(value)), strict=True)
-    elements, subnormal, vanishing, changed = map(sum, counts)
-    largest = max(sizes)
-    share = subnormal / max(1, elements)
-    if share <= MOSTLY_TINY and not changed:
+    share, zeroed = (evidence.below(value, m) for m in (fmt.smallest_normal, fmt.flush_threshold))
+    if share <= _MOSTLY_TINY and not (divides and _is_inexact(evidence, value)):
         return []
     return evidence.guard(
         "constant-subnormal",
         nodes[0],
         value,
-        facts={"share": share, "limit": fmt.smallest_normal, "zeroed": vanishing / elements},
+        facts={"share": share, "limit": fmt.smallest_normal, "zeroed": zeroed},
         fix="",
         nodes=nodes,
-        severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
+        severity=graded(Band.INEXACT, fmt.smallest_normal / evidence.largest(value)),
     )
+
+
+def _is_inexact(evidence: Evidence, value: ir.Value) -> bool:
+    """Return whether a constant has an element whose error is above `SIGNIFICANT`."""
+    array: NDArray[np.float32] = constant_array(value).astype(np.float32)
+    array = array[np.abs(array) <= evidence.fmt.max]
+    return bool((np.abs(evidence.fmt.round(array) - array) > SIGNIFICANT * np.abs(array)).any())
 
 
 def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:

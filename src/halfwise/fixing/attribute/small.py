@@ -1,7 +1,6 @@
 """Values too small where this matters: eps constants, denominators, logarithms."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import floor, log2
 
 import numpy as np
 import onnx_ir as ir
@@ -25,7 +24,6 @@ from halfwise.graph.dataflow import (
 from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.reading import CLOSED, from_integer
 from halfwise.graph.roles import is_float
-from halfwise.graph.sensitivity import SUMS, amplifiers, hands_on
 from halfwise.records import Guard, Observation, TensorName
 from halfwise.wording import number
 
@@ -380,12 +378,7 @@ def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
 
 def _is_vanishing(evidence: Evidence, value: ir.Value | None) -> bool:
     """Return whether more than `SIGNIFICANT` of the non-zero elements have an error above it."""
-    if (detail := evidence.detail(value)) is None:
-        return False
-    first, counts = detail.histogram.first, detail.histogram.counts
-    edge = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
-    below = max(0, floor(log2(edge)) - first)
-    return sum(counts[:below]) > SIGNIFICANT * max(sum(counts), 1)
+    return evidence.inexact(value) > SIGNIFICANT
 
 
 def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
@@ -456,72 +449,3 @@ _SCALED = {
     "Sqrt": "Scale what it reads up by a power of four, and the result down by that power's root.",
 }
 """How to scale a small operand and correct the result."""
-_LOST_DIGIT = 10.0
-"""A sum cancels if its results lost a decimal digit relative to its terms."""
-
-
-def floor_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield floor guards: a logarithm or divisor reads results of cancelling sums.
-
-    Rounding large terms leaves the same absolute error in every result of a sum, even if the terms
-    cancel: in quiet bins of a spectrum, say. Relative to such a result s = Σ aᵢ the error is up to
-    u · Σ|aᵢ| / |s| (Higham 2002, "Accuracy and Stability of Numerical Algorithms", 4.2). A
-    logarithm turns it into an absolute error, and a division into an error of large results.
-
-    Raised if the value read is off by more than `SIGNIFICANT`, and by more than ten unit roundoffs:
-    the largest relative error of an element, measured with everything rounded, except exponents
-    ("roundoff"). The sum is the nearest preceding one whose error is ten times that of its terms.
-    The nodes are the reader and what leads to it, back to accurate values, and to operators that
-    neither sum nor scale. A sum with its own cancellation guard is not reported again. Only
-    possible: the largest error may be that of one element, and only the outputs show whether it
-    matters.
-    """
-    errors = {observation.node: observation.value for _, observation in evidence.inside("roundoff")}
-    unit = 2.0**-evidence.fmt.precision
-    limit = max(SIGNIFICANT, _LOST_DIGIT * unit)
-
-    def error(value: ir.Value | None) -> float:
-        makers = producers(value, evidence.roles)
-        return max((errors.get(node_name(n), 0.0) for n in makers), default=unit)
-
-    def inexact(node: ir.Node) -> Sequence[ir.Value | None]:
-        return node.inputs if hands_on(node) and errors.get(node_name(node), 0) > limit else ()
-
-    # If most differences cancel, the guard on the difference itself reports it.
-    named = {s.node for _, s in evidence.inside("cancellation") if s.value * unit > SIGNIFICANT}
-    for reader, value in amplifiers(evidence.network, evidence.roles):
-        if error(value) <= limit:
-            continue
-        behind = upstream(value, evidence.roles, inexact)
-        origin = next(
-            (
-                n
-                for n in behind
-                if n.op_type in SUMS
-                and errors.get(node_name(n), 0.0) > _LOST_DIGIT * max(unit, *map(error, n.inputs))
-            ),
-            None,
-        )
-        if origin is None or node_name(origin) in named:
-            continue
-        named.add(node_name(origin))
-        lost = errors[node_name(origin)]
-        fix = (
-            "Keep the path from the signal to the logarithm or divisor in FP32: an eps above the "
-            "rounding error changes small results."
-        )
-        yield from evidence.guard(
-            "floor",
-            origin,
-            origin.outputs[0],
-            facts={
-                "op": origin.op_type,
-                "error": lost if lost < 1 else None,
-                "reader": node_name(reader),
-                "reader_op": reader.op_type,
-                "read": error(value),
-            },
-            fix=fix,
-            nodes=[reader, *behind],
-            severity=graded(Band.POSSIBLE, error(value) / SIGNIFICANT),
-        )

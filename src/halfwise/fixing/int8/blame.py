@@ -19,9 +19,8 @@ from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.plan.guide import stretches
 from halfwise.fixing.plan.plan import Nodes
-from halfwise.fixing.plan.search import rankings
+from halfwise.fixing.plan.search import rankings, stretches
 from halfwise.graph.conversion import upcast
 from halfwise.graph.excluding import without_pairs
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
@@ -160,7 +159,7 @@ def _blamed(
     ops = {node_name(node): node.op_type for node in judge.network.graph.all_nodes()}
     found, left = list[Blamed](), nothing
     if removed(everything) >= MOST:
-        groups, alone = stretches(list(names), names), lambda nodes: error(everything - nodes)
+        groups, alone = stretches(list(names)), lambda nodes: error(everything - nodes)
         *_, ranking = rankings(groups, alone, None, MOST_GROUPS)
         for group, _ in ranking[: -FEW - 1 : -1]:
             if removed(left) < NEARLY_ALL and removed(left | group) - removed(left) > LITTLE:

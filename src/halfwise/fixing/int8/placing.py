@@ -47,8 +47,7 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import is_float
 from halfwise.progress import Silent, Watcher
-from halfwise.records import NodeName, Remark, Run, TensorName
-from halfwise.wording import listed
+from halfwise.records import NodeName, Run, TensorName
 
 Assignment = frozenset[NodeName]
 
@@ -361,7 +360,8 @@ def ranges(
     """Return the range of every tensor that can be INT8: all finite values seen.
 
     Samples are run one at a time; memory holds two numbers per tensor. NaN and infinities are
-    ignored. A tensor that never had a finite element has no range.
+    ignored. A tensor with a single value, or no finite one, has no range: zero would get an
+    arbitrary scale, and any other value would clip other inputs.
 
     Args:
         network: The model in FP32.
@@ -390,42 +390,4 @@ def ranges(
 
     sizes = probe.sizes(samples[0], tensors) if len(samples) else {}
     probe.run(samples, [viewer(name) for name in tensors], sizes)
-    return ends
-
-
-def unvarying(
-    network: Network, candidates: Collection[NodeName], ranges: Ranges
-) -> Mapping[NodeName, tuple[TensorName, ...]]:
-    """Return the candidates that read a tensor without a range, with these tensors; in graph order.
-
-    Without a finite value there is no range. Nor does a single value give one: zero would get an
-    arbitrary scale, and any other value would clip other inputs.
-
-    Raises:
-        CaseError: all candidates do.
-    """
-    still = {name for name in activations(network) if _is_one(ranges.get(name, (0.0, 0.0)))}
-    unranged: dict[NodeName, tuple[TensorName, ...]] = {}
-    for node in network.nodes():
-        read = (TensorName(v.name) for v in node.inputs[:2] if v is not None and v.name)
-        if node_name(node) in candidates and (names := tuple(n for n in read if n in still)):
-            unranged[node_name(node)] = names
-    if unranged and len(unranged) == len(candidates):
-        raise CaseError(
-            "On the calibration samples these tensors have a single value, or no finite one: "
-            f"{listed(sorted(still))}. Every product that could be INT8 reads one of them, so "
-            "there is no range.",
-            "Give real samples with varying values.",
-        )
-    return unranged
-
-
-def _is_one(ends: tuple[float, float]) -> bool:
-    return ends[0] == ends[1]
-
-
-def remark(unranged: Mapping[NodeName, tuple[TensorName, ...]]) -> Remark:
-    """Return a remark on a plan without them."""
-    tensors = dict.fromkeys(name for names in unranged.values() for name in names)
-    names = {"tensors": listed([*tensors])}
-    return Remark(kind="unranged", names=names, numbers={"elements": len(unranged)})
+    return {name: (low, high) for name, (low, high) in ends.items() if low < high}

@@ -18,8 +18,6 @@ from halfwise.fixing.int8.placing import (
     quantisable,
     quantised,
     ranges,
-    remark,
-    unvarying,
 )
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
 from halfwise.fixing.plan.rules import Start
@@ -69,7 +67,7 @@ def int8_plan_of(
         keep=(*kept, *held),
         minimal=result.minimal,
         lowered=below.lowered,
-        remarks=(*below.remarks, *quantisation.remarks),
+        remarks=below.remarks,
         low_io=variant.low_io,
     )
     return record.model_copy(
@@ -166,7 +164,7 @@ def quantisation_of(
         source: The quantised model to leave nodes out of; without it, ranges are computed.
 
     Raises:
-        CaseError: see `unvarying`; and with RunFailed, as for `ranges`.
+        CaseError: nothing has a range; and with RunFailed, as for `ranges`.
     """
     variant, samples = low.variant, low.bench.samples
     network, roles = variant.case.network, variant.roles
@@ -180,6 +178,11 @@ def quantisation_of(
     if source is not None:
         return Quantisation(source.place, candidates)
     seen = ranges(network, samples, variant.settings.runtime, watcher)
-    still = unvarying(network, candidates, seen)
-    place = partial(quantised, network, ranges=seen)
-    return Quantisation(place, candidates - still.keys(), (remark(still),) if still else ())
+    made = Quantisation(partial(quantised, network, ranges=seen), candidates)
+    if not made.nodes:
+        raise CaseError(
+            "Every product that could be INT8 reads a tensor that has a single value, or no finite "
+            "one, on the calibration samples, so there is no range.",
+            "Give real samples with varying values.",
+        )
+    return made

@@ -1,6 +1,6 @@
 """A plan, and the network with its repairs that it is a plan of."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
@@ -10,12 +10,10 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.emulation.typed import tf32_nodes
 from halfwise.fixing.cost import Prices, cost_model
-from halfwise.fixing.plan.guide import Guide, sites_of
 from halfwise.fixing.plan.rules import Forced, apply_rules, lowered_by
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import rewrite
 from halfwise.graph.casts import Rewritten, low_type
-from halfwise.graph.fusions import repeated
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import Carrying, carried, may_have_bf16
 from halfwise.graph.quantised import pairs_read, quantised_nodes, residuals
@@ -25,13 +23,18 @@ from halfwise.records import (
     Guard,
     NodeName,
     Precision,
-    Remark,
     Repair,
     TensorName,
 )
 
 Nodes = frozenset[NodeName]
 NONE: Nodes = frozenset()
+
+
+def union(groups: Iterable[Nodes]) -> Nodes:
+    """Return everything in any of some groups."""
+    return NONE.union(*groups)
+
 
 Written = tuple[Rewritten, Nodes]
 """A mixed model, and all its FP32 nodes, data movement included."""
@@ -76,12 +79,10 @@ class Quantisation:
     Attributes:
         place: Returns the network in FP32 with pairs of Q and DQ in front of some nodes.
         candidates: The nodes that can be INT8.
-        remarks: Remarks on the candidates.
     """
 
     place: Callable[[Nodes], Network]
     candidates: Nodes
-    remarks: tuple[Remark, ...] = ()
 
     @cached_property
     def _whole(self) -> Network:
@@ -206,18 +207,6 @@ class Variant:
         most = settings.large_from
         return LowWeights(self.case.network.model, settings.fmt, large_from=most, shared=shared)
 
-    @cached_property
-    def classes(self) -> Callable[[], Mapping[NodeName, int]]:
-        """Returns the class of each node, equal for the same place in repeated blocks."""
-        return cache(partial(repeated, self.case.network, self.roles))
-
-    @cached_property
-    def guide(self) -> Guide | None:
-        """Proposes plans where nothing stands out; None if costs are unknown."""
-        if self.prices is None:
-            return None
-        return Guide(sites_of(self.case.network, self.roles), self.prices.model.terms)
-
     def with_repairs(self, repairs: Sequence[Repair]) -> "Variant":
         """Return the network without repairs with these ones.
 
@@ -298,7 +287,7 @@ class Variant:
             fp32 = frozenset(name for name in fp32 if name in roles)
             fp32 |= carried(network, roles, fp32) - self.lowered
         ruled = (*self.forced.kept, *self.forced.lowered)
-        return rewrite(
+        made = rewrite(
             network,
             roles,
             fp32,
@@ -309,6 +298,7 @@ class Variant:
             bf16=plan.bf16,
             tf32=plan.tf32,
         )
+        return made, fp32
 
     # --- what it costs -------------------------------------------------------------------------
 

@@ -2,12 +2,12 @@
 
 1. Seeds: nothing, the plan to start from, what guards name. The first that passes, by price, is
    taken.
-2. If none passes, the error is spread: contributions of groups of nodes are measured, and the plans
-   of least predicted cost for their error are bisected, and cheaper ones tried; then finer groups.
-3. What passes is lowered: whole groups, then single nodes, several at once: twice as many after a
-   plan that passes; those that fail are halved until one is left (Hwang, "A method for detecting
-   all defective members in a population by group testing", JASA 1972). Once no single node can be
-   lowered, the plan is 1-minimal.
+2. If none passes, the error is spread: contributions of groups of nodes are measured, and how many
+   of those that add least error for what they save are low is bisected; then finer groups.
+3. What passes is lowered, several nodes at once: twice as many after a plan that passes; those that
+   fail are halved until one is left (Hwang, "A method for detecting all defective members in a
+   population by group testing", JASA 1972). Once no single node can be lowered, the plan is
+   1-minimal.
 
 Of all that passed, the cheapest is chosen. Predictions only order what is tried.
 """
@@ -15,27 +15,16 @@ Of all that passed, the cheapest is chosen. Predictions only order what is tried
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, count
 from math import inf, isfinite, isnan, sqrt
 from operator import sub
 
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.bench import Outcome
-from halfwise.fixing.plan.guide import (
-    Guide,
-    places,
-    stretches,
-    suspicions,
-    union,
-)
+from halfwise.fixing.plan.plan import Nodes, union
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
-
-Nodes = frozenset[NodeName]
-SCATTER = 2.0
-"""How far errors of plans scatter around predictions, as a factor; seven of ten plans of a flow
-transformer lie within it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,6 @@ class Search:
         forced: Nodes that user rules keep; part of every plan.
         suspects: Groups of nodes that guards name, most severe first.
         certain: How many of the leading groups are certain losses.
-        classes: Returns the class of each node, equal for the same place in repeated blocks.
         evaluate: Evaluates a plan.
         contribution: Output error of a plan relative to what is allowed, on one sample. None if
             that is not measured: what nodes save orders them then.
@@ -96,7 +84,6 @@ class Search:
         watcher: Receives progress.
         price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
-        guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
         steps: Remarks on what happened.
         passing: Plans that passed, or that deserve a trial anyway; of them an early end takes the
             cheapest that passes on all samples. Shared when samples joined.
@@ -106,7 +93,6 @@ class Search:
     forced: Nodes
     suspects: Sequence[Nodes]
     certain: int
-    classes: Callable[[], Mapping[NodeName, int]]
     evaluate: Callable[[Nodes], Outcome]
     contribution: Callable[[Nodes], float] | None
     harmless: float | None
@@ -116,7 +102,6 @@ class Search:
     watcher: Watcher = field(default_factory=Silent)
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
-    guide: Guide | None = None
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
@@ -137,7 +122,7 @@ class Search:
 
         Args:
             previous: Result of an earlier call; if it passes, only the certificate is new.
-            certify: Lower single nodes until none can be; if false, those without a guard, once.
+            certify: Lower single nodes until none can be; if false, each once.
         """
         self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
         kept, minimal, exhausted = self._everything, False, False
@@ -146,8 +131,6 @@ class Search:
         try:
             with self.budget.bounding():
                 kept = self._seed(previous)
-                if not previous:
-                    kept = self._without_groups(kept)
                 more = kept - previous if previous and previous <= kept else frozenset()
                 kept, minimal = self._without_nodes(kept, more, certify=certify)
         except _Futile:
@@ -192,15 +175,8 @@ class Search:
                 self._note("passes", guess=plans[plan], kept=len(plan))
                 return plan
         if previous:
-            return self._extended(base | self.forced)
+            return self._cheapest_passing(self._everything)
         return self._spread(base | suspected | self.forced)
-
-    def _extended(self, previous: Nodes) -> Nodes:
-        """Return a plan for samples that joined: one that passed before, or what keeps more."""
-        larger = self._cheapest_passing(self._everything)
-        if self.guide is None or not self.guide.is_fitted:
-            return larger
-        return self._bisected(self.guide.plans(self._everything, previous), larger)
 
     def _cheapest_passing(self, kept: Nodes) -> Nodes:
         """Return the cheapest plan of all that passed before that still passes, else `kept`."""
@@ -224,38 +200,36 @@ class Search:
             return best
         alone = self.contribution
         self._note("measuring", kept=len(self._everything) - len(outside))
-        measured = dict[Nodes, float]()
+        done = count()
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
-            self.watcher.step(len(measured), 2 * len(outside), "ranking", most=True)
-            measured[low] = alone(self._everything - low | self.forced)
-            return measured[low]
+            self.watcher.step(next(done), 2 * len(outside), "ranking", most=True)
+            return alone(self._everything - low | self.forced)
 
-        for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
+        for ranking in rankings(stretches(outside), contribution, self.harmless):
             self._contributions = {n: error for group, error in ranking for n in group}
-            cuts = list[Nodes]()
-            if self.guide is not None:
-                self.guide.fit(measured)
-                cuts = self.guide.plans(self._everything, always)
-            if len(cuts) <= len({always, self._everything}):  # no plan lies between
-                kept = accumulate((group for group, _ in ranking), sub, initial=self._everything)
-                cuts = [*kept][:0:-1]
-            best = self._bisected(cuts, best)
+            ordered = (group for group, _ in sorted(ranking, key=self._merit))
+            kept = accumulate(ordered, sub, initial=self._everything)
+            best = self._bisected([*kept][:0:-1], best)
             self._note("ranked", groups=len(ranking), kept=len(best))
             if len(best - always) < len(ranking):
                 break
-            if len(ranking) >= MANY_GROUPS and not self._gains(best):
+            if self._is_futile(best, len(ranking)):
                 raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return best
 
-    def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
-        """Return the cheapest that passes of plans in the order of predicted error, or `best`.
+    def _merit(self, contributing: tuple[Nodes, float]) -> float:
+        """Return the squared error that a group adds for what lowering it saves."""
+        group, error = contributing
+        whole, rest = map(self.price, (self._everything, self._everything - group | self.forced))
+        if whole is None or rest is None:
+            return error
+        return error**2 / (whole - rest) if whole > rest else inf
 
-        Bisection finds one next to one that fails. Then cheaper ones are tried, the cheapest first,
-        if their error may scatter below: see `SCATTER`.
-        """
+    def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
+        """Return a plan next to one that fails, of those in order of falling error; or `best`."""
         plans = [plan for plan in plans if self.rank(plan) < self.rank(best)]
         failing, passing = -1, len(plans)
         while passing - failing > 1:
@@ -264,40 +238,16 @@ class Search:
                 passing, best = middle, plans[middle]
             else:
                 failing = middle
-        if self.guide is None or not self.guide.is_fitted:
-            return best
-        low = self._everything
-        most = SCATTER * self.guide.predicted(low - best)
-        near = (p for p in plans[:passing] if self.guide.predicted(low - p) <= most)
-        return next((p for p in near if p not in self._failed and self._try(p)), best)
+        return best
 
     # --- lowering -----------------------------------------------------------------------------
-
-    def _without_groups(self, kept: Nodes) -> Nodes:
-        """Lower what no guard names, guards about the same places, places of repeated blocks.
-
-        Raises:
-            _Futile: many nodes are left, and the plan gains little.
-        """
-        classes = self.classes()
-        free = [n for n in self.nodes if n in kept - self.forced]
-        groups = [kept - union(self.suspects), *suspicions(self.suspects, classes)]
-        for group in (*groups, *places(free, classes)):
-            low = group & kept - self.forced
-            if len(low) > 1 and self._try(kept - low):
-                kept -= low
-        self._note("grouped", kept=len(kept))
-        if len(kept) >= MANY_GROUPS and not self._gains(kept):
-            raise _Futile
-        return kept
 
     def _without_nodes(self, kept: Nodes, first: Nodes, *, certify: bool) -> tuple[Nodes, bool]:
         """Lower nodes, at once the first; return the plan and whether it is 1-minimal."""
         first, failing = first - self.forced, list[NodeName]()
         order, size = self._ordered(kept, first), max(1, len(first))
         if certify or not first:
-            spared = frozenset[NodeName]() if certify else union(self.suspects)
-            order += self._ordered(kept, kept - self.forced - first - spared)
+            order += self._ordered(kept, kept - self.forced - first)
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in order if n in kept and needed.get(n) != kept]:
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
@@ -314,6 +264,8 @@ class Search:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
+                if len(needed) == MOST_FAILURES and self._is_futile(kept, len(kept)):
+                    raise _Futile
                 # Those after it add more error for what they save.
                 pays = len(needed) < MOST_FAILURES
                 if self._contributions and not (certify or first or pays):
@@ -323,19 +275,15 @@ class Search:
     def _ordered(self, kept: Nodes, nodes: Nodes) -> list[NodeName]:
         """Return nodes of a plan in the order of lowering.
 
-        First what no guard names, then mild suspicions; of these, the least error added per cost
-        saved, without a guide those that save most, then the least contribution.
+        First what no guard names, then mild suspicions; of these, what saves most, then the least
+        contribution.
         """
         gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
         before = self.price(kept)
 
         def merit(node: NodeName) -> float:
             after = self.price(kept - {node})
-            if before is None or after is None:
-                return 0.0
-            if self.guide is None:
-                return after - before
-            return self.guide.merit(self._everything - kept, node, before - after)
+            return 0.0 if before is None or after is None else after - before
 
         def order(node: NodeName) -> tuple[float, ...]:
             suspected = gravity.get(node, -len(self.suspects))
@@ -345,8 +293,10 @@ class Search:
 
     # --- the choice ---------------------------------------------------------------------------
 
-    def _gains(self, kept: Nodes) -> bool:
-        return gains(*map(self.price, (kept | self.forced, self.forced, self._everything)))
+    def _is_futile(self, kept: Nodes, groups: int) -> bool:
+        """Return whether many nodes or groups of them are left, and the plan gains little."""
+        costs = map(self.price, (kept | self.forced, self.forced, self._everything))
+        return groups >= MANY_GROUPS and not gains(*costs)
 
     def _chosen(
         self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool
@@ -360,7 +310,7 @@ class Search:
             return self._hopeless()
         best = kept
         if minimal and certify and (larger := self._cheaper(kept, self._passed)):
-            best = min(larger, key=self.rank)
+            best = self._cheapest(larger)
         if best != kept:
             self._note("dearer", kept=len(kept))
         result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
@@ -404,6 +354,16 @@ class Search:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
         self.steps.append(Remark(kind=kind, names=names, numbers=numbers))
         self.watcher.note(remark(self.steps[-1]))
+
+
+COARSE_GROUPS = 8
+"""Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
+
+
+def stretches(nodes: Sequence[NodeName]) -> list[Sequence[NodeName]]:
+    """Return `COARSE_GROUPS` groups of nodes in graph order; one for each node if there are few."""
+    length = max(1, -(-len(nodes) // COARSE_GROUPS))
+    return [nodes[i : i + length] for i in range(0, len(nodes), length)]
 
 
 def few_of(plans: Sequence[Nodes]) -> Sequence[Nodes]:

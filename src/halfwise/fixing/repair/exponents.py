@@ -22,6 +22,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
 from halfwise.graph.scaling import Constant, Edge, Relations
 from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
+from halfwise.graph.weights import binades
 from halfwise.records import Detail, Observation, TensorName
 from halfwise.user_code import diverted
 
@@ -178,7 +179,7 @@ def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> L
     if limit is not None and limit < 0 and weight is None:
         limit = None
     added = constant.slot in ADDENDS.get(constant.node.op_type, ()) and weight is None
-    lines = _lines(constant.binades, fmt, weight, ADDED if added else BIT)
+    lines = _lines(binades(constant.array), fmt, weight, ADDED if added else BIT)
     detail = evidence.detail(constant.node.outputs[0]) if added else None
     if detail is not None:
         a, b = _accurate(fmt, detail, BIT)

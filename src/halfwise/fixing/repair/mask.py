@@ -200,19 +200,10 @@ def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:
 
     A value of the binade k has FP32's spacing 2^(k−23); less than half of it leaves no trace.
     """
-    large = [k for k in _binades(evidence, mask) if 2.0 ** (k + 1) > MASK_BOUND]
+    large = [k for k in evidence.binades(mask) if 2.0 ** (k + 1) > MASK_BOUND]
     if all(2.0 ** (k + 1) <= _QUANTISED for k in large):
         return False
     return True if all(scores < 2.0 ** (k - 24) for k in large) else None
-
-
-def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
-    if value.const_value is not None:
-        array = constant_array(value).astype(np.float64)
-        finite = array[np.isfinite(array) & (array != 0)]
-        return [int(k) for k in np.unique(np.frexp(finite)[1] - 1)]
-    detail = evidence.detail(value)
-    return [] if detail is None else list(detail.histogram.binades)
 
 
 def _axis(value: ir.Value, opset: int) -> int | None:

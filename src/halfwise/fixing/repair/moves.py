@@ -16,8 +16,7 @@ from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.guide import union
-from halfwise.fixing.plan.plan import NONE, Plan, Variant
+from halfwise.fixing.plan.plan import NONE, Plan, Variant, union
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import infinite_at, is_same, prove
@@ -306,7 +305,6 @@ def room(space: Space, repair: Repair) -> float | None:
 
 
 def _least(original: Space) -> float:
-    """Return the cost of the cheapest plan of all, whether it passes or not; inf if unknown."""
-    kept = original.ruled if original.guide is None else original.guide.cheapest(original.ruled)
-    cost = original.cost(kept & original.choices | original.ruled)
+    """Return the cost of everything low that may be, whether it passes or not; inf if unknown."""
+    cost = original.cost(original.ruled)
     return inf if cost is None else cost

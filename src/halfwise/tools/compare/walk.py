@@ -170,7 +170,7 @@ def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
     """Return the typed model with everything possible low; inputs and outputs stay FP32."""
     lowered = lowered_by(settings.rules, network)
     roles = roles_of(network, low_type(fmt), lowered=lowered)
-    rewritten, _ = rewrite(network, roles, frozenset(), fmt, fixed=frozenset(), low_io=frozenset())
+    rewritten = rewrite(network, roles, frozenset(), fmt, fixed=frozenset(), low_io=frozenset())
     return rewritten.model
 
 

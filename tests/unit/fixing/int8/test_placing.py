@@ -26,13 +26,12 @@ from halfwise.fixing.int8.placing import (
     quantised_start,
     ranges,
     scale_of,
-    unvarying,
 )
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, constant_array
 from halfwise.graph.quantised import QUANTISABLE, quantised_nodes
 from halfwise.graph.weights import weight_bytes
-from halfwise.records import NodeName, TensorName
+from halfwise.records import TensorName
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.graph.qdq import Reader
@@ -349,7 +348,7 @@ def test_what_is_not_finite_counts_nothing():
     bad = np.full((2, 8), np.nan)
     bad[0, 0], bad[0, 1], bad[1, 0] = np.inf, -3.0, 2.0
     assert ranges(net(), samples(bad, np.zeros((0, 8)))) == {"x": (-3.0, 2.0)}
-    assert ranges(net(), samples(np.zeros((2, 8))))[X] == (0.0, 0.0)
+    assert ranges(net(), samples(np.zeros((2, 8)))) == {}
 
 
 SIZE = 8
@@ -366,25 +365,9 @@ def two_products():
     return s, s.op("Add", *ends, name="sum")
 
 
-def test_products_and_what_they_read():
-    s, end = two_products()
-    ends = {"x": (1.0, 2.0), "z": (0.0, 0.0)}
-    ranges = {TensorName(name): both for name, both in ends.items()}
-    products = [NodeName("of_x"), NodeName("of_z")]
-    network = s.network(end)
-    assert unvarying(network, products, ranges) == {"of_z": ("z",)}
-    never_finite = {TensorName("x"): (1.0, 2.0)}
-    assert unvarying(network, products, never_finite) == {"of_z": ("z",)}
-    with pytest.raises(CaseError, match="a single value, or no finite one: z") as raised:
-        unvarying(network, products[1:], ranges)
-    assert "vary" in raised.value.hint
-
-
-def test_a_run_leaves_them_out_and_says_so():
+def test_what_reads_a_tensor_without_a_range_is_left_out():
     s, end = two_products()
     inputs = {"x": f32(DATA), "z": f32(np.zeros_like(DATA))}
     run = fix(s.proto(end), inputs, to="int8", rel_max=0.05, allow_random=True).run
     assert run.plan is not None
     assert run.plan.int8 == ("of_x",)
-    (found,) = [found for found in run.plan.remarks if found.kind == "unranged"]
-    assert (found.numbers, found.names) == ({"elements": 1}, {"tensors": "z"})

@@ -299,7 +299,7 @@ def test_where_int8_cannot_be_tried_the_plan_below_is_delivered_and_says_why():
     assert fixed.verdict.passed
     assert fixed.rungs == ()
     (why,) = (r for r in fixed.plan.remarks if r.kind == "int8-untried")
-    assert "a single value, or no finite one: x" in remark(why)
+    assert "a single value, or no finite one" in remark(why)
 
 
 def test_a_run_with_int8_tells_what_the_next_starts_from(tmp_path):

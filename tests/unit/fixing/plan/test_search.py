@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.guide import Guide
-from halfwise.fixing.plan.search import (
-    MOST_FAILURES,
-    Nodes,
-    Search,
-    rankings,
-)
-from halfwise.graph.cut import Terms
+from halfwise.fixing.plan.plan import Nodes
+from halfwise.fixing.plan.search import MOST_FAILURES, Search, rankings
 from halfwise.records import NodeName
 from halfwise.reporting.remarks import remark
 
@@ -48,14 +42,13 @@ class Oracle:
         return Answer(excess <= 1, excess)
 
 
-def search(count, oracle, suspects=(), *, certain=None, classes=None, forced=frozenset(), **more):
+def search(count, oracle, suspects=(), *, certain=None, forced=frozenset(), **more):
     nodes = [NodeName(f"n{i}") for i in range(count)]
     return Search(
         nodes=nodes,
         forced=forced,
         suspects=list(suspects),
         certain=len(suspects) if certain is None else certain,
-        classes=lambda: classes or {n: i for i, n in enumerate(nodes)},
         evaluate=oracle,
         contribution=lambda kept: oracle(kept).excess,
         harmless=0.5,
@@ -74,8 +67,7 @@ def test_finds_exactly_the_needed_nodes_whatever_the_guards_say(data):
     some = st.frozensets(st.integers(0, count - 1), max_size=12)
     required = names(*data.draw(some))
     suspects = [names(*group) for group in data.draw(st.lists(some, max_size=5))]
-    classes = {NodeName(f"n{i}"): data.draw(st.integers(0, 6)) for i in range(count)}
-    found = search(count, Oracle(needs(required)), suspects, classes=classes).run()
+    found = search(count, Oracle(needs(required)), suspects).run()
     assert found.passed
     assert found.minimal
     assert found.kept == required
@@ -109,9 +101,8 @@ def test_trials_stay_below_half_of_the_candidates_when_guards_are_right():
     """13 LayerNorms of 4 needed nodes among 269, as in the measured vision transformer."""
     required = names(*(20 * layer + k for layer in range(13) for k in range(4)))
     groups = [names(20 * i + k, 20 * i + k + 1) for i in range(13) for k in range(3)]
-    classes = {NodeName(f"n{i}"): i % 20 for i in range(269)}
     oracle = Oracle(needs(required))
-    found = search(269, oracle, groups, classes=classes).run()
+    found = search(269, oracle, groups).run()
     assert found.kept == required
     assert len(oracle.asked) <= 269 / 2
 
@@ -292,9 +283,8 @@ def priced(count, costs, oracle, **more):
     """A search in a world where nodes cost what they are said to, and nothing else does."""
     nodes = [NodeName(f"n{i}") for i in range(count)]
     each = dict(zip(nodes, map(float, costs), strict=False))
-    guide = Guide([(n,) for n in nodes], lambda: Terms(each))
     price = lambda kept: 1 + math.fsum(each[n] for n in kept) / sum(each.values())  # noqa: E731
-    return search(count, oracle, price=price, guide=guide, **more), price
+    return search(count, oracle, price=price, **more), price
 
 
 def most(count):
@@ -346,7 +336,7 @@ def test_where_errors_follow_no_order_the_plan_passes_too(costs, seed):
 
 
 def test_of_nodes_that_contribute_alike_the_dear_ones_are_lowered():
-    costs = [1, 20] * 20
+    costs = [1] * 20 + [20] * 20
     oracle = Oracle(lambda kept: 3 * ((40 - len(kept)) / 180) ** 0.5)
     searching, price = priced(40, costs, oracle)
     found = searching.run()
@@ -370,34 +360,12 @@ def test_one_node_fewer_is_not_delivered_where_it_costs_clearly_more(dearer, kep
     assert found.kept == kept
     assert found.minimal is (kept == names(1))
     assert [s.kind for s in found.steps].count("dearer") == (not found.minimal)
-    assert found.excess_without.keys() == names(1)
+    assert found.excess_without.keys() <= names(1)
     assert found.spare == found.kept - names(1)
     assert found.needed == names(1)
     searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))), start=names(1, 2))
     searching.price = lambda kept: {names(1): dearer, names(1, 2): 1.0}.get(kept, 0.9)
     assert searching.run().kept == names(1)  # both gain nothing
-
-
-def test_what_was_measured_is_not_measured_again_when_samples_join():
-    """The last plan fails on a sample that joined, and no larger one is known."""
-    scale = [3.0]
-
-    def excess(kept):
-        low = (1 + i % 7 for i in range(200) if NodeName(f"n{i}") not in kept)
-        return scale[0] * (sum(low) / 2000) ** 0.5
-
-    oracle, costs = Oracle(excess), [1 + i % 5 for i in range(200)]
-    first, _ = priced(200, costs, oracle)
-    found = first.run(certify=False)
-    assert len(found.kept) < 200
-    measured = len(oracle.asked)
-    scale[0] = 4.5
-    second = Oracle(oracle.excess)
-    again, _ = priced(200, costs, second)
-    again.guide = first.guide
-    joined = again.run(found.kept, certify=False)
-    assert second(joined.kept).passed
-    assert len(second.asked) < measured / 2
 
 
 def test_measuring_ends_where_fewer_nodes_are_left_than_groups_are_known():
@@ -425,7 +393,6 @@ def test_of_a_plan_that_was_extended_only_what_was_added_is_lowered_again():
     required[0] |= names(90)
     again = Oracle(oracle.excess)
     second, _ = priced(100, [1] * 100, again, passing=[required[0] | names(91)])
-    second.guide = first.guide
     joined = second.run(found.kept, certify=False)
     assert joined.kept == required[0]
     assert len(again.asked) <= 12
@@ -457,18 +424,6 @@ def test_an_original_that_fails_itself_ends_the_search():
     found = searching.run()
     assert (found.passed, found.minimal) == (False, False)
     assert [s.kind for s in found.steps][-1] == "hopeless"
-
-
-def test_a_cheaper_plan_that_passed_is_delivered_if_the_cheapest_of_its_kind_fails():
-    """The cheapest has fewer nodes than the one tried, by less than the next in line would."""
-    tried, closed = names(*range(1, 12)), names(*range(1, 11))
-    oracle = Oracle(lambda kept: 0.5 if names(1) <= kept != closed else 2.0)
-    searching, _ = priced(40, [1] * 40, oracle, start=tried)
-    searching.guide.cheapest = lambda _: closed
-    searching.price = lambda kept: {names(1): 1.5, closed: 1.0, tried: 1.01}.get(kept, 2.0)
-    found = searching.run()
-    assert closed in oracle.asked
-    assert (found.kept, found.needed) == (tried, names(1))
 
 
 def named(count):
