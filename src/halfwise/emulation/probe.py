@@ -103,7 +103,7 @@ class ExtremaProbe:
         Args:
             model: Any model, such as a reference or an emulation; changed only while it loads.
             tensors: FP32 tensors of the main graph, computed or inputs.
-            magnitudes: If False, every `absmax` stays 0, with a third of the reductions.
+            magnitudes: If False, every `absmax` and `size` stays 0, with a third of the nodes.
             exact: Count non-finite elements of all tensors from the start, for a model that has
                 some: it is not loaded again then.
             runtime: Where it runs.
@@ -140,7 +140,7 @@ class ExtremaProbe:
         """
         assert self._session is not None
         outputs: dict[str, NDArray[Any]] = self._session.run(sample)
-        elements = outputs.pop(_SHAPES, np.zeros(0, np.int64)).reshape(-1, 2)[:, 1]
+        shapes = outputs.pop(_SHAPES, np.zeros((len(self._measured), 2), np.int64))
         rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
         found = dict(zip(self._measured, rows.tolist(), strict=True))
         suspects = {t for t, (*_, total) in found.items() if not math.isfinite(total)}
@@ -148,7 +148,7 @@ class ExtremaProbe:
             self._suspects |= dict.fromkeys(suspects)
             self._load()
             return self.run(sample)
-        sized = zip(found.items(), elements.tolist(), strict=True)
+        sized = zip(found.items(), shapes.reshape(-1, 2)[:, 1].tolist(), strict=True)
         extrema = {t: self._extremum(t, row, size) for (t, row), size in sized}
         return outputs, {t: extrema[root] for t, root in self._roots.items()}
 
@@ -416,7 +416,7 @@ def _packed(
     """Give `model` the results of `ops` on each flattened tensor as an output, within the block.
 
     Of `suspects`, all but the last op are over finite elements, and that is the number of others.
-    Another output has the flattened shapes, [1, elements] each.
+    If there are several ops, another output has the flattened shapes, [1, elements] each.
 
     Flatten shares its input's memory, turns any shape (scalar and empty included) into
     [1, elements], and lets the ops run without axes, whose form differs between opsets.
@@ -437,31 +437,42 @@ def _packed(
     graph, values = model.graph, _values(model.graph)
     selects = opset_of(model) >= SELECTING_OPSET
     groups: list[list[ir.Node]] = []
+    sized = len(ops) > 1
+    ends: dict[str, list[ir.Value]] = {
+        kind: [] for kind in ((_SHAPES, _PACKED) if sized else (_PACKED,))
+    }
     for start in range(0, len(tensors), TENSORS_AT_ONCE):
         per_tensor: list[list[ir.Node]] = []
+        parts: dict[str, list[ir.Value]] = {kind: [] for kind in ends}
         for i, name in enumerate(tensors[start : start + TENSORS_AT_ONCE], start):
-            flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
-            shape = new_node("Shape", flat.outputs, f"halfwise::{i}::shape", dtype=INT64)
-            wait = [flat.outputs[0], shape.outputs[0]]
-            same = new_node("Reshape", wait, f"halfwise::{i}::same")
-            exact = name in suspects
-            results = _reduced(same.outputs[0], ops, f"halfwise::{i}", exact=exact, selects=selects)
-            per_tensor.append([flat, shape, same, *results])
-        parts = [node.outputs[0] for nodes in per_tensor for node in nodes[-len(ops) :]]
-        shapes = [shape.outputs[0] for _, shape, *_ in per_tensor]
-        joined = new_node("Concat", shapes, f"halfwise::{start}::shapes", {"axis": 0}, INT64)
-        concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0})
-        groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), joined, concat])
-    ends = [group[-1].outputs[0] for group in groups]
-    whole = new_node("Concat", ends, _PACKED, {"axis": 0})
-    ends = [group[-2].outputs[0] for group in groups]
-    sizes = new_node("Concat", ends, _SHAPES, {"axis": 0}, INT64)
-    graph.extend([sizes, whole])
+            nodes = [new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})]
+            if sized:
+                flat = nodes[0].outputs[0]
+                shape = new_node("Shape", [flat], f"halfwise::{i}::shape", dtype=INT64)
+                wait = [flat, shape.outputs[0]]
+                nodes += [shape, new_node("Reshape", wait, f"halfwise::{i}::same")]
+                parts[_SHAPES].append(shape.outputs[0])
+            same, exact = nodes[-1].outputs[0], name in suspects
+            nodes += _reduced(same, ops, f"halfwise::{i}", exact=exact, selects=selects)
+            parts[_PACKED] += (node.outputs[0] for node in nodes[-len(ops) :])
+            per_tensor.append(nodes)
+        group = [node for nodes in reversed(per_tensor) for node in nodes]
+        for kind, results in parts.items():
+            group.append(_joined(results, f"{kind}::{start}"))
+            ends[kind].append(group[-1].outputs[0])
+        groups.append(group)
+    last = [_joined(of_groups, kind) for kind, of_groups in ends.items()]
+    graph.extend(last)
     added = [n for group in reversed(groups) for n in group]
     graph.insert_before(graph[0], added)
-    graph.outputs.extend([sizes.outputs[0], whole.outputs[0]])
+    graph.outputs.extend(node.outputs[0] for node in last)
     try:
         yield
     finally:
-        del graph.outputs[-2:]
-        graph.remove([*added, sizes, whole], safe=True)
+        del graph.outputs[-len(last) :]
+        graph.remove([*added, *last], safe=True)
+
+
+def _joined(values: Sequence[ir.Value], name: str) -> ir.Node:
+    dtype = INT64 if name.startswith(_SHAPES) else ir.DataType.FLOAT
+    return new_node("Concat", values, name, {"axis": 0}, dtype)
