@@ -100,7 +100,5 @@ class Emulation:
             quantised=slots,
         )
         whole = Layout() if evidence is None else Layout(apart=evidence.suspected)
-        # If some node must be kept, a search follows, and it needs the whole of it.
-        first = whole if evidence and evidence.certain else replace(whole, alike=True)
-        made = [partial(switched, layout=layout) for layout in (first, whole)]
+        made = [partial(switched, layout=one) for one in (replace(whole, alike=True), whole)]
         return SwitchedRunner(*made, runtime=settings.runtime)
