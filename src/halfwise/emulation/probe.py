@@ -121,8 +121,11 @@ class ExtremaProbe:
         self._session: Session | None
         self._load()
 
+    def release(self) -> None:
+        """Free the session; another run loads it again."""
+        self._session = None
+
     def _load(self) -> None:
-        self._session = None  # it holds as much memory as the new one will
         with _packed(self._model, self._measured, self._reductions, self._suspects):
             self._session = Session(self._model, runtime=self._runtime)
 
@@ -138,6 +141,8 @@ class ExtremaProbe:
         Raises:
             RunFailed: ONNX Runtime failed on this sample.
         """
+        if self._session is None:
+            self._load()
         assert self._session is not None
         outputs: dict[str, NDArray[Any]] = self._session.run(sample)
         shapes = outputs.pop(_SHAPES, np.zeros((len(self._measured), 2), np.int64))
@@ -146,7 +151,7 @@ class ExtremaProbe:
         suspects = {t for t, (*_, total) in found.items() if not math.isfinite(total)}
         if suspects:
             self._suspects |= dict.fromkeys(suspects)
-            self._load()
+            self.release()
             return self.run(sample)
         sized = zip(found.items(), shapes.reshape(-1, 2)[:, 1].tolist(), strict=True)
         extrema = {t: self._extremum(t, row, size) for (t, row), size in sized}

@@ -155,6 +155,7 @@ def fix(
             prepared.original,
             case.heldout.with_progress(watcher.step),
             runtime=settings.runtime,
+            seen=case.seen,
         )
         if not settings.allow_unjudged:
             case_of = prepared.original, case.heldout, references, nonfinite

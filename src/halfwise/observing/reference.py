@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples, Seen
+from halfwise.case import CPU, FEW_SAMPLES, Probe, Runtime, Samples, Seen
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bodies import observed_bodies
 from halfwise.emulation.budget import Budget
@@ -330,7 +330,13 @@ class Observer:
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         known = () if seen is None else seen.on(network.model, samples, self._reach)
-        self.outputs = self._extrema(known)
+        probe: Probe
+        if seen is not None and known:
+            probe = seen.probe
+        else:
+            probe = ExtremaProbe(network.model, tuple(self._reach), runtime=runtime)
+        self.outputs = self._extrema(probe, known)
+        probe.release()
         self._squares()
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
@@ -384,10 +390,9 @@ class Observer:
         return [samples[i] for i in choose_samples(held, len(samples), count)]
 
     def _extrema(
-        self, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
+        self, probe: Probe, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
     ) -> list[Outputs]:
         """Find the extrema over all samples; return the outputs per sample."""
-        probe = ExtremaProbe(self._network.model, tuple(self._reach), runtime=self._runtime)
         outputs: list[Outputs] = []
         least: dict[TensorName, int] = {}
         for index in range(len(self._samples)):
