@@ -78,7 +78,7 @@ class Outcome:
         nonfinite: Whether it failed with NaN or infinities that are not in the reference.
         not_run: Why the sample could not be run, which says nothing of the plan; "" if it was.
         worst: Index of the sample with the largest error; None if not all were run, or a metric
-            decides.
+            decided against the plan.
     """
 
     passed: bool
@@ -420,7 +420,8 @@ class Bench(Generic[P]):
                     return Outcome(False, alone / self.tolerance.factor, i)
         computed = [outputs for _, outputs in sorted(candidates.items())]
         excess = self.tolerance.lost(computed, self.samples, self.references)
-        return Outcome(excess <= 1, excess)
+        worst = max(candidates, key=lambda i: self.error(i, candidates[i])) if excess <= 1 else None
+        return Outcome(excess <= 1, excess, worst=worst)
 
     def _run(self, plan: P, index: int) -> Computed:
         return self._computed(plan, self.samples[index])
