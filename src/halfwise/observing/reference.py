@@ -330,13 +330,7 @@ class Observer:
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         known = () if seen is None else seen.on(network.model, samples, self._reach)
-        probe: Probe
-        if seen is not None and known:
-            probe = seen.probe
-        else:
-            probe = ExtremaProbe(network.model, tuple(self._reach), runtime=runtime)
-        self.outputs = self._extrema(probe, known)
-        probe.release()
+        self.outputs = self._extrema(seen.probe if seen is not None and known else None, known)
         self._squares()
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
@@ -390,9 +384,12 @@ class Observer:
         return [samples[i] for i in choose_samples(held, len(samples), count)]
 
     def _extrema(
-        self, probe: Probe, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
+        self, probe: Probe | None, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
     ) -> list[Outputs]:
         """Find the extrema over all samples; return the outputs per sample."""
+        probe = probe or ExtremaProbe(
+            self._network.model, tuple(self._reach), runtime=self._runtime
+        )
         outputs: list[Outputs] = []
         least: dict[TensorName, int] = {}
         for index in range(len(self._samples)):
@@ -407,6 +404,7 @@ class Observer:
                 if extremum.absmax > reach.absmax:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
             self._tick()
+        probe.release()
         if self._network.opset >= SELECTING_OPSET:
             sizes = self._sizes
             finite = (t for t, reach in self._reach.items() if not reach.nonfinite)
