@@ -168,6 +168,19 @@ class Column(Sequence[NDArray[Any]]):
         return sample[self._name]
 
 
+_Shown = tuple[dict[str, NDArray[Any]], Mapping[TensorName, Any]]
+
+
+class Probe(Protocol):
+    """A session of the FP32 model that shows the extrema of its tensors: `ExtremaProbe`."""
+
+    def run(self, sample: Sample) -> _Shown:
+        """Return the outputs and the extrema of tensors; raises `RunFailed`."""
+
+    def release(self) -> None:
+        """Free the session; another run loads it again."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What the FP32 model showed on the first samples, as its outputs decided the metric.
@@ -175,16 +188,18 @@ class Seen:
     Attributes:
         model: The model.
         samples: Their identifiers.
-        results: Their outputs, and the extrema of tensors (`ExtremaProbe.run`).
+        results: Their outputs, and the extrema of tensors.
+        probe: Runs further samples.
     """
 
     model: ir.Model
     samples: tuple[str, ...]
-    results: tuple[tuple[Outputs, Mapping[TensorName, Any]], ...]
+    results: tuple[_Shown, ...]
+    probe: Probe
 
     def on(
         self, model: ir.Model, samples: Samples, tensors: Collection[TensorName]
-    ) -> tuple[tuple[Outputs, Mapping[TensorName, Any]], ...]:
+    ) -> tuple[_Shown, ...]:
         """Return the results if `samples` begin with these, and these tensors were observed."""
         known = model is self.model and samples.ids[: len(self.samples)] == self.samples
         return self.results if known and self.results[0][1].keys() == set(tensors) else ()

@@ -26,9 +26,21 @@ class LowSteps(Steps):
         super().__init__(prefix)
         self.fmt, self.opset, self.each = fmt, opset, each
         self.shortest = -1 if each else BLOCK
+        self._integers: dict[object, ir.Value] = {}
+
+    def integers(self, values: int | Sequence[int]) -> ir.Value:
+        """Return a constant i64[] or i64[len(values)]; the same values are one node."""
+        key = values if isinstance(values, int) else tuple(values)
+        if key not in self._integers:
+            self._integers[key] = super().integers(values)
+        return self._integers[key]
 
     def count(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """Return the number of elements of `value` along `axes`, i64[]."""
+        """Return the number of elements of `value` along `axes`, i64[]; a constant if known."""
+        sizes = [None] if value.shape is None else [value.shape[axis] for axis in axes]
+        known = [size for size in sizes if isinstance(size, int)]
+        if len(known) == len(axes):
+            return self.integers(prod(known))
         shape = self.op("Shape", [value], dtype=INT64)
         lengths = self.op("Gather", [shape, self.integers(axes)], dtype=INT64)
         return self.op("ReduceProd", [lengths], {"keepdims": 0}, INT64)
@@ -104,39 +116,41 @@ def blocked(
     width: int = BLOCK,
     addend: ir.Value | None = None,
 ) -> ir.Value:
-    """Return round(… round(round(s₀) + s₁) … + sₙ), where sᵢ is the wide sum of block i.
+    """Return round(… round(round(a + s₀) + s₁) … + sₙ), where sᵢ is the wide sum of block i.
 
     Args:
         steps: Takes the nodes.
         operands: What to slice into blocks, each along its axis; these axes are equally long.
         block_sum: Appends the sum over one block of all operands.
         width: Terms of a block.
-        addend: What s₀ is added to first.
+        addend: a; 0 if it is not given.
     """
-    start, end = steps.integers([0]), steps.integers([width])
-    first = _block(steps, operands, start, end, block_sum)
-    first = steps.round(first if addend is None else steps.op("Add", [addend, first]))
     value, axis = operands[0]
-    terms = steps.count(value, [axis])
-    # ⌈terms / width⌉ - 1 more blocks; division truncates toward 0, so zero terms also give 0.
-    less = steps.op("Sub", [terms, steps.integers(1)], dtype=INT64)
-    trips = steps.op("Div", [less, steps.integers(width)], dtype=INT64)
+    # At least one block, of no terms if there are none: division truncates toward 0.
+    less = steps.op("Sub", [steps.count(value, [axis]), steps.integers(1)], dtype=INT64)
+    more = steps.op("Div", [less, steps.integers(width)], dtype=INT64)
+    blocks = steps.op("Add", [more, steps.integers(1)], dtype=INT64)
     inner = LowSteps(f"{steps.prefix}::loop", steps.fmt, steps.opset, each=steps.each)
     body = _loop_body(inner, operands, block_sum, width)
-    return steps.op("Loop", [trips, None, first], {"body": body})
+    # A scalar takes the shape of the first block.
+    first = steps.scalar(0) if addend is None else addend
+    return steps.op("Loop", [blocks, None, first], {"body": body})
 
 
 def _loop_body(
     steps: LowSteps, operands: Sequence[Operand], block_sum: BlockSum, size: int
 ) -> ir.Graph:
-    """Return the body (i: i64[], go: bool[], sum) → (go, round(sum + sᵢ₊₁))."""
+    """Return the body (i: i64[], go: bool[], sum) → (go, round(sum + sᵢ))."""
     i, go, total = loop_inputs(steps)
     width = steps.integers([size])
-    done = steps.op("Mul", [i, width], dtype=INT64)
-    start = steps.op("Add", [done, width], dtype=INT64)
+    start = steps.op("Mul", [i, width], dtype=INT64)
     end = steps.op("Add", [start, width], dtype=INT64)
-    block = _block(steps, operands, start, end, block_sum)
-    new_total = steps.round(steps.op("Add", [total, block]))
+    # Slice stops at the end of an axis, so the last block may be shorter.
+    slices = [
+        steps.op("Slice", [v, start, end, steps.integers([axis])], dtype=v.dtype or INT64)
+        for v, axis in operands
+    ]
+    new_total = steps.round(steps.op("Add", [total, block_sum(steps, slices)]))
     go_on = steps.op("Identity", [go], dtype=ir.DataType.BOOL)
     return ir.Graph([i, go, total], [go_on, new_total], nodes=steps.nodes, name=steps.prefix)
 
@@ -148,21 +162,6 @@ def loop_inputs(steps: LowSteps) -> tuple[ir.Value, ir.Value, ir.Value]:
         ir.val(f"{steps.prefix}::go", ir.DataType.BOOL, ir.Shape([])),
         ir.val(f"{steps.prefix}::sum", ir.DataType.FLOAT),
     )
-
-
-def _block(
-    steps: LowSteps,
-    operands: Sequence[Operand],
-    start: ir.Value,
-    end: ir.Value,
-    block_sum: BlockSum,
-) -> ir.Value:
-    # Slice stops at the end of an axis, so the last block may be shorter.
-    slices = [
-        steps.op("Slice", [v, start, end, steps.integers([axis])], dtype=v.dtype or INT64)
-        for v, axis in operands
-    ]
-    return block_sum(steps, slices)
 
 
 def shape_of(steps: LowSteps, value: ir.Value) -> ir.Value:

@@ -103,7 +103,7 @@ class ExtremaProbe:
         Args:
             model: Any model, such as a reference or an emulation; changed only while it loads.
             tensors: FP32 tensors of the main graph, computed or inputs.
-            magnitudes: If False, every `absmax` stays 0, with a third of the reductions.
+            magnitudes: If False, every `absmax` and `size` stays 0, with a third of the nodes.
             exact: Count non-finite elements of all tensors from the start, for a model that has
                 some: it is not loaded again then.
             runtime: Where it runs.
@@ -121,8 +121,11 @@ class ExtremaProbe:
         self._session: Session | None
         self._load()
 
+    def release(self) -> None:
+        """Free the session; another run loads it again."""
+        self._session = None
+
     def _load(self) -> None:
-        self._session = None  # it holds as much memory as the new one will
         with _packed(self._model, self._measured, self._reductions, self._suspects):
             self._session = Session(self._model, runtime=self._runtime)
 
@@ -138,17 +141,19 @@ class ExtremaProbe:
         Raises:
             RunFailed: ONNX Runtime failed on this sample.
         """
+        if self._session is None:
+            self._load()
         assert self._session is not None
         outputs: dict[str, NDArray[Any]] = self._session.run(sample)
-        elements = outputs.pop(_SHAPES, np.zeros(0, np.int64)).reshape(-1, 2)[:, 1]
+        shapes = outputs.pop(_SHAPES, np.zeros((len(self._measured), 2), np.int64))
         rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
         found = dict(zip(self._measured, rows.tolist(), strict=True))
         suspects = {t for t, (*_, total) in found.items() if not math.isfinite(total)}
         if suspects:
             self._suspects |= dict.fromkeys(suspects)
-            self._load()
+            self.release()
             return self.run(sample)
-        sized = zip(found.items(), elements.tolist(), strict=True)
+        sized = zip(found.items(), shapes.reshape(-1, 2)[:, 1].tolist(), strict=True)
         extrema = {t: self._extremum(t, row, size) for (t, row), size in sized}
         return outputs, {t: extrema[root] for t, root in self._roots.items()}
 
@@ -411,7 +416,7 @@ def _packed(
     """Give `model` the results of `ops` on each flattened tensor as an output, within the block.
 
     Of `suspects`, all but the last op are over finite elements, and that is the number of others.
-    Another output has the flattened shapes, [1, elements] each.
+    If there are several ops, another output has the flattened shapes, [1, elements] each.
 
     Flatten shares its input's memory, turns any shape (scalar and empty included) into
     [1, elements], and lets the ops run without axes, whose form differs between opsets.
@@ -432,30 +437,37 @@ def _packed(
     graph, values = model.graph, _values(model.graph)
     selects = opset_of(model) >= SELECTING_OPSET
     groups: list[list[ir.Node]] = []
+    sized = len(ops) > 1
+    ends: dict[str, list[ir.Value]] = {
+        kind: [] for kind in ((_SHAPES, _PACKED) if sized else (_PACKED,))
+    }
     for start in range(0, len(tensors), TENSORS_AT_ONCE):
         nodes: list[ir.Node] = []
-        parts: list[ir.Value] = []
-        shapes: list[ir.Value] = []
+        parts: dict[str, list[ir.Value]] = {kind: [] for kind in ends}
         for i, name in enumerate(tensors[start : start + TENSORS_AT_ONCE], start):
             steps = Steps(f"halfwise::{i}")
-            flat = steps.op("Flatten", [values[name]], {"axis": 0})
-            shapes.append(steps.op("Shape", [flat], dtype=INT64))
-            same = steps.op("Reshape", [flat, shapes[-1]])
-            parts += _reduced(steps, same, ops, exact=name in suspects, selects=selects)
+            same = steps.op("Flatten", [values[name]], {"axis": 0})
+            if sized:
+                parts[_SHAPES].append(steps.op("Shape", [same], dtype=INT64))
+                same = steps.op("Reshape", [same, parts[_SHAPES][-1]])
+            parts[_PACKED] += _reduced(steps, same, ops, exact=name in suspects, selects=selects)
             nodes = [*steps.nodes, *nodes]
-        joined = new_node("Concat", shapes, f"halfwise::{start}::shapes", {"axis": 0}, INT64)
-        concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0})
-        groups.append([*nodes, joined, concat])
-    ends = [group[-1].outputs[0] for group in groups]
-    whole = new_node("Concat", ends, _PACKED, {"axis": 0})
-    ends = [group[-2].outputs[0] for group in groups]
-    sizes = new_node("Concat", ends, _SHAPES, {"axis": 0}, INT64)
-    graph.extend([sizes, whole])
+        for kind, results in parts.items():
+            nodes.append(_joined(results, f"{kind}::{start}"))
+            ends[kind].append(nodes[-1].outputs[0])
+        groups.append(nodes)
+    last = [_joined(of_groups, kind) for kind, of_groups in ends.items()]
+    graph.extend(last)
     added = [n for group in reversed(groups) for n in group]
     graph.insert_before(graph[0], added)
-    graph.outputs.extend([sizes.outputs[0], whole.outputs[0]])
+    graph.outputs.extend(node.outputs[0] for node in last)
     try:
         yield
     finally:
-        del graph.outputs[-2:]
-        graph.remove([*added, sizes, whole], safe=True)
+        del graph.outputs[-len(last) :]
+        graph.remove([*added, *last], safe=True)
+
+
+def _joined(values: Sequence[ir.Value], name: str) -> ir.Node:
+    dtype = INT64 if name.startswith(_SHAPES) else ir.DataType.FLOAT
+    return new_node("Concat", values, name, {"axis": 0}, dtype)

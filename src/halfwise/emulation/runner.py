@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.case import CPU, Runtime, Sample, Samples
+from halfwise.case import CPU, Probe, Runtime, Sample, Samples
 from halfwise.emulation.bodies import Report, report
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable, shapes_of
@@ -308,6 +308,7 @@ def inspect_samples(
     *,
     exact: bool = False,
     runtime: Runtime = CPU,
+    probe: Probe | None = None,
 ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
     """Return the outputs of each sample, and the non-finite values per tensor.
 
@@ -317,6 +318,7 @@ def inspect_samples(
         samples: The samples to run it on; if there are none, nothing is loaded.
         exact: Whether some are probably not finite; see `ExtremaProbe`.
         runtime: Where to run.
+        probe: A probe of these tensors of the model, if there is one already.
 
     Returns:
         In sample order, the outputs or why the sample failed; and the tensors with NaN or
@@ -332,7 +334,8 @@ def inspect_samples(
         model = model.clone()
         reports = report(model, _not_finite, 1, inner)
     chosen = [name for name in tensors if name in own]
-    probe = ExtremaProbe(model, chosen, magnitudes=False, exact=exact, runtime=runtime)
+    if probe is None or reports:
+        probe = ExtremaProbe(model, chosen, magnitudes=False, exact=exact, runtime=runtime)
     for index, sample in enumerate(samples):
         try:
             results, extrema = probe.run(sample)

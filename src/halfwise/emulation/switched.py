@@ -137,22 +137,6 @@ class Switched:
     switches: Switches
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a switched model is made up.
-
-    Attributes:
-        size: Approximate nodes per stretch; None for `LONG` if `alike` and the network is not
-            large, as a stretch widens its weights together, else for `SIZE`.
-        apart: Nodes likely to differ in precision from their neighbours.
-        alike: Omit the mixed form of stretches, which makes up most of the model.
-    """
-
-    size: int | None = None
-    apart: Container[NodeName] = frozenset()
-    alike: bool = False
-
-
 def emulate_switched(
     network: Network,
     roles: Roles,
@@ -162,7 +146,9 @@ def emulate_switched(
     limits: Mapping[TensorName, float] | None = None,
     low_io: frozenset[TensorName] = frozenset(),
     weights: LowWeights | None = None,
-    layout: Layout = Layout(),
+    size: int | None = None,
+    apart: Container[NodeName] = frozenset(),
+    alike: bool = False,
     quantised: Mapping[NodeName, Slots] | None = None,
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
@@ -177,15 +163,18 @@ def emulate_switched(
         low_io: Float graph inputs and outputs that have the low type.
         weights: The network's weights in the low format, if already converted. Weights in a file
             stay low, and each reader widens its own copy.
-        layout: How the model is made up; assignments mean the same in all.
+        size: Approximate nodes per stretch; None for `LONG` if `alike` and the network is not
+            large, as a stretch widens its weights together, else for `SIZE`.
+        apart: Nodes likely to differ in precision from their neighbours.
+        alike: Omit the mixed form of stretches, which makes up most of the model.
         quantised: What nodes read in INT8; all nodes that are not low do so.
     """
     copy = network.copy()
     _forget_claims(copy.graph)
     weights = weights or LowWeights(network.model, fmt)
-    size = layout.size or (LONG if layout.alike and not weights.large else SIZE)
-    parts = {g: stretches(list(g), roles, size, layout.apart) for g in graphs_of(copy)}
-    builder = _Builder(copy, roles, parts, low_io, alike=layout.alike)
+    size = size or (LONG if alike and not weights.large else SIZE)
+    parts = {g: stretches(list(g), roles, size, apart) for g in graphs_of(copy)}
+    builder = _Builder(copy, roles, parts, low_io, alike=alike)
     builder.forms = Forms(
         roles,
         fmt,
@@ -200,7 +189,7 @@ def emulate_switched(
     builder.build()
     drop_unused_constants(graphs_of(copy))
     _shorten(copy)
-    switches = Switches(tuple(builder.places), tuple(builder.ranges), layout.alike)
+    switches = Switches(tuple(builder.places), tuple(builder.ranges), alike)
     return Switched(copy, switches)
 
 
@@ -429,9 +418,9 @@ class SwitchedRunner:
     def _load(self, make: Callable[[], Switched]) -> None:
         """Load a model, and free its graph, the largest object of a run."""
         switched = make()
-        self.switches = switches = switched.switches
-        self._switch = lru_cache(maxsize=4)(switches.switch)
+        self.switches = switched.switches
+        self._switch = lru_cache(maxsize=4)(self.switches.switch)
         self._session = Session(switched.model, runtime=self._runtime)
         del switched
-        if len(switches.nodes) >= (_MANY if switches.alike else _MANY // 10):
+        if len(self.switches.nodes) >= _MANY:
             gc.collect()

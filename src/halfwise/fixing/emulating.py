@@ -1,16 +1,15 @@
 """Runs plans in an emulation: each value rounded as the plan's types round it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 
 from halfwise.case import Sample
 from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation, Variant
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
 
@@ -95,12 +94,10 @@ class Emulation:
             *(network, of.roles, settings.fmt),
             accumulate=settings.accumulate,
             limits=limits,
+            apart=NONE if evidence is None else evidence.suspected,
             low_io=of.low_io,
             weights=of.weights,
             quantised=slots,
         )
-        whole = Layout() if evidence is None else Layout(apart=evidence.suspected)
-        # If some node must be kept, a search follows, and it needs the whole of it.
-        first = whole if evidence and evidence.certain else replace(whole, alike=True)
-        made = [partial(switched, layout=layout) for layout in (first, whole)]
+        made = partial(switched, alike=True), switched
         return SwitchedRunner(*made, runtime=settings.runtime)

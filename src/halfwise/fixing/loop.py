@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
+import onnx_ir as ir
+
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import give_back
@@ -29,6 +31,7 @@ from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
+from halfwise.graph.weights import weight_bytes
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.progress import Watcher
@@ -76,6 +79,10 @@ def end_remarks(space: Space) -> Iterator[Remark]:
             yield Remark(kind="input", names=names, numbers={"value": o.absmax})
 
 
+HEAVY = 1 << 24
+"""Bytes of weights from which copies of a graph are freed at once: 20 ms, 12 times in a run."""
+
+
 class Stages:
     """Begins stages by name; a stage may begin several times.
 
@@ -83,9 +90,10 @@ class Stages:
         seconds: Total time of each stage.
     """
 
-    def __init__(self, watcher: Watcher) -> None:
-        """Take what stages are reported to."""
+    def __init__(self, watcher: Watcher, model: ir.Model | None = None) -> None:
+        """Take what stages are reported to, and the model that they copy, if it is known."""
         self._watcher, self._last = watcher, ""
+        self._collects = model is None or weight_bytes(model) >= HEAVY
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -98,9 +106,10 @@ class Stages:
         try:
             yield
         finally:
-            # Graphs and their weights are cycles: else they would stay, for there are few
-            # collections (cli). Only of objects made since the last stage: 10 ms.
-            gc.collect(1)
+            if self._collects:
+                # Graphs and their weights are cycles: else they would stay, for there are few
+                # collections (cli). Only of objects made since the last stage.
+                gc.collect(1)
             give_back()  # else what follows would need its memory on top of the last run's
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
@@ -131,7 +140,7 @@ def fix(
         start_from: Plan to start from: a mixed model with the types in its file, or a run.
         repairs: Made without being proposed again; no others are looked for.
     """
-    stage = Stages(watcher)
+    stage = Stages(watcher, case.network.model)
     quantised = quantised_start(case.network, start_from)
     start_from = None if quantised else start_from
     with stage("reference"):
@@ -146,6 +155,7 @@ def fix(
             prepared.original,
             case.heldout.with_progress(watcher.step),
             runtime=settings.runtime,
+            seen=case.seen,
         )
         if not settings.allow_unjudged:
             case_of = prepared.original, case.heldout, references, nonfinite

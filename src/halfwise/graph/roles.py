@@ -8,7 +8,7 @@ its nodes have roles of their own.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import onnx_ir as ir
@@ -187,6 +187,7 @@ class _Reading:
     opsets: Mapping[str, int]
     lowered: Container[NodeName]
     by_schema: bool
+    computed: set[ir.Node] = field(default_factory=set)
 
     def add(self, node: ir.Node, roles: dict[NodeName, NodeRole]) -> None:
         """Add the roles of a node and of those in its bodies to `roles`."""
@@ -228,7 +229,9 @@ def _role(node: ir.Node, reading: _Reading) -> NodeRole:
         reason = f"{node.op_type} does not take {low.name.lower()} at opset {opset}"
         return NodeRole(Role.PINNED, reason=reason)
     by_schema = reading.by_schema or not is_standard(node)
-    refused = None if by_schema else why_not_low(node, opset, low, inputs, outputs)
+    refused = (
+        None if by_schema else why_not_low(node, opset, low, inputs, outputs, reading.computed)
+    )
     if refused is not None:
         reason = f"TensorRT does not build {node.op_type} {refused.words(node.op_type)}"
         return NodeRole(Role.PINNED, inputs, outputs, reason)

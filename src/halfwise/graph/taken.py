@@ -127,6 +127,7 @@ def features(
     outputs: Sequence[bool] = (),
     *,
     only: Collection[str] | None = None,
+    computed: set[ir.Node] | None = None,
 ) -> dict[str, Feature]:
     """Return what the answers tell nodes apart by.
 
@@ -147,6 +148,8 @@ def features(
         outputs: The same of outputs.
         only: Of `input K`, for which a walk through the graph is needed, those to tell; None for
             all.
+        computed: Nodes known to depend on inputs of the graph, where a walk ends; found ones are
+            added.
     """
     of_node: dict[str, Feature] = {}
     for k, value in enumerate(node.inputs):
@@ -154,7 +157,7 @@ def features(
             continue
         dtype = low if k < len(inputs) and inputs[k] else None
         if only is None or f"input {k}" in only:
-            place = _place(value)
+            place = _place(value, set() if computed is None else computed)
             of_node[f"input {k}"] = "computed" if dtype is not None and place == "input" else place
         of_node |= _described(f"input {k}", value, dtype)
         constant = value.const_value
@@ -170,7 +173,12 @@ def features(
 
 
 def why_not_low(
-    node: ir.Node, opset: int, low: ir.DataType, inputs: Sequence[bool], outputs: Sequence[bool]
+    node: ir.Node,
+    opset: int,
+    low: ir.DataType,
+    inputs: Sequence[bool],
+    outputs: Sequence[bool],
+    computed: set[ir.Node] | None = None,
 ) -> Refused | None:
     """Return why TensorRT refuses a node in a low type that it takes in FP32; None if it does not.
 
@@ -178,9 +186,9 @@ def why_not_low(
     low type changes nothing. Arguments are those of `features`.
     """
     answers, op = taken(), node.op_type
-    if op not in answers.refused or why_refused(node, opset):
+    if op not in answers.refused or why_refused(node, opset, computed):
         return None
-    in_low = partial(features, node, opset, low, inputs, outputs)
+    in_low = partial(features, node, opset, low, inputs, outputs, computed=computed)
     if answers.why(op, in_low(only=answers.deciding_features(op))) is None:
         return None
     node_features = in_low()
@@ -189,12 +197,13 @@ def why_not_low(
     return refused if counts else None
 
 
-def why_refused(node: ir.Node, opset: int) -> Refused | None:
-    """Return why TensorRT refuses a node as it is; None if it is not known to."""
+def why_refused(node: ir.Node, opset: int, computed: set[ir.Node] | None = None) -> Refused | None:
+    """Return why TensorRT refuses a node as it is; None if it is not known to: see `features`."""
     answers, op = taken(), node.op_type
     if op not in answers.refused:
         return None
-    return answers.why(op, features(node, opset, only=answers.deciding_features(op)))
+    deciding = answers.deciding_features(op)
+    return answers.why(op, features(node, opset, only=deciding, computed=computed))
 
 
 def _within(value: Feature, test: Test) -> bool:
@@ -245,8 +254,8 @@ def _described(what: str, value: ir.Value, low: ir.DataType | None) -> dict[str,
     return described
 
 
-def _place(value: ir.Value) -> str:
-    """Return where a value comes from: see `features`."""
+def _place(value: ir.Value, computed: set[ir.Node]) -> str:
+    """Return where a value comes from, and add its node to those `computed`: see `features`."""
     if value.const_value is not None:
         return "constant"
     maker = value.producer()
@@ -262,7 +271,8 @@ def _place(value: ir.Value) -> str:
             if source is None or source.const_value is not None:
                 continue
             before = source.producer()
-            if before is None:
+            if before is None or before in computed:
+                computed.add(maker)
                 return "computed"
             if before not in seen:
                 seen.add(before)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
+from halfwise.case import CPU, Case, Runtime, Sample, Samples, Seen, Settings
 from halfwise.emulation.bodies import report
 from halfwise.emulation.budget import forgiving
 from halfwise.emulation.ort import Session
@@ -223,11 +223,12 @@ def _untyped(nodes: Iterable[ir.Node]) -> list[ir.Value]:
 
 
 def inspected_reference(
-    network: Network, samples: Samples, *, runtime: Runtime = CPU
+    network: Network, samples: Samples, *, runtime: Runtime = CPU, seen: Seen | None = None
 ) -> tuple[list[Outputs], frozenset[TensorName]]:
     """Return the outputs of every sample, and the tensors that are non-finite on any of them.
 
     NaN or infinities that FP32 already has, such as a mask of -inf, are not a candidate's fault.
+    The probe of what was `seen` of the model runs them, if any.
 
     Raises:
         RunFailed, TookTooLong: the model fails on a sample.
@@ -235,7 +236,8 @@ def inspected_reference(
     model = network.model
     with forgiving(any_number=False):
         tensors = observable(model, bodies=True)
-        results, nonfinite = inspect_samples(model, tensors, samples, runtime=runtime)
+        probe = seen.probe if seen is not None and seen.model is model else None
+        results, nonfinite = inspect_samples(model, tensors, samples, runtime=runtime, probe=probe)
     references: list[Outputs] = []
     for result in results:
         if isinstance(result, RunFailed):

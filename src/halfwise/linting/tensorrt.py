@@ -79,6 +79,7 @@ def forms(subject: Subject) -> Iterator[Found]:
     11, answered; whether older versions take them is not known. A warning where only similar forms
     were refused. Operators that quantise have rules of their own.
     """
+    computed: set[ir.Node] = set()
     for node in subject.nodes():
         if is_standard(node, "If") and (shapes := _unlike(node)):
             message = f"its branches give {shapes[0]} and {shapes[1]}, which TensorRT refuses"
@@ -87,9 +88,9 @@ def forms(subject: Subject) -> Iterator[Found]:
             yield Found(
                 message, fix, node, severity="warning" if subject.version >= ASKED else None
             )
-        if not is_standard(node) or why_refused(node, subject.opset) is None:
+        if not is_standard(node) or why_refused(node, subject.opset, computed) is None:
             continue
-        used = features(node, subject.opset)
+        used = features(node, subject.opset, computed=computed)
         refused = taken().why(node.op_type, used)
         assert refused is not None
         message = f"refuses {node.op_type} {refused.words(node.op_type)}"

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples, Seen
+from halfwise.case import CPU, FEW_SAMPLES, Probe, Runtime, Samples, Seen
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bodies import observed_bodies
 from halfwise.emulation.budget import Budget
@@ -186,7 +186,7 @@ class Observer:
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         known = () if seen is None else seen.on(network.model, samples, self._reach)
-        self.outputs = self._extrema(known)
+        self.outputs = self._extrema(seen.probe if seen is not None and known else None, known)
         absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
         for node, value, sample in squares(network, roles, absmax):
             self._inner.add(node, "square", value, sample)
@@ -239,10 +239,12 @@ class Observer:
         return [samples[i] for i in choose_samples(held, len(samples), count)]
 
     def _extrema(
-        self, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
+        self, probe: Probe | None, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
     ) -> list[Outputs]:
         """Find the extrema over all samples; return the outputs per sample."""
-        probe = ExtremaProbe(self._network.model, tuple(self._reach), runtime=self._runtime)
+        probe = probe or ExtremaProbe(
+            self._network.model, tuple(self._reach), runtime=self._runtime
+        )
         outputs: list[Outputs] = []
         least: dict[TensorName, int] = {}
         for index in range(len(self._samples)):
@@ -257,6 +259,7 @@ class Observer:
                 if extremum.absmax > reach.absmax:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
             self._tick()
+        probe.release()
         if self._network.opset >= SELECTING_OPSET:
             sizes = self._sizes
             finite = (t for t, reach in self._reach.items() if not reach.nonfinite)

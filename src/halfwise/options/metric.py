@@ -110,7 +110,7 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
     except (CaseError, RunFailed):
         return unseen
     references: list[Outputs] = [outputs for outputs, _ in results]
-    seen = Seen(model, samples.ids[: len(results)], tuple(results))
+    seen = Seen(model, samples.ids[: len(results)], tuple(results), probe)
     criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
     for one in criterion.recognised:
         check_labels(one.metric, (*(labels or ()), *(case.heldout.labels or ())))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halfwise.emulation import switched as switched_runner
 from halfwise.emulation.forms import Slots
 from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import Layout, Switched, SwitchedRunner, emulate_switched
+from halfwise.emulation.switched import Switched, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -47,7 +47,7 @@ def in_common(run: Runs) -> list[list[str]]:
 @given(graphs(), st.data())
 def test_forms_in_common_change_no_bit(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)
-    alone, together = Runs(net, layout=Layout(size=1)), Runs(net)
+    alone, together = Runs(net, size=1), Runs(net)
     assert not alone.switched.switches.stretches
     for fp32 in (frozenset(), free_nodes(net), data.draw(plans(net))):
         assert_same(together(fp32, drawn.sample), alone(fp32, drawn.sample))
@@ -63,7 +63,7 @@ def test_weights_are_summed_alike_in_every_form():
     sample = {"x": rng.standard_normal((1, 64)).astype(np.float32)}
     assert_same(
         Runs(net)(free_nodes(net), sample),
-        Runs(net, layout=Layout(size=1))(free_nodes(net), sample),
+        Runs(net, size=1)(free_nodes(net), sample),
     )
 
 
@@ -80,7 +80,7 @@ def test_what_differs_within_stretches_is_made_when_it_is_needed():
         made.append(True)
         return emulate_switched(net, roles_of(net), FP16)
 
-    alike = emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=True))
+    alike = emulate_switched(net, roles_of(net), FP16, alike=True)
     assert len(list(alike.model.graph.all_nodes())) < len(list(whole().model.graph.all_nodes()))
     made.clear()
     runner, expected = SwitchedRunner(lambda: alike, whole), Runs(net)
@@ -95,7 +95,7 @@ def test_the_graph_goes_once_its_session_is_made(monkeypatch):
     net, models = chain(3), list[weakref.ref[ir.Graph]]()
 
     def make(*, alike: bool = False) -> Switched:
-        made = emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=alike))
+        made = emulate_switched(net, roles_of(net), FP16, alike=alike)
         models.append(weakref.ref(made.model.graph))
         return made
 
@@ -169,7 +169,7 @@ def test_any_nodes_left_out_of_int8_are_as_in_the_model_written_so(
     nodes, low_io = candidates(net), data.draw(low_ends(net))
     whole = with_pairs(net, nodes)
     size = data.draw(st.sampled_from([1, 3, 24]))
-    run = Runs(net, low_io=low_io, layout=Layout(size=size), quantised=slots(whole, nodes))
+    run = Runs(net, low_io=low_io, size=size, quantised=slots(whole, nodes))
     for _ in range(2):
         fp32 = data.draw(plans(net))
         written = with_pairs(net, fp32.intersection(nodes))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import SWITCH_INPUT, Layout, Switched, emulate_switched
+from halfwise.emulation.switched import SWITCH_INPUT, Switched, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
@@ -83,7 +83,7 @@ def test_a_plan_switched_on_equals_the_model_made_from_it(
         accumulate = "fp32"
     roles, low_io = roles_of(net), data.draw(low_ends(net))
     size = data.draw(st.sampled_from([1, 3, 24]))
-    run = Runs(net, accumulate=accumulate, low_io=low_io, layout=Layout(size=size))
+    run = Runs(net, accumulate=accumulate, low_io=low_io, size=size)
     for _ in range(2):
         fp32 = data.draw(plans(net))
         rewritten = rewrite(net, roles, fp32, FP16, low_io=low_io)
@@ -374,5 +374,5 @@ def test_stretches_without_mixed_forms_are_longer_unless_the_network_is_large(la
     chain = [node("Neg", "x", "v0", "first"), *chain, node("Neg", f"v{count}", "y", "last")]
     net = network(chain)
     weights = LowWeights(net.model, FP16, large_from=large_from)
-    made = emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=True), weights=weights)
+    made = emulate_switched(net, roles_of(net), FP16, alike=True, weights=weights)
     assert len(made.switches.stretches) == parts

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched, stretches
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched, stretches
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
@@ -77,7 +77,7 @@ def test_the_model_loaded_for_mixed_stretches_gets_switches_of_its_own(kept):
     net, sample = chain(200), {"x": np.full((2, 4), 3, np.float32)}
 
     def make(*, alike: bool):
-        return emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=alike))
+        return emulate_switched(net, roles_of(net), FP16, alike=alike)
 
     fp32 = frozenset(map(node_name, list(net.nodes())[:kept]))
     both = SwitchedRunner(partial(make, alike=True), partial(make, alike=False))

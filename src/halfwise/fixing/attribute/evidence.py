@@ -81,6 +81,7 @@ class Evidence:
         headroom: Factor on observed ranges within which an overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
         keeps: Whether nodes may stay in FP32; else a repair may cost more than such a node.
+        muls: Whether a scale may insert Muls; else it folds into weights, whatever that loses.
         raised: The guards that all this raises, if already computed.
     """
 
@@ -91,6 +92,7 @@ class Evidence:
     headroom: float
     accumulate: str
     keeps: bool = True
+    muls: bool = True
     raised: tuple[Guard, ...] | None = None
 
     @cached_property

@@ -126,7 +126,7 @@ class Search:
         """
         self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
         kept, minimal, exhausted = self._everything, False, False
-        if not self.safe and not self._confirms(kept):
+        if not (self.safe or self._confirms(self.forced) or self._confirms(kept)):
             return self._hopeless()
         try:
             with self.budget.bounding():

@@ -226,7 +226,7 @@ def _lines(
 
 _LARGEST_FACTOR = 14
 """Exponent of a Mul: 2^±14 and everything between are normal in FP16."""
-_OVERFLOW = 1000.0
+OVERFLOW = 1000.0
 """Cost of one octave beyond the range: more than everything else."""
 MUL = 1.0
 """Cost of a Mul: the unit."""
@@ -404,7 +404,7 @@ class _Program:
 
     def _lose(self, column: int, loss: Loss) -> None:
         if loss.limit is not None:
-            over = self._variable(_OVERFLOW, 0, np.inf)
+            over = self._variable(OVERFLOW, 0, np.inf)
             self._row({column: -1.0, over: 1.0}, -loss.limit)
         if lines := [line for line in (*loss.lines, loss.least) if line[1]]:
             lost = self._variable(1.0, 0, np.inf)

@@ -14,6 +14,7 @@ from halfwise.fixing.repair.exponents import (
     ALONE,
     BIT,
     MUL,
+    OVERFLOW,
     WORK,
     Allowance,
     Loss,
@@ -57,6 +58,8 @@ def assigned(
     losses: Mapping[TensorName, Loss],
     work: int = WORK,
     mul: float = MUL,
+    *,
+    muls: bool = True,
 ) -> dict[TensorName, int]:
     """Return the non-zero exponents with the least cost for problems.
 
@@ -69,20 +72,22 @@ def assigned(
         losses: Costs of exponents.
         work: For all programs together; problems beyond it are not solved.
         mul: The cost of a Mul.
+        muls: Whether Muls may be inserted.
     """
     near, allowance = _near(constraints), Allowance(work)
+    most = mul if muls else OVERFLOW
     settled: dict[TensorName, int] = {}
     waiting, examined = list(dict.fromkeys(problems)), set[Names]()
-    for size, multiplying in SIZES:
+    for size, multiplying in SIZES if muls else SIZES[:-1]:
         free = around(constraints, near, waiting, size) - settled.keys()
         solved: set[TensorName] = set()
         for piece in pieces(constraints, free, near):
             if piece in examined and not multiplying:
                 continue
             examined.add(piece)
-            muls = None if multiplying else frozenset[TensorName]()
-            solution = solve(constraints, piece, losses, allowance, muls, mul)
-            if multiplying or solution.worth < mul:
+            edges = None if multiplying else frozenset[TensorName]()
+            solution = solve(constraints, piece, losses, allowance, edges, mul)
+            if multiplying or solution.worth < most:
                 settled |= _centred(constraints, solution, losses, allowance)
                 solved |= piece
         waiting = [name for name in waiting if name not in solved]
@@ -189,7 +194,7 @@ class Scale:
         places = _places(constraints)
         start = [place for name in problems for place, _ in places.get(name, ())]
         mul = MUL if evidence.keeps else ALONE
-        exponents = assigned(constraints, start, costs, mul=mul)
+        exponents = assigned(constraints, start, costs, mul=mul, muls=evidence.muls)
         better = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}
         better |= constraints.shifted & multiplied(constraints, exponents).keys()
         mended = [
