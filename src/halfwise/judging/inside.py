@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.bodies import observed_bodies
 from halfwise.emulation.probe import TENSORS_AT_ONCE
 from halfwise.emulation.runner import ModelRunner, Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
@@ -171,10 +173,15 @@ def judge_infinities(
         return by_tensor
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
-    emulation = emulate_typed(candidate, accumulate=accumulate)
-    low = ModelRunner(emulation, chosen, runtime=runtime)
-    right = ModelRunner(network.model, chosen, runtime=runtime)
-    refuted, confirmed = _compared(ends, low, right, nodes, fmt)
+    refuted, confirmed = _compared(
+        ends,
+        emulate_typed(candidate, accumulate=accumulate),
+        network.model,
+        nodes=nodes,
+        fmt=fmt,
+        samples=chosen,
+        runtime=runtime,
+    )
     for fate in by_tensor.values():
         fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
         fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed
@@ -197,29 +204,74 @@ def _masked(
     return masked
 
 
+_Found = tuple[dict[End, None], set[End]]
+"""The ends at which a reference is not at the limit, and those where it was seen to be."""
+
+
 def _compared(
     ends: Sequence[End],
-    low: ModelRunner,
-    reference: ModelRunner,
+    low: ir.Model,
+    reference: ir.Model,
+    *,
     nodes: Mapping[NodeName, ir.Node],
     fmt: Format,
-) -> tuple[set[End], set[End]]:
-    """Compare a candidate with a reference on the same samples.
+    samples: Samples,
+    runtime: Runtime,
+) -> _Found:
+    """Compare a candidate with a reference at some ends.
 
-    A few ends at a time: their tensors are held for a sample. One in a body counts as refuted.
-
-    Returns:
-        The ends at which the reference is not at the limit, and those where it was seen to be.
+    An end in a body is compared in the runs that `observed_bodies` gives; one that is in none of
+    them counts as refuted, and so does one in a body that the two do not run as often.
     """
-    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends if e.result in low.names}
-    refuted, confirmed = set(ends) - results.keys(), set[End]()
+    main = {node_name(n) for n in low.graph}
+    inner = not main.issuperset(e.reader for e in ends)
+    lows, rights = (_scopes(model, samples, runtime, bodies=inner) for model in (low, reference))
+    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends}
+    refuted, confirmed = dict.fromkeys(ends), set[End]()
+    for one, other in product(lows, rights):
+        there = {e: r for e, r in results.items() if e.result in one.names and r in other.names}
+        if len(one.samples) == len(other.samples):
+            wrong, right = _compared_in(one, other, there, nodes, fmt)
+            refuted = {e: None for e in refuted if e in wrong or e not in there}
+            confirmed |= right
+    return refuted, confirmed
+
+
+def _scopes(
+    model: ir.Model, samples: Samples, runtime: Runtime, *, bodies: bool
+) -> list[ModelRunner]:
+    """Return a model, and its bodies if asked, each with what it reads."""
+    inner = observed_bodies(Network(model, None, "", {}), samples, runtime) if bodies else ()
+    every = [(model, samples), *((body.network.model, body.runs) for body in inner)]
+    return [ModelRunner(one, reads, runtime=runtime) for one, reads in every]
+
+
+def _compared_in(
+    low: ModelRunner,
+    reference: ModelRunner,
+    results: Mapping[End, TensorName],
+    nodes: Mapping[NodeName, ir.Node],
+    fmt: Format,
+) -> _Found:
+    """Compare in one scope. A few ends at a time: their tensors are held for a sample.
+
+    Args:
+        low: The candidate.
+        reference: What it is compared with, on as many samples.
+        results: For each end, what the reference has for its result.
+        nodes: The network's.
+        fmt: The low format.
+    """
+    refuted, confirmed = dict[End, None](), set[End]()
     for start in range(0, len(results), AT_ONCE):
         some = [*results.items()][start : start + AT_ONCE]
         lows = low.get([tensor for end, _ in some for tensor in (end.tensor, end.result)])
         rights = reference.get([result for _, result in some])
-        for actual, right in zip(lows, rights, strict=True):
+        for sample, actual, right in zip(low.samples, lows, rights, strict=True):
             for end, name in some:
-                infinite, limit, expected = actual[end.tensor], actual[end.result], right[name]
+                # A body reads what it captures.
+                infinite = np.asarray({**sample, **actual}[end.tensor])
+                limit, expected = actual[end.result], right[name]
                 try:
                     there = np.broadcast_to(np.isinf(infinite), limit.shape)
                 except ValueError:  # a maximum along an axis has no element of its own
@@ -229,7 +281,7 @@ def _compared(
                     expected[there], limit[there], bounds, fmt
                 )
                 if np.isnan(infinite).any() or not is_there:
-                    refuted.add(end)
+                    refuted[end] = None
                 elif there.any():
                     confirmed.add(end)
     return refuted, confirmed
