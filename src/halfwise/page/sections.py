@@ -30,6 +30,7 @@ from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import given_parts, proof_parts
 from halfwise.reporting.parts import PRECISIONS, Column, Lines, Table, known, table_of
 from halfwise.reporting.plan import curve_table, ladder_table
+from halfwise.reporting.plot import plot
 from halfwise.reporting.remarks import CAUSES, note_text, step_text
 from halfwise.reporting.strip import strip
 from halfwise.reporting.view import device_parts, error_table
@@ -136,8 +137,8 @@ def shown(
 
 
 def plans(stored: Stored) -> Section | None:
-    """Return the section of the plans to choose from, and of the ladder."""
-    parts = curve_table(stored.run), ladder_table(stored.run)
+    """Return the section of the plans to choose from, as a plot and a table, and of the ladder."""
+    parts = plot(stored.run), curve_table(stored.run), ladder_table(stored.run)
     return shown("plans", "What precision costs", *parts, is_open=True)
 
 

@@ -7,7 +7,7 @@ def test_plans_are_told_with_their_cost_and_error() -> None:
     made = curve(point("0", 1.5, 0.5), point("0-1", 2.0, 0.2), front=(0, 1), plan=0)
     section = plans(stored(curve=made))
     assert section is not None
-    (table,) = section.facts
+    _, table = section.facts
     names = [column.title for column in table.columns]
     assert [dict(zip(names, row, strict=True))["cost"] for row in table.rows] == ["1.5 ×", "2 ×"]
 
