@@ -43,7 +43,7 @@ def _without_page():
     """Other tests are about pages and evidence."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "halfwise.fixing.command.finish", lambda folder, run, *_, **__: write_run(folder, run)
+            "halfwise.page.finish.finish", lambda folder, run, *_, **__: write_run(folder, run)
         )
         yield
 

@@ -308,7 +308,7 @@ ENDED = [
     (24, ["search", "growth", "curve"]),
     (40, ["search", "growth", "curve"]),
     (54, ["search", "sums", "growth", "curve"]),
-    (58, ["growth", "curve"]),
+    (61, ["growth", "curve"]),
     (64, ["growth", "curve"]),
     (77, ["curve"]),
 ]

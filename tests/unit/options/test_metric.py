@@ -112,14 +112,6 @@ def test_of_outputs_that_are_no_tensors_nothing_is_decided():
     assert (case.criterion, case.metric) == (Criterion(), None)
 
 
-def test_labels_are_checked_once_it_is_known_what_they_are_of(two, tmp_path):
-    proto, inputs = two
-    (tmp_path / "labels.json").write_text(str([-1] * len(inputs["x"])))
-    data = Data(inputs, labels=tmp_path / "labels.json")
-    with pytest.raises(CaseError, match="classes, from 0"):
-        load_case(proto, data, Criterion(metric="auto"))
-
-
 def test_outputs_that_a_candidate_lacks_leave_the_metric_of_the_others(two):
     proto, inputs = two
     case = load_case(proto, Data(inputs), Criterion(metric="auto"))
