@@ -17,23 +17,26 @@ def plot(run: Run) -> Markup | None:
     """Return the plans as an SVG picture that refers to nothing; None with fewer than two.
 
     Across is the median time of engines in ms, or the predicted cost relative to everything low; up
-    is the logarithm of the error relative to what is allowed. Exact and infinite errors have no
-    place.
+    is the logarithm of the error relative to what is allowed. Exact plans lie below all others, and
+    those whose outputs are not finite above.
     """
     points, across = _placed(_timed(run.engines)), "median time in ms"
     if len(points) < 2:
         points, across = _placed(_predicted(run.curve)), "predicted cost"
     if len(points) < 2:
         return None
-    costs, errors = [cost for cost, *_ in points], [error for _, error, _ in points]
+    costs = [cost for cost, *_ in points]
     least, widest = min(costs), max(costs) - min(costs) or 1.0
-    low, high = min(*errors, 0.0), max(*errors, 0.0)
+    known = [log10(error) for _, error, _ in points if 0 < error < inf]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    bottom, top = min(low, 0.0) - 1, max(high, 0.0) + 1
 
     def x(cost: float) -> float:
         return round(_LEFT + 20 + (cost - least) / widest * (_WIDTH - _LEFT - 60), 1)
 
     def y(error: float) -> float:
-        return round(_TOP + 10 + (high - error) / (high - low or 1.0) * (_HEIGHT - 20), 1)
+        power = bottom if error == 0 else top if error == inf else log10(error)
+        return round(_TOP + 10 + (top - power) / (top - bottom) * (_HEIGHT - 20), 1)
 
     def text(left: float, top: float, words: str, anchor: str = "end") -> Markup:
         return Markup('<text x="{}" y="{}" text-anchor="{}" fill="{}">{}</text>').format(
@@ -43,10 +46,10 @@ def plot(run: Run) -> Markup | None:
     circle = Markup('<circle cx="{}" cy="{}" r="5" fill="{}"/>')
     parts = [circle.format(x(c), y(e), _CHOSEN if own else _PLAN) for c, e, own in points]
     line = Markup('<path d="M{} {}H{}" stroke="{}" stroke-dasharray="4 3"/>')
-    parts.append(line.format(_LEFT, y(0.0), _WIDTH, _INK))
-    parts.append(text(_LEFT - 6, y(0.0) + 4, "allowed"))
-    ends = sorted({low, high} - {0.0})
-    parts += (text(_LEFT - 6, y(error) + 4, f"{number(10**error)} ×") for error in ends)
+    parts.append(line.format(_LEFT, y(1.0), _WIDTH, _INK))
+    said = {inf: "not finite", 10**high: f"{number(10**high)} ×", 10**low: f"{number(10**low)} ×"}
+    said |= {1.0: "allowed", 0.0: "exact"}
+    parts += (text(_LEFT - 6, y(error) + 4, words) for error, words in said.items())
     below, ends = _TOP + _HEIGHT + 18, sorted({least, max(costs)})
     parts += (text(x(cost), below, number(cost), "middle") for cost in ends)
     title = f"Error over what is allowed, by {across}; the delivered plan in red"
@@ -73,9 +76,5 @@ def _predicted(curve: Curve | None) -> Iterator[_Shown]:
 
 
 def _placed(shown: Iterable[_Shown]) -> list[tuple[float, float, bool]]:
-    """Return the cost, log10 of the error, and whether it is the delivered plan, where known."""
-    return [
-        (cost, log10(error), own)
-        for cost, error, own in shown
-        if cost is not None and error is not None and 0 < error < inf
-    ]
+    """Return the plans whose cost and error are known."""
+    return [(c, error, own) for c, error, own in shown if c is not None and error is not None]

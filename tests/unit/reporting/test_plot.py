@@ -22,8 +22,14 @@ def test_plans_are_placed_by_cost_and_by_the_logarithm_of_their_error():
     assert first[2] == second[2] != own[2]
 
 
-def test_an_infinite_error_and_a_single_plan_have_no_picture():
-    assert plot(run(curve=curve(point("", 1.0, inf), point("0", 1.2, 0.5), plan=1))) is None
+def test_what_is_not_finite_lies_above_and_what_is_exact_below():
+    ends = point("", 1.0, inf), point("0", 1.2, 0.5), point("0-1", 2.0, 0.0)
+    first, middle, last = places(plot(run(curve=curve(*ends, plan=1))))
+    assert first[1] < middle[1] < last[1]
+
+
+def test_a_single_plan_has_no_picture():
+    assert plot(run(curve=curve(point("0", 1.2, 0.5), plan=0))) is None
     assert plot(run()) is None
 
 
