@@ -10,10 +10,11 @@ is delivered. Times are noisy, so engines take turns.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from statistics import median
 
 from halfwise.fixing.engines.device import Device
-from halfwise.fixing.engines.measure import race
+from halfwise.fixing.engines.measure import NEAR, race
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Plan
@@ -133,10 +134,15 @@ def choose(offers: Sequence[Outcome]) -> Outcome | None:
     """Return the offer to deliver: the fastest that passes; None if none does.
 
     An engine that failed while others took turns comes after these, an untimed one last; ties are
-    broken by the order of `offers`.
+    broken by the order of `offers`. An FP32 engine has to be faster than those of the low format by
+    more than times differ by chance: these take less memory.
     """
     passed = [offer for offer in offers if offer.deliverable]
-    return min(passed, key=lambda o: (not o.took_turns, o.milliseconds), default=None)
+    timed = [offer for offer in passed if offer.took_turns]
+    near = NEAR * min((offer.milliseconds for offer in timed), default=inf)
+    low = (o for o in timed if o.plan.rung not in FULL_RUNGS and o.milliseconds < near)
+    best = [*low] or passed
+    return min(best, key=lambda o: (not o.took_turns, o.milliseconds), default=None)
 
 
 def full_offers(bench: Bench) -> list[Outcome]:

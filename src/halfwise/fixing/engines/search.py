@@ -22,6 +22,7 @@ from math import inf
 from statistics import fmean
 
 from halfwise.fixing.engines.bench import Bench
+from halfwise.fixing.engines.measure import NEAR
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.graph.model import Network, node_name
@@ -40,9 +41,6 @@ FUTILE = 1.07
 or TF32 engine that is proven, no plan is searched: keeping nodes gains no speed. Of the 15 mixed
 engines on an H200 in `bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept,
 by chance (another build of its plan took 1.3 times as long), and no other one more than 1 %."""
-NEAR = 1.05
-"""Engines timed alone, at different times, that differ by less take turns before one of them counts
-as slower. Our choice: builds of one plan with the same kernels differed by up to 2 % on an H200."""
 SLOW = 1.1
 """A mixed engine that takes more than this many times as long as plain FP16 is tried otherwise."""
 LEVELS = (5, 1)
