@@ -39,7 +39,6 @@ from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.versions import version_of
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
-from halfwise.tools.diagnose.harness import no_change
 from halfwise.tools.diagnose.subject import (
     Subject,
     signs_of,
@@ -218,9 +217,9 @@ def exported(subject: Subject) -> Rung:
 def _apart(verdict: Verdict, subject: Subject) -> Rung:
     """Return why the outputs differ: FP32 rounding, or another function."""
     signs = signs_of(verdict, "ONNX Runtime against the framework")
-    if subject.tried is not None and subject.tried.planned:
-        signs.append(Sign(severity="info", text=no_change(subject.tried)))
-    rung = Rung(rung=2, name="export", passed=False, how="measured", cause="", inputs=subject.tried)
+    if subject.tried:
+        signs.append(Sign(severity="info", text=subject.tried))
+    rung = Rung(rung=2, name="export", passed=False, how="measured", cause="")
     if explained := blurred(subject):
         most = max(explained, key=lambda name: explained[name][0])
         figures = " and ".join(map(number, explained[most]))
@@ -270,7 +269,7 @@ def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:
     return said(
         where,
         *([_REQUANTISE] if pairs_of(subject.case.network) else []),
-        *([other] if subject.tried is not None and subject.tried.tried else []),
+        *([other] if subject.tried else []),
         "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
         "FP32; another opset or exporter may work better (docs/exporting.md).",
     )

@@ -19,7 +19,6 @@ from halfwise.progress import Watcher
 from halfwise.records import (
     FP32_SNR_DB,
     Criterion,
-    InputTrials,
     Observations,
     Rung,
     RungName,
@@ -57,7 +56,7 @@ class Subject:
         others: The same samples from a second pipeline; None without.
         engines: Engine maker; None without a target.
         fix: The `fix` of the same case; None if it is no next step.
-        tried: The first rung's trials on the inputs, if the outputs are not `expected`.
+        tried: What the first rung tried on the inputs in vain, in words; "" for nothing.
         seen: Observations of the tensors, once a rung has made them.
     """
 
@@ -71,7 +70,7 @@ class Subject:
     others: Samples | None = None
     engines: EngineMaker | None = None
     fix: Step | None = None
-    tried: InputTrials | None = None
+    tried: str = ""
     seen: Observations | None = None
 
     @property
