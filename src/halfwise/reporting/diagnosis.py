@@ -265,5 +265,3 @@ def _rest(compared: Comparison) -> Iterator[str]:
         if some := counts[status]:  # type: ignore[index]
             yield f"{count(some, 'node')} {meaning}"
     yield from compared.notes
-    if compared.builds:
-        yield f"{count(compared.builds, 'engine')} built"

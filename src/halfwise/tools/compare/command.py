@@ -1,6 +1,6 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -171,11 +171,12 @@ def compare(
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
         comparison = find_divergence(walk)
         _demand_compared(comparison, (first, second))
+        notes += tuple(note for side in (first, second) for note in _notes(side))
         names = [*comparison.outputs] if maker is None else []
         off = excess_of(case.criterion, first, second, names)
         comparison = comparison.model_copy(
             update={
-                "notes": (*notes, *comparison.notes),
+                "notes": notes,
                 "excess": max(off.values(), default=None),
                 "beyond": tuple(name for name, excess in off.items() if excess > 1),
             }
@@ -207,6 +208,22 @@ def _next(
         to = {"to": BF16.name} if other.form == BF16.name else {}
         return (fix_step(case, replace(request, given=request.given | to), None),)
     return (diagnose_step(case, request, None),)
+
+
+def _notes(side: Side) -> Iterator[str]:
+    """Yield on which samples a side fails, and where the inside of an engine can be seen."""
+    if isinstance(side, RecordedSide) and side.absent == "fused":
+        yield (
+            f"{side.label} shows no tensor inside: `halfwise diagnose --target tensorrt` finds the "
+            "nodes that are wrong, in engines of parts."
+        )
+    failures = side.failures if isinstance(side, ModelRunner) else {}
+    for sample, failure in list(failures.items())[:1]:
+        yield (
+            f"{side.label}: {len(failures)} of the samples fail; on {sample}, "
+            f"{f'node {failure.node} fails' if failure.node else 'it fails'} "
+            f"({failure.why or failure.message})"
+        )
 
 
 def _demand_compared(comparison: Comparison, sides: Sequence[Side]) -> None:
@@ -246,7 +263,7 @@ def _side(
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
     if engines is not None and source.kind == "engine":
-        return engines.side(source.form)
+        return engines.engine(source.form).side()
     emulate = source.form == "emulated"
     return _model(load, source.path, case, settings, emulate=emulate)
 

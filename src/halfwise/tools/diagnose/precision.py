@@ -66,8 +66,8 @@ def tf32(subject: Subject) -> Rung:
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
     """Return the verdict on the engine with TF32, and signs of it."""
-    side = engines.side("tf32")
-    verdict = engines.judge(side.plain()[0], subject.references, subject.case.criterion)
+    side = engines.engine("tf32")
+    verdict = engines.judge(side.built(), subject.references, subject.case.criterion)
     signs = signs_of(verdict, side.label)
     if remark := engines.worker.info.tf32_remark:
         signs.append(Sign(severity="warning", text=stopped(remark)))
