@@ -4,7 +4,6 @@ import io
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from math import inf
 from typing import Self, TextIO
 
 from rich import box
@@ -15,7 +14,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.progress import WORTH_TELLING
 from halfwise.reporting.parts import NARROW, SCREEN, Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
@@ -144,22 +142,24 @@ class TerminalWatcher:
     """Shows a run's progress on standard error; use it in a `with` block.
 
     A terminal gets one bar, with the steps of the current stage, or of the part of it that goes on,
-    and the longest time left where a budget bounds it; it vanishes at the end. A file or pipe gets
-    one line per stage, and one a minute about a long stage.
+    and the time that it took; it vanishes at the end. A file or pipe gets one line per stage, and
+    one a minute about a long stage.
     """
 
     def __init__(self, name: str = "start") -> None:
         """Take what a terminal is told before the first stage, while the library is imported."""
         self._console = terminal(sys.stderr)
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._narrow = self._console.width < NARROW
-        shown = ("label", "time") if self._narrow else ("label", "steps", "time")
-        texts = [TextColumn(f"{{task.fields[watcher].{one}}}", markup=False) for one in shown]
+        label, steps, took = (
+            TextColumn(f"{{task.fields[watcher].{one}}}", markup=False)
+            for one in ("label", "steps", "took")
+        )
         self._progress = Progress(
             SpinnerColumn(),
-            texts[0],
-            BarColumn(8 if self._narrow else 16),
-            *texts[1:],
+            label,
+            BarColumn(8),
+            steps,
+            took,
             console=self._console,
             transient=True,
             disable=not self._draws,
@@ -168,8 +168,7 @@ class TerminalWatcher:
         self._begin(name)
 
     def _begin(self, name: str, total: int | None = None) -> None:
-        # Of the stage: its name and steps, and when it ends at the latest.
-        self._name, self._total, self._bound = name, total, inf
+        self._name, self._total = name, total
         self._of = ""
         self._done: int | None = None
         self._began = self._last_line = self._clock()
@@ -195,14 +194,7 @@ class TerminalWatcher:
         if not self._draws:
             self._console.print(Text(self._name))
 
-    def step(
-        self,
-        done: int,
-        total: int | None = None,
-        of: str = "",
-        *,
-        most: bool = False,  # noqa: ARG002 (no time is told that could be too long)
-    ) -> None:
+    def step(self, done: int, total: int | None = None, of: str = "") -> None:
         """Show the steps of the stage, or of a part, that are over."""
         self._total = total or self._total
         over = self._total is not None and done >= self._total
@@ -213,11 +205,6 @@ class TerminalWatcher:
         )
         self._say_seldom()
 
-    def left(self, seconds: float) -> None:
-        """Show the longest time that the stage may take; inf: unknown."""
-        self._bound = self._clock() + seconds
-        self._say_seldom()
-
     def note(self, line: str) -> None:
         """Print a note."""
         self._console.print(indented(sentence(line), self._console, style="dim"))
@@ -226,7 +213,7 @@ class TerminalWatcher:
         """Print a line about the stage where there is no bar, if the last one is a minute old."""
         if not self._draws and self._clock() - self._last_line >= SELDOM:
             self._last_line = self._clock()
-            facts = filter(None, (self.steps, f"after {self.took}", self.remaining))
+            facts = filter(None, (self.steps, f"after {self.took}"))
             line = f"  {self.label.strip()}: {', '.join(facts)}"
             self._console.print(Text(line, style="dim"), soft_wrap=True)
 
@@ -234,8 +221,7 @@ class TerminalWatcher:
     def label(self) -> str:
         """The name of the stage and its part, padded so that nothing jumps."""
         named = f"{self._name}: {self._of}" if self._of not in ("", self._name) else self._name
-        width, shown = (12, self._of or self._name) if self._narrow else (20, named)
-        return f"{shorten(shown, width):<{width}}"
+        return f"{shorten(named, 20):<20}"
 
     @property
     def share(self) -> float | None:
@@ -252,21 +238,4 @@ class TerminalWatcher:
     @property
     def took(self) -> str:
         """How long the stage took."""
-        return _told(self._clock() - self._began)
-
-    @property
-    def remaining(self) -> str:
-        """The longest time left; "" if nothing bounds it, as a guess would not hold."""
-        seconds, early = self._bound - self._clock(), self._clock() - self._began < WORTH_TELLING
-        return "" if early or not 0.5 < seconds < inf else f"at most {_told(seconds)} left"
-
-    @property
-    def time(self) -> str:
-        """How long it took, and the time left; one of them where there is little room."""
-        if self._narrow:
-            return self.remaining or self.took
-        return f"{self.took} {self.remaining}"
-
-
-def _told(seconds: float) -> str:
-    return str(timedelta(seconds=round(max(0.0, seconds))))
+        return str(timedelta(seconds=round(self._clock() - self._began)))

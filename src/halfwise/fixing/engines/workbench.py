@@ -11,7 +11,6 @@ the next one, and end up in the run folder.
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from shutil import disk_usage, rmtree
 from typing import Literal
@@ -111,8 +110,6 @@ class Builds:
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
         number, settings = self._next(), self.settings
         self.watcher.note(f"build {number}: {purpose}")
-        if number == 1:  # others are expected to take as long as this one did
-            self.watcher.left(settings.build_timeout)
         try:
             outcome = self.worker.build(
                 model,
@@ -159,8 +156,6 @@ class Builds:
 
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
-        if outcome.number == 1:
-            self.watcher.left(inf)
         if outcome.status != "built":
             line = how_refused(outcome).line if outcome.status == "failed" else ""
             note = f"build {outcome.number} {outcome.status}: {outcome.message}"

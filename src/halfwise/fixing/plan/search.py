@@ -228,7 +228,7 @@ class Search:
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
-            self.watcher.step(len(measured), 2 * len(outside), "ranking", most=True)
+            self.watcher.step(len(measured), 2 * len(outside), "ranking")
             measured[low] = alone(self._everything - low | self.forced)
             return measured[low]
 
