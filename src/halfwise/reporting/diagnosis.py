@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from math import isfinite
 
 from halfwise.records import (
     Comparison,
@@ -67,7 +66,6 @@ def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
     """Return the evidence for a diagnosis."""
     told = {
         "wrong": WORDS["symptom"][diagnosis.symptom],
-        "off": _db(diagnosis.snr_db),
         "limit": diagnosis.limit_db if diagnosis.symptom == "outputs" else None,
     }
     signs: list[Sign] = []
@@ -78,12 +76,6 @@ def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
         text = say("fault", "rest", diagnosis, told)
         signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=text))
     return signs
-
-
-def _db(snr_db: float | None) -> str:
-    if snr_db is None:
-        return ""
-    return f", {snr_db:.1f} dB" if isfinite(snr_db) else ", not finite or entirely wrong"
 
 
 def advice(diagnosis: EngineDiagnosis) -> tuple[str, ...]:

@@ -171,7 +171,6 @@ def ladder() -> Iterator[str]:
         ((fp32, fp16), {}),
         ((fp32, fp16), {"provenance": own}),
         ((fp32, fp16), {"plan": runs.plan((), remarks=(untried,))}),
-        ((fp32, int8), {}),
     ):
         found = rungs.ladder_lines(runs.run(**{"rungs": low, "provenance": asked, **changed}))
         assert found is not None

@@ -160,7 +160,8 @@ def compare(
         settings["target"] = TENSORRT
     request = understand(inputs, settings)
     case = load_asked(model, request, watcher, split=False)
-    case = _with_opset(case, request, sources)
+    if BF16.name in (source.form for source in sources):
+        case = with_bf16(case, request.settings)
     load = cache(load_model)
     case, notes = _as_repaired(case, sources, load)
     check(case.network, runtime=request.settings.runtime)
@@ -368,12 +369,6 @@ def _arithmetic(dtypes: set[str]) -> Arithmetic:
     if "BFLOAT16" in dtypes:
         return "bf16"
     return "fp16" if "FLOAT16" in dtypes else "fp32"
-
-
-def _with_opset(case: Case, request: Request, sources: Sequence[Source]) -> Case:
-    """Return the case at an opset that has BF16, if a source needs it."""
-    needed = any(source.form == BF16.name for source in sources)
-    return with_bf16(case, request.settings) if needed else case
 
 
 def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Case, tuple[str, ...]]:

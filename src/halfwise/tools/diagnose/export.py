@@ -22,6 +22,7 @@ from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
+from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.records import (
@@ -38,7 +39,7 @@ from halfwise.records import (
 from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.versions import version_of
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.walk import RecordedSide, reference
+from halfwise.tools.compare.walk import RecordedSide, Walk, reference
 from halfwise.tools.diagnose.subject import (
     Subject,
     signs_of,
@@ -232,7 +233,7 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         apart = [sign.model_copy(update={"severity": "info"}) for sign in signs]
         evidence = (Sign(severity="warning", text=why), *apart)
         return rung.model_copy(update={"passed": True, "cause": why, "evidence": evidence})
-    divergence = _located(subject)
+    divergence = _located(subject, subject.expected or ())
     # Too few tensors are known to say where the two diverge.
     anywhere = 2 * len(divergence.first) > max(2, len(list(subject.case.network.nodes())))
     return rung.model_copy(
@@ -247,11 +248,15 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
     )
 
 
-def _located(subject: Subject) -> Comparison:
-    assert subject.expected is not None
-    framework = RecordedSide(subject.expected, "the framework")
-    right = reference(subject.case.network, subject.samples, subject.settings)
-    return find_divergence(subject.walk(framework, right))
+def _located(subject: Subject, expected: Sequence[Outputs]) -> Comparison:
+    """Return where the model leaves what the framework computed."""
+    network, settings = subject.case.network, subject.settings
+    framework = RecordedSide(expected, "the framework")
+    right = reference(network, subject.samples, settings)
+    runtime, step = settings.runtime, subject.watcher.step
+    return find_divergence(
+        Walk(network, subject.samples, framework, right, runtime=runtime, progress=step)
+    )
 
 
 def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:

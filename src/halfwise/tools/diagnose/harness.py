@@ -123,7 +123,7 @@ def harness(subject: Subject) -> Rung:
 
     Names, types and shapes are known to fit: the inputs have been read.
     """
-    signs, advice, cause = [*_reading_signs(subject), *_ranges(subject)], _ADVICE, ""
+    signs, advice, cause = list(_reading_signs(subject)), _ADVICE, ""
     frozen = _frozen(subject)
     if frozen is not None:
         signs.insert(0, Sign(severity="error", text=frozen.failure, nodes=frozen.nodes))
@@ -177,23 +177,6 @@ def _reading_signs(subject: Subject) -> Iterator[Sign]:
         if note.made_up is not None and note.made_up in made_up:
             continue
         yield Sign(severity=note.severity, text=stopped(capital(clause(note))))
-
-
-def _ranges(subject: Subject) -> Iterator[Sign]:
-    for value in subject.case.network.graph.inputs:
-        name = str(value.name)
-        arrays = [np.asarray(sample[name]) for sample in subject.samples]
-        shapes = {array.shape for array in arrays}
-        shape = "×".join(map(str, arrays[0].shape)) or "one number"
-        text = f"Input '{name}': {arrays[0].dtype.name}, {shape}"
-        if len(shapes) > 1:
-            text += f" and {count(len(shapes) - 1, 'other shape')}"
-        if arrays[0].dtype.kind not in "fiu" or not all(a.size for a in arrays):
-            yield Sign(severity="info", text=f"{text}.")
-            continue
-        low = min(float(np.min(a)) for a in arrays)
-        high = max(float(np.max(a)) for a in arrays)
-        yield Sign(severity="info", text=f"{text}, from {number(low)} to {number(high)}.")
 
 
 @dataclass(frozen=True)

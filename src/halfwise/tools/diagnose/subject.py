@@ -29,7 +29,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.walk import Side, Walk
 from halfwise.wording import number
 
 
@@ -136,17 +135,6 @@ class Subject:
             self.case.criterion,
             self.case.metric,
         ).verdict
-
-    def walk(self, a: Side, b: Side) -> Walk:
-        """Return a comparison of two sides, not yet run."""
-        return Walk(
-            self.case.network,
-            self.samples,
-            a,
-            b,
-            runtime=self.settings.runtime,
-            progress=self.watcher.step,
-        )
 
 
 def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:
