@@ -336,7 +336,7 @@ class RunEvidence(Record):
 
     Attributes:
         graph: Graph of the mixed model if the run delivers one, otherwise of the user's. None if it
-            is larger than `MOST_NODES` or `MOST_BYTES` of `halfwise.page.finish`.
+            has more nodes than `MOST_NODES` of `halfwise.page.finish`.
         sources: Origins of nodes, each once.
         replaced: Sources of nodes of the user's model that are no longer in `graph`, by name.
     """

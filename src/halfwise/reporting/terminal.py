@@ -10,7 +10,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -150,31 +150,22 @@ class TerminalWatcher:
         """Take what a terminal is told before the first stage, while the library is imported."""
         self._console = terminal(sys.stderr)
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
-        label, steps, took = (
-            TextColumn(f"{{task.fields[watcher].{one}}}", markup=False)
-            for one in ("label", "steps", "took")
-        )
         self._progress = Progress(
             SpinnerColumn(),
-            label,
+            TextColumn("{task.description}", markup=False),
             BarColumn(8),
-            steps,
-            took,
+            TextColumn("{task.fields[steps]}", markup=False),
+            TimeElapsedColumn(),
             console=self._console,
             transient=True,
             disable=not self._draws,
         )
-        self._task = self._progress.add_task("", total=None, watcher=self)
         self._begin(name)
 
     def _begin(self, name: str, total: int | None = None) -> None:
         self._name, self._total = name, total
-        self._of = ""
-        self._done: int | None = None
-        self._began = self._last_line = self._clock()
-
-    def _clock(self) -> float:
-        return self._progress.get_time()
+        self._task = self._progress.add_task(_padded(name), total=None, steps="")
+        self._began = self._last_line = self._progress.get_time()
 
     def __enter__(self) -> Self:
         """Start drawing."""
@@ -187,55 +178,41 @@ class TerminalWatcher:
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
-        self._begin(clean(name), total)
         # A task whose share was known cannot become one of unknown length.
         self._progress.remove_task(self._task)
-        self._task = self._progress.add_task("", total=None, watcher=self)
+        self._begin(clean(name), total)
         if not self._draws:
             self._console.print(Text(self._name))
 
     def step(self, done: int, total: int | None = None, of: str = "") -> None:
-        """Show the steps of the stage, or of a part, that are over."""
+        """Show the steps of the stage, or of a part, that are over.
+
+        Where there is no bar, a line says so if the last one is a minute old.
+        """
         self._total = total or self._total
-        over = self._total is not None and done >= self._total
-        self._of, self._done = ("", None) if over else (of, done)
-        share = self.share
+        share = done / self._total if self._total else 0.0
+        named = f"{self._name}: {of}" if share < 1 and of not in ("", self._name) else self._name
+        steps = "" if share >= 1 else f"{done}/{self._total}" if self._total else str(done)
+        # The clock of what is complete would stop.
         self._progress.update(
-            self._task, total=None if share is None else 1.0, completed=share or 0.0
+            self._task,
+            total=1.0 if self._total else None,
+            completed=min(share, 0.999),
+            description=_padded(named),
+            steps=steps,
         )
-        self._say_seldom()
+        now = self._progress.get_time()
+        if not self._draws and now - self._last_line >= SELDOM:
+            self._last_line = now
+            facts = filter(None, (steps, f"after {timedelta(seconds=round(now - self._began))}"))
+            line = f"  {_padded(named).rstrip()}: {', '.join(facts)}"
+            self._console.print(Text(line, style="dim"), soft_wrap=True)
 
     def note(self, line: str) -> None:
         """Print a note."""
         self._console.print(indented(sentence(line), self._console, style="dim"))
 
-    def _say_seldom(self) -> None:
-        """Print a line about the stage where there is no bar, if the last one is a minute old."""
-        if not self._draws and self._clock() - self._last_line >= SELDOM:
-            self._last_line = self._clock()
-            facts = filter(None, (self.steps, f"after {self.took}"))
-            line = f"  {self.label.strip()}: {', '.join(facts)}"
-            self._console.print(Text(line, style="dim"), soft_wrap=True)
 
-    @property
-    def label(self) -> str:
-        """The name of the stage and its part, padded so that nothing jumps."""
-        named = f"{self._name}: {self._of}" if self._of not in ("", self._name) else self._name
-        return f"{shorten(named, 20):<20}"
-
-    @property
-    def share(self) -> float | None:
-        """The share of the steps that are over; None if unknown."""
-        return self._done / self._total if self._done is not None and self._total else None
-
-    @property
-    def steps(self) -> str:
-        """The steps that are over; "" if none are counted."""
-        if self._done is None:
-            return ""
-        return f"{self._done}/{self._total}" if self._total else str(self._done)
-
-    @property
-    def took(self) -> str:
-        """How long the stage took."""
-        return str(timedelta(seconds=round(self._clock() - self._began)))
+def _padded(name: str) -> str:
+    """Return a name of one width, so that nothing jumps."""
+    return f"{shorten(name, 20):<20}"
