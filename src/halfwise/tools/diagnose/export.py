@@ -30,7 +30,6 @@ from halfwise.records import (
     Finding,
     NodeName,
     Rung,
-    Severity,
     Sign,
     Step,
     Verdict,
@@ -45,7 +44,7 @@ from halfwise.tools.diagnose.subject import (
     signs_of,
     skipped,
 )
-from halfwise.wording import argument, count, listed, number
+from halfwise.wording import alike, argument, count, listed, number
 
 _REQUANTISE = (
     "If its quantisation may be too coarse: `halfwise verify ORIGINAL QUANTISED --inputs DATA` "
@@ -74,7 +73,8 @@ def healthy(subject: Subject) -> Rung:
         read = read_unchecked(path)
         findings, _ = linting.examine(linting.Subject(read, version))
     errors = [f for f in findings if f.severity == "error"]
-    signs = [*nonfinite, *(_sign(alike) for alike in _alike(findings))]
+    groups = alike(findings, lambda found: (found.severity, found.rule, found.fix))
+    signs = [*nonfinite, *map(_sign, groups)]
     wrong = [sign for sign in signs if sign.severity == "error"]
     advice = list(said(_MEANT)) if nonfinite else []
     if path is not None and errors:
@@ -129,21 +129,13 @@ def _origins(
     return tuple(node_name(node) for node in nodes if node in makers and not bad(node))
 
 
-def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Return findings grouped by shared sentence, worst first."""
-    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)
-    return list(groups.values())
-
-
-def _sign(alike: Sequence[Finding]) -> Sign:
-    first = alike[0]
-    often = f" ({len(alike)} times)" if len(alike) > 1 else ""
+def _sign(group: Sequence[Finding]) -> Sign:
+    first = group[0]
+    often = f" ({len(group)} times)" if len(group) > 1 else ""
     return Sign(
         severity=first.severity,
         text=f"{first.rule}{often}: {first.message}. {first.fix}",
-        nodes=tuple(dict.fromkeys(f.node for f in alike if f.node)),
+        nodes=tuple(dict.fromkeys(f.node for f in group if f.node)),
     )
 
 

@@ -16,7 +16,6 @@ from halfwise.options.options import RULES
 from halfwise.progress import offered
 from halfwise.records import (
     KeptNode,
-    NodeName,
     Rung,
     Sign,
     Verdict,
@@ -26,7 +25,7 @@ from halfwise.reporting.remarks import explained, reasons, worded
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import all_low, with_bf16
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import MOST_ROWS, count, stopped
+from halfwise.wording import MOST_ROWS, alike, count, stopped
 
 _OFF = (
     "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; NVIDIA_TF32_OVERRIDE=0 "
@@ -140,12 +139,9 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
     """Return why nodes are kept: each reason once, without fixes, which are advice."""
-    reasons: dict[str, list[NodeName]] = {}
-    for each in kept:
-        reasons.setdefault(each.reason, []).append(each.node)
     return [
-        Sign(severity="error", text=text, nodes=tuple(nodes))
-        for text, nodes in list(reasons.items())[:MOST_ROWS]
+        Sign(severity="error", text=group[0].reason, nodes=tuple(one.node for one in group))
+        for group in alike(kept, lambda one: one.reason)[:MOST_ROWS]
     ]
 
 

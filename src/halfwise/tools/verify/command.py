@@ -54,13 +54,12 @@ from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.candidate import (
-    broken_interface,
     demand_valid,
+    interface,
     on_shared_outputs,
     other_aside,
     remade,
     shared_outputs,
-    type_hints,
     with_mended,
     with_type_notes,
     without_aside,
@@ -213,9 +212,9 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
     references, nonfinite = _reference(case, settings, watcher)
     worth = candidate_worth(case, settings, mixed)
     redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
-    broken = (*other_aside(original, loaded), *broken_interface(original.whole, loaded))
-    broken = (*(redone.failures if redone else ()), *broken)
-    hints = () if original.stored.formats else type_hints(original.whole, loaded)
+    unlike, hints = interface(original.whole, loaded)
+    broken = (*(redone.failures if redone else ()), *other_aside(original, loaded), *unlike)
+    hints = [] if original.stored.formats else hints
     samples, held = case.calibration, tuple[Held, ...]()
     with Stages(watcher)("judge"):
         judged = judge(
