@@ -64,7 +64,6 @@ class Rung(Record):
         nodes: The nodes at fault, in graph order.
         evidence: The evidence for it.
         advice: What to do.
-        overflows: Whether nodes at fault are certain to exceed the low format's range.
         engine: Where an engine is wrong; None if that is not the cause.
     """
 
@@ -76,5 +75,4 @@ class Rung(Record):
     nodes: tuple[NodeName, ...] = ()
     evidence: tuple[Sign, ...] = ()
     advice: tuple[Step, ...] = ()
-    overflows: bool = False
     engine: EngineDiagnosis | None = None

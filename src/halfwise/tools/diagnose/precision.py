@@ -6,7 +6,6 @@ from typing import Literal
 
 from halfwise.emulation.typed import emulate_tf32
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.formats import BF16
@@ -105,7 +104,6 @@ def precision(subject: Subject) -> Rung:
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
     suspicions = worded(fixed.guards)
-    guards = [g for g in suspicions if set(nodes).intersection(g.nodes)]
     because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
     blamed = {guard for guard in because if guard is not None}
     fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(suspicions) if i in blamed and g.fix))
@@ -119,7 +117,6 @@ def precision(subject: Subject) -> Rung:
         cause=_cause(fixed, low),
         nodes=nodes,
         evidence=tuple(signs),
-        overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
             *((subject.fix,) if subject.fix and fixed.result.passed else ()),
             *said(*fixes[:MOST_ROWS]),
