@@ -16,7 +16,7 @@ from bench.observe_memory import peak_rss
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.loading import network_from_proto
-from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import Walk
 
 SHAPE = (1, 1 << 18)
@@ -38,8 +38,7 @@ def main(nodes: int) -> None:
     right = ModelRunner(network.model, samples, "right", exact=True)
     other = ModelRunner(network.model, samples, "other", optimise=True)
     walk = Walk(network, samples, right, other)
-    walk.all()
-    assert len(compared(walk).nodes) == nodes
+    assert len(find_divergence(walk).nodes) == nodes
     print(peak_rss())
 
 

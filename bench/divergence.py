@@ -32,7 +32,7 @@ from halfwise.metrics.difference import RelativeError
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import understand
 from halfwise.records import Comparison
-from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import Walk
 
 SEED = 20
@@ -230,9 +230,7 @@ def compare_copy(network: Network, samples: Samples, copy: Network, rounding: st
         other = ModelRunner(emulate_tf32(copy), samples, "copy, TF32", "tf32")
     else:
         other = ModelRunner(copy.model, samples, "copy, optimised", optimise=True)
-    walk = Walk(network, samples, right, other)
-    walk.all()
-    return compared(walk)
+    return find_divergence(Walk(network, samples, right, other))
 
 
 def _shows(network: Network, copy: Network, samples: Samples) -> bool:

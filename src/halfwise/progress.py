@@ -9,9 +9,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
-WORTH_TELLING = 2.0
-"""Seconds of work from which the time that it has left is told. Our choice."""
-
 
 class Watcher(Protocol):
     """Receives the progress of a run. Everything that a user sees while waiting goes through it."""
@@ -19,16 +16,11 @@ class Watcher(Protocol):
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
 
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
+    def step(self, done: int, total: int | None = None, of: str = "") -> None:
         """Report that `done` steps of the stage, or of its part `of`, are over.
 
-        `most`: it may end before all `total` are.
+        It may end before all `total` are.
         """
-
-    def left(self, seconds: float) -> None:
-        """Report the longest time that a stage with a budget may take; inf if unknown."""
 
     def note(self, line: str) -> None:
         """Report a message worth reading."""
@@ -40,12 +32,7 @@ class Silent:
     def stage(self, name: str, total: int | None = None) -> None:
         """Do nothing."""
 
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
-        """Do nothing."""
-
-    def left(self, seconds: float) -> None:
+    def step(self, done: int, total: int | None = None, of: str = "") -> None:
         """Do nothing."""
 
     def note(self, line: str) -> None:

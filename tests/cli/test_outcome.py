@@ -65,14 +65,14 @@ def plain(text):
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def test_after_two_seconds_a_terminal_shows_the_time_left_and_then_the_result_alone():
+def test_a_terminal_shows_a_bar_and_then_the_result_alone():
     slow = shlex.join([sys.executable, "-c", "import time; time.sleep(4)"])
     command = ("doctor", "--trt-command", slow)
     with started(subprocess.PIPE, *command) as piped:
         told = plain(shown(*command))
         bare, beside = (text.decode() for text in piped.communicate())
     bar, _, rest = told.rpartition("\x1b[2K")
-    assert re.search(r"doctor .* 0:00:\d\d at most 0:00:\d\d left", bar)
+    assert re.search(r"doctor: workers .* 0/1 0:00:\d\d", bar)
     assert "\x1b[?25h" in bar[bar.rindex("\x1b[?25l") :]
     assert rest == bare
     assert beside == ""

@@ -30,24 +30,21 @@ def diagnosed(tmp_path, call):
 
 
 @pytest.mark.parametrize(
-    ("theirs", "kinds", "told"),
+    ("theirs", "told"),
     [
-        (PIXELS[:, ::-1], ["channels"], "one is RGB, the other BGR"),
-        (255 * PIXELS, ["scale"], "have the scale 1, A's 0.003"),
-        (pictures.imagenet(255 * PIXELS), ["mean", "deviation"], "have the mean (0.485, 0.456"),
+        (PIXELS[:, ::-1], "one is RGB, the other BGR"),
+        (255 * PIXELS, "have the scale 1, A's 0.003"),
+        (pictures.imagenet(255 * PIXELS), "have the mean (0.485, 0.456"),
     ],
     ids=["BGR", "255", "ImageNet"],
 )
-def test_other_inputs_are_named_and_the_export_is_not_blamed(diagnosed, theirs, kinds, told):
+def test_other_inputs_are_named_and_the_export_is_not_blamed(diagnosed, theirs, told):
     ended = diagnosed(theirs)
     assert ended.code == 10
     (rung,) = ended.record["diagnosis"]
     assert (rung["name"], rung["passed"], rung["nodes"]) == ("harness", False, [])
     assert told in rung["cause"]
-    assert rung["inputs"]["matches"]
-    assert [d["kind"] for d in rung["inputs"]["best"]["differences"]] == kinds
-    assert rung["inputs"]["best"]["error"] < 1e-5
-    assert rung["inputs"]["before"] > 1e-2
+    assert "outputs on 5 samples" in rung["cause"]
     assert (ended.folder / "framework_inputs.py").is_file()
     assert "framework_inputs.py" in ended.out
 
@@ -60,8 +57,6 @@ def test_other_faults_go_on_to_the_export_and_say_what_was_tried(diagnosed, thei
     assert ended.code == 10
     inputs, export = ended.record["diagnosis"]
     assert (inputs["passed"], export["name"], export["passed"]) == (True, "export", False)
-    assert not export["inputs"]["matches"]
-    assert export["inputs"]["tried"] > 100
     assert "input changes (channels, " in " ".join(ended.out.split())
     assert not (ended.folder / "framework_inputs.py").exists()
 

@@ -78,7 +78,6 @@ class ModelRunner:
         optimise: Whether ONNX Runtime may fuse.
         partial: If a node fails on a sample, yield the tensors that do not depend on it.
         runtime: Where to run.
-        builds: Engines built so far.
         failures: Samples that have failed so far, by identifier.
     """
 
@@ -91,7 +90,6 @@ class ModelRunner:
     optimise: bool = False
     partial: bool = False
     runtime: Runtime = CPU
-    builds: int = 0
     failures: dict[str, RunFailed] = field(default_factory=dict)
 
     @cached_property
@@ -134,15 +132,6 @@ class ModelRunner:
         if name in self.names:
             return None
         return "constant" if name in self.model.graph.initializers else "missing"
-
-    def notes(self) -> tuple[str, ...]:
-        """Return a note about the samples that failed, if any; labels say the rest."""
-        return tuple(
-            f"{self.label}: {len(self.failures)} of the samples fail; "
-            f"on {sample}, {f'node {failure.node} fails' if failure.node else 'it fails'} "
-            f"({failure.why or failure.message})"
-            for sample, failure in list(self.failures.items())[:1]
-        )
 
     def _session(self, names: Sequence[TensorName] | None) -> Session:
         model = self.model if names is None else giving_out(self.model, names)

@@ -186,7 +186,6 @@ def judged_as_file(
         # The emulation has this arithmetic, and the tensors inside.
         few = samples.select(failed[0].failing[:FEW_SAMPLES])
         flips = _flips(candidate, decisions(case.network), few, settings)
-        runs[0] = runs[0].model_copy(update={"flips": flips})
         failures += map(_flip_failure, flips[: wording.FEW])
     fields: dict[str, object] = {"as_file": tuple(runs)}
     if failed:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, isfinite
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
@@ -31,22 +30,14 @@ def script_json(value: Data) -> Markup:
     Args:
         value: Mappings with strings as keys, sequences, strings, numbers, booleans and None.
     """
-    text = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
+    rounded = json.loads(json.dumps(value), parse_float=_rounded, parse_constant=str)
+    text = json.dumps(rounded, separators=(",", ":"))
     # The escaped characters occur only in strings: the rest of JSON has none.
     return Markup(text.translate(_ESCAPED))  # noqa: S704
 
 
-_NAMED = {inf: "Infinity", -inf: "-Infinity"}
-
-
-def _plain(value: Data) -> Data:
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}") if isfinite(value) else _NAMED.get(value, "NaN")
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value]
+def _rounded(digits: str) -> float:
+    return float(f"{float(digits):.{_DIGITS}g}")
 
 
 @dataclass(frozen=True)

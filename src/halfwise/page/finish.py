@@ -143,14 +143,10 @@ def _scopes(nodes: Sequence[ir.Node]) -> Iterator[str]:
 
 MOST_NODES = 50_000
 """Ten times a large model; no browser would open a drawing of more."""
-MOST_BYTES = 32 * 2**20
-"""Largest evidence.json: two and a half times what `MOST_NODES` usual nodes take."""
 
 
 def evidence_of(case: Case, mixed: ir.Model | None = None) -> RunEvidence:
-    """Return what illustrates a run beyond its numbers, at most `MOST_BYTES` of JSON.
-
-    If it is more, for example because names have thousands of characters, nothing is left.
+    """Return what illustrates a run beyond its numbers; no graph of more than `MOST_NODES` nodes.
 
     Args:
         case: The case; its network is the user's model.
@@ -162,9 +158,7 @@ def evidence_of(case: Case, mixed: ir.Model | None = None) -> RunEvidence:
     graph = graph_of(shown, originals, sources) if len(names) <= MOST_NODES else None
     gone = {n: _stored(node, sources) for n, node in originals.items() if n not in names}
     replaced = {name: index for name, index in gone.items() if index is not None}
-    whole = RunEvidence(graph=graph, replaced=replaced, sources=tuple(sources))
-    small = len(whole.model_dump_json().encode()) <= MOST_BYTES
-    return whole if small else RunEvidence(graph=None)
+    return RunEvidence(graph=graph, replaced=replaced, sources=tuple(sources))
 
 
 def finish(

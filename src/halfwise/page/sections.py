@@ -265,15 +265,17 @@ def fold(graph: Graph) -> Folding:
     _tidy(root, graph)
     labels, parents = list[str](), list[int]()
     places = [-1] * len(graph.nodes)
-    waiting = [(item, -1) for item in reversed(root.inside)]
-    while waiting:
-        item, parent = waiting.pop()
-        if isinstance(item, int):
-            places[item] = parent
-            continue
-        labels.append(item.label[: 2 * WIDEST_NAME])
-        parents.append(parent)
-        waiting += [(child, len(labels) - 1) for child in reversed(item.inside)]
+
+    def place(part: _Part, box: int) -> None:
+        for item in part.inside:
+            if isinstance(item, int):
+                places[item] = box
+            else:
+                labels.append(item.label[: 2 * WIDEST_NAME])
+                parents.append(box)
+                place(item, len(labels) - 1)
+
+    place(root, -1)
     return Folding(tuple(labels), tuple(parents), tuple(places))
 
 

@@ -30,16 +30,11 @@ from halfwise.records.built import (
     WorkerInfo,
 )
 from halfwise.records.diagnosis import (
-    DifferenceKind,
     EngineDiagnosis,
-    InputComparison,
-    InputDifference,
-    InputTrials,
     Rung,
     RungName,
     Sign,
     SymptomKind,
-    TriedInputs,
 )
 from halfwise.records.engine import (
     ALIKE,
@@ -180,14 +175,13 @@ __all__ = [
     "Allowed", "Baseline", "Because", "Blame", "Blamed", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Cells", "Change",
     "Comparison", "Constraint", "Cost", "Criterion",
-    "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
+    "Curve", "CutStage", "Decided", "Detail", "DynamicAxis",
     "EngineBuild", "EngineDiagnosis", "EngineFile", "EngineLayer", "EngineResult",
     "EngineRound", "EngineRung", "EngineTensor", "Engines", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flat", "Flip", "Followed", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
-    "GuardKind", "Held", "Histogram", "InnerKind", "InnerObservation", "InputComparison",
-    "InputDifference",
-    "InputTrials", "Inspection", "IntermediateNonfinite", "Joined", "JudgedBatch", "KeptBy",
+    "GuardKind", "Held", "Histogram", "InnerKind", "InnerObservation",
+    "Inspection", "IntermediateNonfinite", "Joined", "JudgedBatch", "KeptBy",
     "KeptNode", "Kind", "LadderRung", "Latency", "Level", "LintReport",
     "LogFinding", "LogNode", "LogReport", "MadeUp", "MetricResult",
     "NetworkLayer", "NodeComparison", "NodeName", "NodePrecision", "NotBatched", "Note",
@@ -200,6 +194,6 @@ __all__ = [
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
-    "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
+    "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
     "WorkerInfo", "Worth", "said",
 ]  # fmt: skip

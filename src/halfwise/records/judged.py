@@ -549,7 +549,6 @@ class FileRun(Record):
         fp32: Whether a target has the FP32 model right; asked by `fix` where it has the file wrong.
         outputs: Error measures by output name.
         metric: The task metric, if one was given.
-        flips: Decisions that differ from the emulation, if the outputs are not acceptable.
     """
 
     runner: str
@@ -563,7 +562,6 @@ class FileRun(Record):
     fp32: bool | None = None
     outputs: dict[str, OutputError]
     metric: MetricResult | None = None
-    flips: tuple[Flip, ...] = ()
 
 
 class Verdict(Record):

@@ -238,8 +238,7 @@ class Comparison(Record):
             before `first`, although none arises there: from the node that amplifies it to `first`
             or the worst output. Empty if there is none.
         outputs: Relative RMS error of each output that both have.
-        builds: Number of engines that were built for it.
-        notes: Further remarks, such as whether marking tensors changed an engine's outputs.
+        notes: Further remarks, such as that samples fail.
         excess: Largest error of the outputs divided by what `fix` allows by default; None if not
             measured: one is missing, or a side is an engine.
         beyond: Outputs with a larger error than that, also in a part that has a scale of its own.
@@ -256,7 +255,6 @@ class Comparison(Record):
     first: tuple[NodeName, ...]
     path: tuple[NodeName, ...]
     outputs: dict[TensorName, float]
-    builds: int = 0
     notes: tuple[str, ...] = ()
     amplified: tuple[NodeName, ...] = ()
     excess: float | None = None
@@ -344,7 +342,7 @@ class RunEvidence(Record):
 
     Attributes:
         graph: Graph of the mixed model if the run delivers one, otherwise of the user's. None if it
-            is larger than `MOST_NODES` or `MOST_BYTES` of `halfwise.page.finish`.
+            has more nodes than `MOST_NODES` of `halfwise.page.finish`.
         sources: Origins of nodes, each once.
         replaced: Sources of nodes of the user's model that are no longer in `graph`, by name.
     """

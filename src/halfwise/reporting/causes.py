@@ -30,6 +30,7 @@ from halfwise.reporting.remarks import (
     flipped,
     followed_over,
     found_at,
+    low_name,
     message,
     reason_of,
     remark,
@@ -335,11 +336,6 @@ def _within(run: Run, plan: Plan) -> str:
         searched=any(kept.kept_by == "search" for kept in plan.keep),
         sums=sums_wide(run.verdict),
     )
-
-
-def low_name(run: Run) -> str:
-    """Return what is low in the model that everything is compared with."""
-    return f"everything in {run.low.upper()}" if run.low else "everything low"
 
 
 def mended(plan: Plan) -> str:

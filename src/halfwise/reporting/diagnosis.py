@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from math import isfinite
 
 from halfwise.records import (
     Comparison,
@@ -67,7 +66,6 @@ def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
     """Return the evidence for a diagnosis."""
     told = {
         "wrong": WORDS["symptom"][diagnosis.symptom],
-        "off": _db(diagnosis.snr_db),
         "limit": diagnosis.limit_db if diagnosis.symptom == "outputs" else None,
     }
     signs: list[Sign] = []
@@ -78,12 +76,6 @@ def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
         text = say("fault", "rest", diagnosis, told)
         signs.append(Sign(severity="info" if diagnosis.explained else "warning", text=text))
     return signs
-
-
-def _db(snr_db: float | None) -> str:
-    if snr_db is None:
-        return ""
-    return f", {snr_db:.1f} dB" if isfinite(snr_db) else ", not finite or entirely wrong"
 
 
 def advice(diagnosis: EngineDiagnosis) -> tuple[str, ...]:
@@ -97,25 +89,22 @@ _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 def diagnosed(run: Run) -> Report:
     """Return the report on a run of `diagnose`: the first rung that failed, and all before it."""
-    failed, passed, samples = _first_failed(run), run.verdict.passed, len(run.verdict.samples)
+    failed = next((rung for rung in run.diagnosis if rung.passed is False), None)
+    passed, samples = run.verdict.passed, len(run.verdict.samples)
     about = f"{sentence(run.provenance.model)} · {count(samples, 'sample')} · {run.verdict.level}"
     signs = failed.evidence if failed is not None else ()
     marked = [f"{_MARKS[s.severity]} {s.text}{_at(s)}" for s in signs]
     unjudged = failed is None and not passed
     steps = steps_told(failed.advice if failed is not None else run.next_step if unjudged else ())
     parts = present(
-        _where(failed),
+        lines_of("Where", [listed(failed.nodes if failed is not None else (), most=MOST_ROWS)]),
         lines_of("Evidence", first_of(marked, most=MOST_ROWS)),
         lines_of("Why it is not judged", stated(run.verdict.failures) if unjudged else ()),
         Lines("What to do", steps, whole=True) if steps else None,
         *(_warnings(rung) for rung in run.diagnosis if rung is not failed),
-        _ladder(run),
+        _ladder(run, failed),
     )
     return Report(_title(run, failed), passed, about, parts)
-
-
-def _first_failed(run: Run) -> Rung | None:
-    return next((rung for rung in run.diagnosis if rung.passed is False), None)
 
 
 def _title(run: Run, failed: Rung | None) -> str:
@@ -126,8 +115,7 @@ def _title(run: Run, failed: Rung | None) -> str:
     return say("diagnosis", "nothing", looked=looked, rungs=rungs, passed=passed)
 
 
-def _ladder(run: Run) -> Table:
-    failed = _first_failed(run)
+def _ladder(run: Run, failed: Rung | None) -> Table:
     rows = tuple(
         (
             str(rung.rung),
@@ -145,11 +133,6 @@ def _answer(rung: Rung) -> str:
     unknown = "skipped" if rung.how == "skipped" else "suspected"
     word = unknown if rung.passed is None else "passes" if rung.passed else "FAILS"
     return f"{word} (emulated)" if rung.how == "emulated" else word
-
-
-def _where(rung: Rung | None) -> Lines | None:
-    nodes = () if rung is None else rung.nodes
-    return lines_of("Where", [listed(nodes, most=MOST_ROWS)])
 
 
 def _warnings(rung: Rung) -> Lines | None:
@@ -265,5 +248,3 @@ def _rest(compared: Comparison) -> Iterator[str]:
         if some := counts[status]:  # type: ignore[index]
             yield f"{count(some, 'node')} {meaning}"
     yield from compared.notes
-    if compared.builds:
-        yield f"{count(compared.builds, 'engine')} built"

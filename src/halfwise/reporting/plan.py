@@ -218,9 +218,7 @@ def failed_rungs(run: Run) -> Iterator[str]:
     for rung in run.rungs:
         if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
             why = "; ".join(reasons(rung.failures))
-            yield say(
-                "ladder", "fails", name=PRECISIONS[rung.rung], why=why, tf32=rung.rung == "tf32"
-            )
+            yield say("ladder", "fails", name=PRECISIONS[rung.rung], why=why)
 
 
 def ladder_lines(run: Run) -> Lines | None:
@@ -235,12 +233,6 @@ def _measured(run: Run) -> Iterator[str]:
         yield say("ladder", "fp32 not judged" if fp32 is None else "fp32 wrong")
     if fp32 is False:
         return
-    chosen = next((rung for rung in run.rungs if rung.chosen), None)
-    if chosen is not None and run.engines is None:
-        int8, most = chosen.rung == "int8", inf if chosen.cost is None else chosen.cost
-        yield say("ladder", "delivered", name=PRECISIONS[chosen.rung], int8=int8)
-        if any(r.rung == "tf32" and r.passed and (r.cost or inf) < most < inf for r in run.rungs):
-            yield say("ladder", "tf32")
     asked = run.provenance.options.get("to") == "int8" and run.provenance.command != "choose"
     if asked and last.rung != "int8":
         remarks = () if run.plan is None else run.plan.remarks

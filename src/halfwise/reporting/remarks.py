@@ -21,7 +21,6 @@ from halfwise.records import (
     Search,
     Step,
     Verdict,
-    Worth,
 )
 from halfwise.records.planned import Because
 from halfwise.reporting.parts import WORDS, say
@@ -314,21 +313,19 @@ def nothing_gained(run: Run) -> str:
     return say("worth", kind, worth, of=of, required=required, gain=gain)
 
 
-def has_int8(run: Run) -> bool:
-    """Return whether the judged model has INT8: that of a plan, or a candidate's."""
+def low_name(run: Run) -> str:
+    """Return what is low in the model that everything is compared with."""
+    return f"everything in {run.low.upper()}" if run.low else "everything low"
+
+
+def cost_line(run: Run) -> str:
+    """Return the cost of a run's plan or candidate, as a sentence; "" if it is unknown."""
+    if run.worth is None:
+        return ""
+    # The cost of INT8 is uncertain until it is measured.
     planned = run.plan is not None and run.plan.has_int8
-    return planned or quantised_note(run, candidate=True) is not None
-
-
-def cost_line(worth: Worth, low: str, *, int8: bool = False) -> str:
-    """Return a plan's cost, as a sentence.
-
-    Args:
-        worth: The plan's.
-        low: Name for everything low.
-        int8: Whether the plan has INT8, whose cost is uncertain until it is measured.
-    """
-    return say("worth", "cost", worth, everything=low, uncertain=int8)
+    uncertain = planned or quantised_note(run, candidate=True) is not None
+    return say("worth", "cost", run.worth, everything=low_name(run), uncertain=uncertain)
 
 
 def steps_told(steps: tuple[Step, ...]) -> tuple[str, ...]:

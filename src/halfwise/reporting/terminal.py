@@ -4,18 +4,16 @@ import io
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from math import inf
 from typing import Self, TextIO
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.progress import WORTH_TELLING
 from halfwise.reporting.parts import NARROW, SCREEN, Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
@@ -144,38 +142,30 @@ class TerminalWatcher:
     """Shows a run's progress on standard error; use it in a `with` block.
 
     A terminal gets one bar, with the steps of the current stage, or of the part of it that goes on,
-    and the longest time left where a budget bounds it; it vanishes at the end. A file or pipe gets
-    one line per stage, and one a minute about a long stage.
+    and the time that it took; it vanishes at the end. A file or pipe gets one line per stage, and
+    one a minute about a long stage.
     """
 
     def __init__(self, name: str = "start") -> None:
         """Take what a terminal is told before the first stage, while the library is imported."""
         self._console = terminal(sys.stderr)
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._narrow = self._console.width < NARROW
-        shown = ("label", "time") if self._narrow else ("label", "steps", "time")
-        texts = [TextColumn(f"{{task.fields[watcher].{one}}}", markup=False) for one in shown]
         self._progress = Progress(
             SpinnerColumn(),
-            texts[0],
-            BarColumn(8 if self._narrow else 16),
-            *texts[1:],
+            TextColumn("{task.description}", markup=False),
+            BarColumn(8),
+            TextColumn("{task.fields[steps]}", markup=False),
+            TimeElapsedColumn(),
             console=self._console,
             transient=True,
             disable=not self._draws,
         )
-        self._task = self._progress.add_task("", total=None, watcher=self)
         self._begin(name)
 
     def _begin(self, name: str, total: int | None = None) -> None:
-        # Of the stage: its name and steps, and when it ends at the latest.
-        self._name, self._total, self._bound = name, total, inf
-        self._of = ""
-        self._done: int | None = None
-        self._began = self._last_line = self._clock()
-
-    def _clock(self) -> float:
-        return self._progress.get_time()
+        self._name, self._total = name, total
+        self._task = self._progress.add_task(_padded(name), total=None, steps="")
+        self._began = self._last_line = self._progress.get_time()
 
     def __enter__(self) -> Self:
         """Start drawing."""
@@ -188,85 +178,41 @@ class TerminalWatcher:
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
-        self._begin(clean(name), total)
         # A task whose share was known cannot become one of unknown length.
         self._progress.remove_task(self._task)
-        self._task = self._progress.add_task("", total=None, watcher=self)
+        self._begin(clean(name), total)
         if not self._draws:
             self._console.print(Text(self._name))
 
-    def step(
-        self,
-        done: int,
-        total: int | None = None,
-        of: str = "",
-        *,
-        most: bool = False,  # noqa: ARG002 (no time is told that could be too long)
-    ) -> None:
-        """Show the steps of the stage, or of a part, that are over."""
-        self._total = total or self._total
-        over = self._total is not None and done >= self._total
-        self._of, self._done = ("", None) if over else (of, done)
-        share = self.share
-        self._progress.update(
-            self._task, total=None if share is None else 1.0, completed=share or 0.0
-        )
-        self._say_seldom()
+    def step(self, done: int, total: int | None = None, of: str = "") -> None:
+        """Show the steps of the stage, or of a part, that are over.
 
-    def left(self, seconds: float) -> None:
-        """Show the longest time that the stage may take; inf: unknown."""
-        self._bound = self._clock() + seconds
-        self._say_seldom()
+        Where there is no bar, a line says so if the last one is a minute old.
+        """
+        self._total = total or self._total
+        share = done / self._total if self._total else 0.0
+        named = f"{self._name}: {of}" if share < 1 and of not in ("", self._name) else self._name
+        steps = "" if share >= 1 else f"{done}/{self._total}" if self._total else str(done)
+        # The clock of what is complete would stop.
+        self._progress.update(
+            self._task,
+            total=1.0 if self._total else None,
+            completed=min(share, 0.999),
+            description=_padded(named),
+            steps=steps,
+        )
+        now = self._progress.get_time()
+        if not self._draws and now - self._last_line >= SELDOM:
+            self._last_line = now
+            facts = filter(None, (steps, f"after {timedelta(seconds=round(now - self._began))}"))
+            line = f"  {_padded(named).rstrip()}: {', '.join(facts)}"
+            self._console.print(Text(line, style="dim"), soft_wrap=True)
 
     def note(self, line: str) -> None:
         """Print a note."""
         self._console.print(indented(sentence(line), self._console, style="dim"))
 
-    def _say_seldom(self) -> None:
-        """Print a line about the stage where there is no bar, if the last one is a minute old."""
-        if not self._draws and self._clock() - self._last_line >= SELDOM:
-            self._last_line = self._clock()
-            facts = filter(None, (self.steps, f"after {self.took}", self.remaining))
-            line = f"  {self.label.strip()}: {', '.join(facts)}"
-            self._console.print(Text(line, style="dim"), soft_wrap=True)
 
-    @property
-    def label(self) -> str:
-        """The name of the stage and its part, padded so that nothing jumps."""
-        named = f"{self._name}: {self._of}" if self._of not in ("", self._name) else self._name
-        width, shown = (12, self._of or self._name) if self._narrow else (20, named)
-        return f"{shorten(shown, width):<{width}}"
-
-    @property
-    def share(self) -> float | None:
-        """The share of the steps that are over; None if unknown."""
-        return self._done / self._total if self._done is not None and self._total else None
-
-    @property
-    def steps(self) -> str:
-        """The steps that are over; "" if none are counted."""
-        if self._done is None:
-            return ""
-        return f"{self._done}/{self._total}" if self._total else str(self._done)
-
-    @property
-    def took(self) -> str:
-        """How long the stage took."""
-        return _told(self._clock() - self._began)
-
-    @property
-    def remaining(self) -> str:
-        """The longest time left; "" if nothing bounds it, as a guess would not hold."""
-        seconds, early = self._bound - self._clock(), self._clock() - self._began < WORTH_TELLING
-        return "" if early or not 0.5 < seconds < inf else f"at most {_told(seconds)} left"
-
-    @property
-    def time(self) -> str:
-        """How long it took, and the time left; one of them where there is little room."""
-        if self._narrow:
-            return self.remaining or self.took
-        return f"{self.took} {self.remaining}"
-
-
-def _told(seconds: float) -> str:
-    return str(timedelta(seconds=round(max(0.0, seconds))))
+def _padded(name: str) -> str:
+    """Return a name of one width, so that nothing jumps."""
+    return f"{shorten(name, 20):<20}"

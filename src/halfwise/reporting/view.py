@@ -8,7 +8,6 @@ from halfwise.records import UNDONE, Change, EngineResult, Engines, Failure, Run
 from halfwise.reporting.causes import (
     blame_lines,
     followed_lines,
-    low_name,
     mended,
     reason_line,
     remade_line,
@@ -52,7 +51,6 @@ from halfwise.reporting.remarks import (
     clause,
     cost_line,
     cut_lines,
-    has_int8,
     note,
     nothing_gained,
     quantised_note,
@@ -369,7 +367,7 @@ def _figures(run: Run) -> Iterator[str]:
         yield from plan_lines(plan)
         yield from int8_lines(run) if plan.has_int8 else (minimality(run, plan),)
     if run.worth is not None:
-        yield cost_line(run.worth, low_name(run), int8=has_int8(run))
+        yield cost_line(run)
         yield from [say("worth", "other base")] * (quantised_note(run) is not None)
     if run.remade is not None:
         yield remade_line(run.remade)
@@ -433,7 +431,6 @@ def _result(run: Run) -> Iterator[str]:
     # No line speaks of the emulation, or of another builder, where engines decided.
     shown = plan if run.engines is None else None
     repaired = "" if shown is None else mended(shown)
-    cost = run.worth if not run.rungs and not times else None
     built = (one for one in (shown.remarks if shown else ()) if one.kind == "built-price")
     yield from filter(
         None,
@@ -441,7 +438,7 @@ def _result(run: Run) -> Iterator[str]:
             repaired,
             *(_largest(run) if metrics is None else metrics.lines),
             times,
-            "" if cost is None else cost_line(cost, low_name(run), int8=has_int8(run)),
+            "" if run.rungs or times else cost_line(run),
             *map(note, built),
             *held_lines(run),
             baseline_line(run),

@@ -297,7 +297,6 @@ def usable(spec: WorkerSpec, watcher: Watcher, *, exact: bool = False) -> Iterat
         UsageError: its environment may put TF32 into every engine, and `exact` is set.
     """
     watcher.stage("worker")
-    watcher.left(HELLO_SECONDS)
     with Worker(spec.name, spec.command) as worker:
         worker.demand_usable()
         info = worker.info

@@ -38,7 +38,7 @@ def doctor(
         trt_command: As in `Options`.
         trt_worker: As in `Options`.
         probe: Whether to measure what targets compute in FP16, and to store it for later runs.
-        watcher: Receives how long the workers may take to answer.
+        watcher: Receives how many workers are asked.
 
     Raises:
         UsageError: a worker option is invalid. An unusable worker is reported, with the reason.
@@ -48,7 +48,7 @@ def doctor(
     for device, available in devices().items():
         facts[f"device {device}"] = "available" if available else "not available"
     facts |= _targets(probe=probe)
-    (watcher or Silent()).left(ANSWER_SECONDS)
+    (watcher or Silent()).step(0, len(workers), "workers")
     return facts | worker_facts(workers)
 
 

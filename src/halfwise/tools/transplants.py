@@ -152,7 +152,7 @@ class Transplants:
         settings = replace(maker.engine_settings, build_timeout=seconds)
         what = f"{count(len(network.graph), 'node')} on true inputs"
         file = network if self.kind == "file" else None
-        side = maker.side("fp16" if file else self.kind, settings=settings, what=what, file=file)
+        side = maker.engine("fp16" if file else self.kind, settings=settings, what=what, file=file)
         try:
             build = side.build()
             outputs = {} if build.engine is None else side.run(build, sample)

@@ -36,12 +36,9 @@ class Listener:
         assert total is None or total > 0
         self.stages.append(name)
 
-    def step(self, done, total=None, of="", *, most=False):
-        assert most or total is None or done <= total
+    def step(self, done, total=None, of=""):
+        assert total is None or done <= total
         assert of == of.strip()
-
-    def left(self, seconds):
-        assert seconds >= 0
 
     def note(self, line):
         self.notes.append(line)

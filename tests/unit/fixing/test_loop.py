@@ -419,10 +419,8 @@ class Steps(Silent):
         del total
         self._stage = name
 
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
-        del of, most
+    def step(self, done: int, total: int | None = None, of: str = "") -> None:
+        del of
         assert total is not None
         assert done <= total
         self.told.append(self._stage)

@@ -32,13 +32,6 @@ def test_what_the_mixed_model_has_no_longer_keeps_its_source() -> None:
     assert RunEvidence.model_validate_json(found.model_dump_json()) == found
 
 
-def test_it_has_a_largest_size_and_what_matters_least_goes_first(monkeypatch) -> None:
-    given = case_of(network())
-    size = len(evidence_of(given).model_dump_json())
-    monkeypatch.setattr("halfwise.page.finish.MOST_BYTES", size - 1)
-    assert evidence_of(given) == RunEvidence(graph=None)
-
-
 def test_more_nodes_than_a_browser_draws_are_left_out(monkeypatch) -> None:
     monkeypatch.setattr("halfwise.page.finish.MOST_NODES", 1)
     found = evidence_of(case_of(network()))

@@ -37,7 +37,6 @@ def comparison(**changed: Any) -> Comparison:
         "first": (NodeName("b"),),
         "path": (NodeName("b"), NodeName("c")),
         "outputs": {TensorName("c_out"): 0.5, TensorName("other"): 1e-7},
-        "builds": 3,
         "notes": ("Marking tensors did not change the final outputs.",),
     }
     return Comparison(**values | changed)

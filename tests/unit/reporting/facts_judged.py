@@ -160,7 +160,6 @@ def ladder() -> Iterator[str]:
         ((fp32, fp16), {}),
         ((fp32, fp16), {"provenance": own}),
         ((fp32, fp16), {"plan": runs.plan((), remarks=(untried,))}),
-        ((fp32, int8), {}),
     ):
         found = rungs.ladder_lines(runs.run(**{"rungs": low, "provenance": asked, **changed}))
         assert found is not None
@@ -218,8 +217,9 @@ def worth() -> Iterator[str]:
     short = runs.verdict(passed=False, required_worth=1.1)
     for given in (NOTHING, NOTHING.model_copy(update=measured), None):
         yield remarks.nothing_gained(runs.run(worth=given, verdict=short))
-    yield remarks.cost_line(NOTHING, "everything low", int8=True)
-    yield remarks.cost_line(NOTHING.model_copy(update=measured), "everything low", int8=True)
+    int8 = runs.plan((), int8=(NodeName("a"),))
+    for priced in (NOTHING, NOTHING.model_copy(update=measured)):
+        yield remarks.cost_line(runs.run(worth=priced, plan=int8))
     given = Worth(cost=1.0, fp32=1.7)
     note = Note(kind="quantised", facts={"whose": "model"})
     yield from [*view._figures(runs.verification(worth=given))][:-1]

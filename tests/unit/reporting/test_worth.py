@@ -2,7 +2,7 @@ import pytest
 
 from halfwise.records import Worth
 from halfwise.reporting.remarks import cost_line, nothing_gained
-from tests.unit.reporting.runs import run, verdict
+from tests.unit.reporting.runs import plan, run, verdict
 
 NOTHING = Worth(cost=2.9, fp32=3.0)
 
@@ -30,4 +30,5 @@ def test_the_cost_of_int8_is_uncertain_until_it_is_measured():
         (NOTHING, False, False),
         (timed, True, False),
     ):
-        assert ("Uncertain" in cost_line(worth, "all", int8=int8)) == doubt
+        made = plan((), int8=("a",) if int8 else ())
+        assert ("Uncertain" in cost_line(run(worth=worth, plan=made))) == doubt

@@ -11,7 +11,6 @@ the next one, and end up in the run folder.
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from shutil import disk_usage
 from typing import Literal
@@ -108,8 +107,6 @@ class Builds:
         settings = self.settings
         number = len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
         self.watcher.note(f"build {number}: {purpose}")
-        if number == 1:  # others are expected to take as long as this one did
-            self.watcher.left(settings.build_timeout)
         try:
             outcome = self.worker.build(
                 model,
@@ -135,8 +132,6 @@ class Builds:
 
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
-        if outcome.number == 1:
-            self.watcher.left(inf)
         if outcome.status != "built":
             line = how_refused(outcome).said if outcome.status == "failed" else ""
             note = f"build {outcome.number} {outcome.status}: {outcome.message}"

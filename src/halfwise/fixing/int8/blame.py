@@ -143,7 +143,7 @@ def _blamed(
     def error(left_out: Nodes) -> float:
         """Return the largest error with some parts left out."""
         if left_out not in trials:
-            watcher.step(len(trials), 2 * MOST_GROUPS, "trials", most=True)
+            watcher.step(len(trials), 2 * MOST_GROUPS, "trials")
             trials[left_out] = max(bench.contributions(left_out, worst))
         return trials[left_out]
 

@@ -204,7 +204,7 @@ class Search:
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
-            self.watcher.step(next(done), 2 * len(outside), "ranking", most=True)
+            self.watcher.step(next(done), 2 * len(outside), "ranking")
             return alone(self._everything - low | self.forced)
 
         for ranking in rankings(stretches(outside), contribution, self.harmless):

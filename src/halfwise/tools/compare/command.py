@@ -1,6 +1,6 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -156,7 +156,8 @@ def compare(
         settings["target"] = TENSORRT
     request = understand(inputs, settings)
     case = load_asked(model, request, watcher, split=False)
-    case = _with_opset(case, request, sources)
+    if BF16.name in (source.form for source in sources):
+        case = with_bf16(case, request.settings)
     load = cache(load_model)
     case, notes = _as_repaired(case, sources, load)
     check(case.network, runtime=request.settings.runtime)
@@ -167,11 +168,12 @@ def compare(
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
         comparison = find_divergence(walk)
         _demand_compared(comparison, (first, second))
+        notes += tuple(note for side in (first, second) for note in _notes(side))
         names = [*comparison.outputs] if maker is None else []
         off = excess_of(case.criterion, first, second, names)
         comparison = comparison.model_copy(
             update={
-                "notes": (*notes, *comparison.notes),
+                "notes": notes,
                 "excess": max(off.values(), default=None),
                 "beyond": tuple(name for name, excess in off.items() if excess > 1),
             }
@@ -203,6 +205,22 @@ def _next(
         to = {"to": BF16.name} if other.form == BF16.name else {}
         return (fix_step(case, replace(request, given=request.given | to), None),)
     return (diagnose_step(case, request, None),)
+
+
+def _notes(side: Side) -> Iterator[str]:
+    """Yield on which samples a side fails, and where the inside of an engine can be seen."""
+    if isinstance(side, RecordedSide) and side.absent == "fused":
+        yield (
+            f"{side.label} shows no tensor inside: `halfwise diagnose --target tensorrt` finds the "
+            "nodes that are wrong, in engines of parts."
+        )
+    failures = side.failures if isinstance(side, ModelRunner) else {}
+    for sample, failure in list(failures.items())[:1]:
+        yield (
+            f"{side.label}: {len(failures)} of the samples fail; on {sample}, "
+            f"{f'node {failure.node} fails' if failure.node else 'it fails'} "
+            f"({failure.why or failure.message})"
+        )
 
 
 def _demand_compared(comparison: Comparison, sides: Sequence[Side]) -> None:
@@ -241,7 +259,7 @@ def _side(
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{source.path.name}, on record", _arithmetic(names))
     if engines is not None and source.kind == "engine":
-        return engines.side(source.form)
+        return engines.engine(source.form).side()
     emulate = source.form == "emulated"
     return _model(load, source.path, case, settings, emulate=emulate)
 
@@ -336,12 +354,6 @@ def _arithmetic(dtypes: set[str]) -> Arithmetic:
     if "BFLOAT16" in dtypes:
         return "bf16"
     return "fp16" if "FLOAT16" in dtypes else "fp32"
-
-
-def _with_opset(case: Case, request: Request, sources: Sequence[Source]) -> Case:
-    """Return the case at an opset that has BF16, if a source needs it."""
-    needed = any(source.form == BF16.name for source in sources)
-    return with_bf16(case, request.settings) if needed else case
 
 
 def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Case, tuple[str, ...]]:

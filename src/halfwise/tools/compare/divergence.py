@@ -16,12 +16,13 @@ from halfwise.records import (
 from halfwise.tools.compare.walk import Found, Walk, tolerance_of
 
 
-def compared(walk: Walk) -> Comparison:
-    """Return the record of a walk.
+def find_divergence(walk: Walk) -> Comparison:
+    """Measure every tensor that both sides have; return the comparison.
 
     Only an error that leads to an output is a divergence: every tensor from there on is beyond the
     tolerance; an infinity that a Tanh absorbs is not one. Without such an error, the first counts.
     """
+    walk.all()
     tolerance = tolerance_of(walk.a, walk.b)
     reading = _Reading(walk, tolerance)
     nodes = tuple(reading.record(measured) for measured in reading.worst_of_nodes())
@@ -41,8 +42,6 @@ def compared(walk: Walk) -> Comparison:
         path=reading.path(born.tensor) if born else (),
         amplified=reading.amplified_before(nodes, born),
         outputs=outputs,
-        builds=walk.a.builds + walk.b.builds,
-        notes=(*walk.a.notes(), *walk.b.notes()),
     )
 
 
@@ -160,9 +159,3 @@ def _reached(tensors: Mapping[TensorName, Found]) -> dict[TensorName, float]:
         elif item.lack != "constant":
             errors[name] = max((errors.get(read, 0.0) for read in read_by(item.node)), default=0.0)
     return errors
-
-
-def find_divergence(walk: Walk) -> Comparison:
-    """Measure every tensor that both sides have; return the comparison."""
-    walk.all()
-    return compared(walk)

@@ -1,4 +1,4 @@
-"""Make engines of one case on one worker, as sides of a comparison, and judge them."""
+"""Make engines of one case on one worker, and judge them."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import Literal, cast
 
 from halfwise.case import Case, EngineSettings, Sample, Samples
-from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
+from halfwise.emulation.runner import Arithmetic
 from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.formats import LOW_FORMATS
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
-from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, Verdict
+from halfwise.records import BuildOutcome, Criterion, Verdict
 from halfwise.scratch import scratch
 from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tools.compare.walk import all_low, arithmetic_on
+from halfwise.tools.compare.walk import RecordedSide, all_low, arithmetic_on
 
 _LABELS = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}
 
 
-@dataclass
-class EngineSide:
-    """Builds and runs an engine. It shows no tensor inside: to mark one would end a fusion.
+@dataclass(frozen=True)
+class Engine:
+    """An engine to build and run.
 
     Attributes:
         label: Description.
@@ -38,8 +38,6 @@ class EngineSide:
         samples: Samples to run.
         build: Builds the engine.
         run: Returns all outputs of an engine for a sample, in the engine's types.
-        outputs: The model's own outputs.
-        builds: Builds used.
     """
 
     label: str
@@ -47,56 +45,34 @@ class EngineSide:
     samples: Samples
     build: Callable[[], BuildOutcome]
     run: Callable[[BuildOutcome, Sample], Outputs]
-    outputs: frozenset[TensorName]
-    exact: bool = False
-    builds: int = 0
-    _plain: tuple[BuildOutcome, list[Outputs]] | None = None
 
-    @property
-    def tolerance(self) -> float:
-        """The tolerance of its arithmetic in TensorRT's kernels."""
-        return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
-
-    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, the tensors among `names` that the engine returns.
+    def built(self) -> BuildOutcome:
+        """Return the build, which has an engine.
 
         Raises:
-            BuildFailed: the engine cannot be built.
-            EngineFailed: it cannot run, or the connection is lost.
+            BuildFailed: the build failed.
+            EngineFailed: the connection is lost, which says nothing about the engine.
         """
-        for outputs in self.plain()[1]:
-            yield {name: outputs[name] for name in names if name in outputs}
+        outcome = self.build()
+        if outcome.status == "lost":
+            raise EngineFailed(outcome.message, status="lost")
+        if outcome.engine is None:
+            raise BuildFailed(
+                f"TensorRT builds no engine ({self.label}): {outcome.message}",
+                "`halfwise explain-log` explains the builder's log.",
+            )
+        return outcome
 
-    def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
-        """Return the engine and its outputs for each sample; built once.
+    def side(self) -> RecordedSide:
+        """Return its outputs as a side; it shows no tensor inside: to mark one would end a fusion.
 
         Raises:
             BuildFailed: the build failed.
             EngineFailed: it cannot run, or the connection is lost.
         """
-        if self._plain is None:
-            self.builds += 1
-            outcome = self.build()
-            if outcome.status == "lost":  # that says nothing about the engine
-                raise EngineFailed(outcome.message, status="lost")
-            if outcome.engine is None:
-                raise BuildFailed(
-                    f"TensorRT builds no engine ({self.label}): {outcome.message}",
-                    "`halfwise explain-log` explains the builder's log.",
-                )
-            self._plain = outcome, [self.run(outcome, sample) for sample in self.samples]
-        return self._plain
-
-    def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "fused" for a tensor that is no output."""
-        return None if name in self.outputs else "fused"
-
-    def notes(self) -> tuple[str, ...]:
-        """Return where its inside can be seen."""
-        return (
-            f"{self.label} shows no tensor inside: `halfwise diagnose --target tensorrt` finds "
-            "the nodes that are wrong, in engines of parts.",
-        )
+        build = self.built()
+        outputs = [self.run(build, sample) for sample in self.samples]
+        return RecordedSide(outputs, self.label, self.arithmetic, absent="fused")
 
 
 @contextmanager
@@ -119,7 +95,7 @@ def engine_maker(case: Case, request: Request, watcher: Watcher) -> "Iterator[En
 
 @dataclass
 class EngineMaker(Workbench):
-    """Makes engine sides of one case on one worker.
+    """Makes engines of one case on one worker.
 
     Attributes:
         numbers: Counts the builds of all makers.
@@ -163,14 +139,14 @@ class EngineMaker(Workbench):
         by = criterion if self.case.users_metric is None else None
         return self.measure.judge(build.engine, self.case.calibration, references, by).verdict
 
-    def side(
+    def engine(
         self,
         kind: str,
         *,
         settings: EngineSettings | None = None,
         what: str = "",
         file: Network | None = None,
-    ) -> EngineSide:
+    ) -> Engine:
         """Return an engine: "fp32" (TF32 off), "tf32", or entirely "fp16" or "bf16".
 
         `settings` override how it is built; `what` describes the build in progress messages. Of
@@ -196,11 +172,10 @@ class EngineMaker(Workbench):
             assert build.engine is not None
             return self.measure.run(build.engine, sample)
 
-        return EngineSide(
+        return Engine(
             label=f"engine ({label})",
             arithmetic=arithmetic_on(network, cast(Arithmetic, kind)),
             samples=self.case.calibration,
             build=build,
             run=execute,
-            outputs=frozenset(tensor_name(v) for v in network.graph.outputs),
         )

@@ -50,29 +50,24 @@ class Side(Runner, Protocol):
 
     Attributes:
         exact: Whether this is the model itself in ONNX Runtime, where no error can be born.
-        builds: Engines built so far.
     """
 
     exact: bool
-    builds: int
 
     @property
     def tolerance(self) -> float:
         """Relative RMS error that the side's arithmetic explains."""
 
-    def notes(self) -> tuple[str, ...]:
-        """Return further remarks, one sentence each."""
-
 
 @dataclass
 class RecordedSide:
-    """Tensors from a file, for each sample."""
+    """Tensors from a file or an engine, for each sample; `absent`: why it lacks all others."""
 
     recorded: Sequence[Outputs]
     label: str
     arithmetic: Arithmetic = "fp32"
+    absent: TensorStatus = "missing"
     exact: bool = False
-    builds: int = 0
 
     @property
     def tolerance(self) -> float:
@@ -85,12 +80,8 @@ class RecordedSide:
             yield {name: outputs[name] for name in names if name in outputs}
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "missing" for a tensor without a record."""
-        return None if name in self.recorded[0] else "missing"
-
-    def notes(self) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
+        """Return `absent` for a tensor without a record."""
+        return None if name in self.recorded[0] else self.absent
 
 
 def tolerance_of(*sides: Side) -> float:
@@ -354,9 +345,7 @@ class Walk:
             self.progress(done, len(names))
 
     def measure(self, targets: Sequence[TensorName]) -> None:
-        """Measure some tensors on all samples, replacing earlier results."""
-        for name in targets:
-            self.found[name] = Found(name, self.found[name].node)
+        """Measure some tensors on all samples."""
         inexact = [name for name in _SIDES if not self.side(name).exact]
         wanted = list(dict.fromkeys((*targets, *self.borders(targets))))
         regions: dict[tuple[SideName, frozenset[str]], Regions] = {}

@@ -229,26 +229,18 @@ def climb(
 ) -> tuple[Rung, ...]:
     """Return the rungs up to and including the first that fails.
 
-    Without an engine, a TF32 failure is only a prediction, so the next rung runs too. If that shows
-    values outside the low format's range, TF32 is only suspected: overflow happens on every device.
+    Without an engine, a failure in TF32 is only predicted, so the next rungs are climbed too: where
+    one of them fails, TF32 is only suspected.
     """
     rungs: list[Rung] = []
     for name, look in ladder:
         subject.watcher.stage(name)
-        rungs.append(look(subject))
-        if rungs[-1].overflows:
-            rungs = [_suspected(rung) if _is_prediction(rung) else rung for rung in rungs]
-        if rungs[-1].passed is False and not _is_prediction(rungs[-1]):
+        rung = look(subject)
+        found = rung.passed is False and (name, rung.how) != ("tf32", "emulated")
+        if found:
+            unsure = {"passed": None}
+            rungs = [one.model_copy(update=unsure) if one.passed is False else one for one in rungs]
+        rungs.append(rung)
+        if found:
             break
     return tuple(rungs)
-
-
-def _is_prediction(rung: Rung) -> bool:
-    return rung.name == "tf32" and rung.passed is False and rung.how == "emulated"
-
-
-def _suspected(rung: Rung) -> Rung:
-    cause = f"Suspected, in emulation: {rung.cause}"
-    sign = Sign(severity="warning", text=cause)
-    changed = {"passed": None, "cause": cause, "nodes": (), "evidence": (sign, *rung.evidence)}
-    return rung.model_copy(update=changed)

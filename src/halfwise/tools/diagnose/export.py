@@ -22,6 +22,7 @@ from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
+from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.records import (
@@ -29,7 +30,6 @@ from halfwise.records import (
     Finding,
     NodeName,
     Rung,
-    Severity,
     Sign,
     Step,
     Verdict,
@@ -38,14 +38,13 @@ from halfwise.records import (
 from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.versions import version_of
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.walk import RecordedSide, reference
-from halfwise.tools.diagnose.harness import no_change
+from halfwise.tools.compare.walk import RecordedSide, Walk, reference
 from halfwise.tools.diagnose.subject import (
     Subject,
     signs_of,
     skipped,
 )
-from halfwise.wording import argument, count, listed, number
+from halfwise.wording import alike, argument, count, listed, number
 
 _REQUANTISE = (
     "If its quantisation may be too coarse: `halfwise verify ORIGINAL QUANTISED --inputs DATA` "
@@ -74,7 +73,8 @@ def healthy(subject: Subject) -> Rung:
         read = read_unchecked(path)
         findings, _ = linting.examine(linting.Subject(read, version))
     errors = [f for f in findings if f.severity == "error"]
-    signs = [*nonfinite, *(_sign(alike) for alike in _alike(findings))]
+    groups = alike(findings, lambda found: (found.severity, found.rule, found.fix))
+    signs = [*nonfinite, *map(_sign, groups)]
     wrong = [sign for sign in signs if sign.severity == "error"]
     advice = list(said(_MEANT)) if nonfinite else []
     if path is not None and errors:
@@ -129,21 +129,13 @@ def _origins(
     return tuple(node_name(node) for node in nodes if node in makers and not bad(node))
 
 
-def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Return findings grouped by shared sentence, worst first."""
-    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)
-    return list(groups.values())
-
-
-def _sign(alike: Sequence[Finding]) -> Sign:
-    first = alike[0]
-    often = f" ({len(alike)} times)" if len(alike) > 1 else ""
+def _sign(group: Sequence[Finding]) -> Sign:
+    first = group[0]
+    often = f" ({len(group)} times)" if len(group) > 1 else ""
     return Sign(
         severity=first.severity,
         text=f"{first.rule}{often}: {first.message}. {first.fix}",
-        nodes=tuple(dict.fromkeys(f.node for f in alike if f.node)),
+        nodes=tuple(dict.fromkeys(f.node for f in group if f.node)),
     )
 
 
@@ -218,9 +210,9 @@ def exported(subject: Subject) -> Rung:
 def _apart(verdict: Verdict, subject: Subject) -> Rung:
     """Return why the outputs differ: FP32 rounding, or another function."""
     signs = signs_of(verdict, "ONNX Runtime against the framework")
-    if subject.tried is not None and subject.tried.planned:
-        signs.append(Sign(severity="info", text=no_change(subject.tried)))
-    rung = Rung(rung=2, name="export", passed=False, how="measured", cause="", inputs=subject.tried)
+    if subject.tried:
+        signs.append(Sign(severity="info", text=subject.tried))
+    rung = Rung(rung=2, name="export", passed=False, how="measured", cause="")
     if explained := blurred(subject):
         most = max(explained, key=lambda name: explained[name][0])
         figures = " and ".join(map(number, explained[most]))
@@ -233,7 +225,7 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         apart = [sign.model_copy(update={"severity": "info"}) for sign in signs]
         evidence = (Sign(severity="warning", text=why), *apart)
         return rung.model_copy(update={"passed": True, "cause": why, "evidence": evidence})
-    divergence = _located(subject)
+    divergence = _located(subject, subject.expected or ())
     # Too few tensors are known to say where the two diverge.
     anywhere = 2 * len(divergence.first) > max(2, len(list(subject.case.network.nodes())))
     return rung.model_copy(
@@ -248,11 +240,15 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
     )
 
 
-def _located(subject: Subject) -> Comparison:
-    assert subject.expected is not None
-    framework = RecordedSide(subject.expected, "the framework")
-    right = reference(subject.case.network, subject.samples, subject.settings)
-    return find_divergence(subject.walk(framework, right))
+def _located(subject: Subject, expected: Sequence[Outputs]) -> Comparison:
+    """Return where the model leaves what the framework computed."""
+    network, settings = subject.case.network, subject.settings
+    framework = RecordedSide(expected, "the framework")
+    right = reference(network, subject.samples, settings)
+    runtime, step = settings.runtime, subject.watcher.step
+    return find_divergence(
+        Walk(network, subject.samples, framework, right, runtime=runtime, progress=step)
+    )
 
 
 def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:
@@ -270,7 +266,7 @@ def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:
     return said(
         where,
         *([_REQUANTISE] if pairs_of(subject.case.network) else []),
-        *([other] if subject.tried is not None and subject.tried.tried else []),
+        *([other] if subject.tried else []),
         "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
         "FP32; another opset or exporter may work better (docs/exporting.md).",
     )

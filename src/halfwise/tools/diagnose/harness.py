@@ -23,17 +23,20 @@ from halfwise.metrics import Outputs
 from halfwise.metrics.difference import RelativeError, compare, is_discrete
 from halfwise.records import (
     FrozenSize,
-    InputComparison,
-    InputTrials,
     Rung,
     Sign,
     Step,
-    TriedInputs,
     said,
 )
 from halfwise.reporting.remarks import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.subject import Subject
-from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses, transformation
+from halfwise.tools.preprocessing.changes import (
+    Hypothesis,
+    code_of,
+    hypotheses,
+    told,
+    transformation,
+)
 from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped, verb
 
@@ -41,6 +44,10 @@ PIPELINES_CODE, CODE_FILE = "a_to_b.py", "framework_inputs.py"
 MAKE_ALIKE = (
     "First make both pipelines do the same (channel order, scale, mean, resize, padding): no "
     "precision can repair a difference here."
+)
+_CHANGED = said(
+    MAKE_ALIKE,
+    f"{CODE_FILE} in the run folder turns A into B. Training decides which of the two is right.",
 )
 _CLEARLY = 10.0
 """Factor by which a sample's error must fall to count as evidence."""
@@ -75,12 +82,20 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
             f"{effects}."
         )
         try:
-            comparison = compare_arrays(a, b, name=name)
+            found = compare_arrays(a, b)
         except CaseError as refused:
             signs.append(Sign(severity="error", text=f"{text} {refused.message}"))
             continue
-        codes[name] = comparison.code
-        signs += _named(comparison, text, error.value, _difference(a, b, comparison.code).value)
+        codes[name] = found.code
+        what = f"{text} With A of --inputs and B of --inputs-b: {told(found.differences)}"
+        signs.append(Sign(severity="error", text=what))
+        after = _difference(a, b, found.code).value
+        if found.code and not found.exact and isfinite(after):
+            still = (
+                f"With A changed like this, '{name}' still differs by {percent(after)} "
+                f"(relative RMS; {percent(error.value)} before)."
+            )
+            signs.append(Sign(severity="warning", text=still))
     advice = [MAKE_ALIKE]
     if any(codes.values()):
         (subject.folder / PIPELINES_CODE).write_text(code_of(codes), encoding="utf-8")
@@ -97,20 +112,6 @@ def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
     return error
 
 
-def _named(comparison: InputComparison, text: str, before: float, after: float) -> Iterator[Sign]:
-    """Yield what differs, and how much of relative RMS difference `before` its code leaves."""
-    what = " ".join(d.sentence for d in comparison.differences)
-    yield Sign(severity="error", text=f"{text} With A of --inputs and B of --inputs-b: {what}")
-    for each in comparison.differences:
-        sides = f"A {each.a}, B {each.b}" if each.a or each.b else ""
-        detail = "; ".join(filter(None, (sides, each.evidence))) or "not taken apart"
-        yield Sign(severity=each.severity, text=f"'{comparison.name}', {each.kind}: {detail}.")
-    if comparison.code and not comparison.exact and isfinite(after):
-        still = f"With A changed like this, '{comparison.name}' still differs by {percent(after)} "
-        still += f"(relative RMS; {percent(before)} before)."
-        yield Sign(severity="warning", text=still)
-
-
 _ADVICE = said(
     "Give inputs from real use, preprocessed as in production.",
     "--allow random continues without them.",
@@ -122,45 +123,30 @@ def harness(subject: Subject) -> Rung:
 
     Names, types and shapes are known to fit: the inputs have been read.
     """
-    signs, advice = [*_reading_signs(subject), *_ranges(subject)], _ADVICE
+    signs, advice, cause = list(_reading_signs(subject)), _ADVICE, ""
     frozen = _frozen(subject)
     if frozen is not None:
-        return _insists(frozen, signs)
-    if subject.others is not None:
-        differing, changes = pipelines(subject, subject.others)
-        signs, advice = [*signs, *differing], changes
-    errors = [sign for sign in signs if sign.severity == "error"]
-    if not errors:
-        subject.tried = changed_inputs(subject)
-        if subject.tried is not None and subject.tried.matches:
-            return _changed(subject.tried, signs, len(subject.samples))
+        signs.insert(0, Sign(severity="error", text=frozen.failure, nodes=frozen.nodes))
+        cause, advice = stopped(frozen_cause(frozen)), said(*frozen_advice(frozen))
+    elif subject.others is not None:
+        differing, advice = pipelines(subject, subject.others)
+        signs += differing
+    cause = cause or next((sign.text for sign in signs if sign.severity == "error"), "")
+    trials = None if cause else changed_inputs(subject)
+    if trials is not None and trials.best is not None and trials.matches:
+        signs = [*change_signs(trials), *signs]
+        cause, advice = change_cause(trials, trials.best), _CHANGED
+    elif trials is not None and trials.planned:
+        subject.tried = no_change(trials)
     return Rung(
         rung=1,
         name="harness",
-        passed=not errors,
+        passed=not cause,
         how="measured",
-        cause=errors[0].text
-        if errors
-        else f"{count(len(subject.samples), 'sample')} fit the model.",
+        cause=cause or f"{count(len(subject.samples), 'sample')} fit the model.",
+        nodes=() if frozen is None else frozen.nodes,
         evidence=tuple(signs),
-        advice=advice if errors else (),
-    )
-
-
-def _changed(trials: InputTrials, signs: list[Sign], samples: int) -> Rung:
-    return Rung(
-        rung=1,
-        name="harness",
-        passed=False,
-        how="measured",
-        cause=change_cause(trials, samples),
-        evidence=(*change_signs(trials, samples), *signs),
-        advice=said(
-            MAKE_ALIKE,
-            f"{CODE_FILE} in the run folder turns A into B. Training decides which of the two is "
-            "right.",
-        ),
-        inputs=trials,
+        advice=advice if cause else (),
     )
 
 
@@ -173,31 +159,12 @@ def _frozen(subject: Subject) -> FrozenSize | None:
     try:
         _ = subject.references
     except RunFailed:
-        settings = subject.settings
-        size = frozen_size(
-            subject.case.network,
-            subject.samples,
-            runtime=settings.runtime,
-        )
+        runtime = subject.settings.runtime
+        size = frozen_size(subject.case.network, subject.samples, runtime=runtime)
         if size is None:
             raise
         return size
     return None
-
-
-def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
-    failure = Sign(severity="error", text=frozen.failure, nodes=frozen.nodes)
-    return Rung(
-        rung=1,
-        name="harness",
-        passed=False,
-        how="measured",
-        cause=stopped(frozen_cause(frozen)),
-        nodes=frozen.nodes,
-        evidence=(failure, *signs),
-        advice=said(*frozen_advice(frozen)),
-        frozen=frozen,
-    )
 
 
 def _reading_signs(subject: Subject) -> Iterator[Sign]:
@@ -212,30 +179,62 @@ def _reading_signs(subject: Subject) -> Iterator[Sign]:
         yield Sign(severity=note.severity, text=stopped(capital(clause(note))))
 
 
-def _ranges(subject: Subject) -> Iterator[Sign]:
-    for value in subject.case.network.graph.inputs:
-        name = str(value.name)
-        arrays = [np.asarray(sample[name]) for sample in subject.samples]
-        shapes = {array.shape for array in arrays}
-        shape = "×".join(map(str, arrays[0].shape)) or "one number"
-        text = f"Input '{name}': {arrays[0].dtype.name}, {shape}"
-        if len(shapes) > 1:
-            text += f" and {count(len(shapes) - 1, 'other shape')}"
-        if arrays[0].dtype.kind not in "fiu" or not all(a.size for a in arrays):
-            yield Sign(severity="info", text=f"{text}.")
-            continue
-        low = min(float(np.min(a)) for a in arrays)
-        high = max(float(np.max(a)) for a in arrays)
-        yield Sign(severity="info", text=f"{text}, from {number(low)} to {number(high)}.")
+@dataclass(frozen=True)
+class Try:
+    """A change of the inputs that was tried.
+
+    Attributes:
+        hypothesis: The change.
+        error: The largest error with it, over the samples up to the first that does not match: RMS
+            error of an output on a sample, relative to the RMS of that output over all samples.
+        shown: How many samples were wrong and became right; 0 if one does not match.
+    """
+
+    hypothesis: Hypothesis
+    error: float
+    shown: int = 0
 
 
-def changed_inputs(subject: Subject) -> InputTrials | None:
+@dataclass(frozen=True)
+class Trials:
+    """Changes of the inputs that were tried because the outputs differ from the framework's.
+
+    Attributes:
+        planned: Number of changes planned.
+        tried: Those that were run: fewer if time ran out.
+        before: The error without a change, as in `Try`.
+        samples: Number of samples.
+    """
+
+    planned: int
+    tried: Sequence[Try]
+    before: float
+    samples: int
+
+    @property
+    def matching(self) -> list[Try]:
+        """The changes with which all outputs of all samples match."""
+        return [each for each in self.tried if each.shown]
+
+    @property
+    def best(self) -> Try | None:
+        """The simplest change with about the smallest error, of those that match if any does."""
+        some = self.matching or self.tried
+        least = min((each.error for each in some), default=inf)
+        close = (each for each in some if each.error <= ALIKE_IN_FP32 * least + ROUNDINGS)
+        return next(close, None) if least < inf else None
+
+    @property
+    def matches(self) -> bool:
+        """Whether everything matches with `best`, on enough samples to rule out chance."""
+        return self.best is not None and self.best.shown >= _FEWEST
+
+
+def changed_inputs(subject: Subject) -> Trials | None:
     """Return the effect of input changes on outputs that differ from the framework's.
 
-    Each is tried on the worst sample, then, while outputs match, on all others. One is accepted if
-    all outputs of all samples match, and enough samples did not before to rule out chance. Of
-    several, the simplest with about the smallest error wins. Its Python is written into the run
-    folder.
+    Each is tried on the worst sample, then, while outputs match, on all others. The Python of one
+    that matches is written into the run folder.
 
     Returns:
         None if nothing was tried: the outputs match, or none holds floats.
@@ -248,28 +247,12 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     if max(before) <= OTHER_KERNELS or not target.rms:
         return None
     planned = hypotheses(subject.samples)
-    tried = list(_tried(subject, target, before, planned))
-    matching = [each for each in tried if each.error <= OTHER_KERNELS and each.shown]
-    least = min((each.error for each in matching or tried), default=inf)
-    close = (each for each in matching or tried if each.error <= ALIKE_IN_FP32 * least + ROUNDINGS)
-    best = next(close, None) if least < inf else None
-    matches = bool(matching) and best is not None and best.shown >= _FEWEST
-    if best is not None and matches:
-        text = code_of(best.hypothesis.code)
+    tried = tuple(_tried(subject, target, before, planned))
+    trials = Trials(len(planned), tried, max(before), len(before))
+    if trials.best is not None and trials.matches:
+        text = code_of(trials.best.hypothesis.code)
         (subject.folder / CODE_FILE).write_text(text, encoding="utf-8")
-    return InputTrials(
-        planned=len(planned),
-        tried=len(tried),
-        kinds=tuple(dict.fromkeys(d.kind for t in tried for d in t.hypothesis.differences)),
-        limit=OTHER_KERNELS,
-        before=max(before),
-        best=TriedInputs(differences=best.hypothesis.differences, error=best.error)
-        if best
-        else None,
-        matches=matches,
-        also=max(0, len(matching) - 1),
-        shown_by=best.shown if best else 0,
-    )
+    return trials
 
 
 @dataclass(frozen=True)
@@ -316,24 +299,9 @@ class _Target:
         return worst
 
 
-@dataclass(frozen=True)
-class _Try:
-    """A tried change.
-
-    Attributes:
-        hypothesis: The change.
-        error: The largest error with it, over the samples up to the first that does not match.
-        shown: How many samples were wrong and became right; 0 if one does not match.
-    """
-
-    hypothesis: Hypothesis
-    error: float
-    shown: int = 0
-
-
 def _tried(
     subject: Subject, target: _Target, before: Sequence[float], planned: Sequence[Hypothesis]
-) -> Iterator[_Try]:
+) -> Iterator[Try]:
     """Yield the changes that fit the time, up to one that nothing can surpass."""
     settings, unit = subject.settings, len(subject.samples)
     budget = Budget(settings.time_budget, work=settings.budget * unit)
@@ -347,9 +315,7 @@ def _tried(
                 return
 
 
-def _try(
-    subject: Subject, target: _Target, before: Sequence[float], hypothesis: Hypothesis
-) -> _Try:
+def _try(subject: Subject, target: _Target, before: Sequence[float], hypothesis: Hypothesis) -> Try:
     """Try a change on the samples, worst first, up to the first whose outputs do not match."""
     worst, shown = 0.0, 0
     order = sorted(range(len(before)), key=lambda index: -before[index])
@@ -359,72 +325,53 @@ def _try(
         with suppress(RunFailed):
             error = target.error(index, subject.session.run(hypothesis(subject.samples[index])))
         if error > OTHER_KERNELS:
-            return _Try(hypothesis, error)
+            return Try(hypothesis, error)
         worst = max(worst, error)
         shown += before[index] > max(OTHER_KERNELS, _CLEARLY * error)
-    return _Try(hypothesis, worst, shown)
+    return Try(hypothesis, worst, shown)
 
 
-def change_cause(trials: InputTrials, samples: int) -> str:
-    """Describe the framework's inputs, with the evidence.
-
-    Args:
-        trials: Trials with a change that matches.
-        samples: How many samples there are.
-    """
-    assert trials.best is not None
-    what = " ".join(each.sentence for each in trials.best.differences)
+def change_cause(trials: Trials, best: Try) -> str:
+    """Describe the framework's inputs, with the evidence; `best` is the change that matches."""
     return (
-        f"The framework had other inputs. With A from --inputs and B from the framework: {what} "
-        f"With A changed like this, ONNX Runtime reproduces the framework's outputs on "
-        f"{count(samples, 'sample')}: the error is {number(trials.best.error)}, and "
-        f"{number(trials.before)} without the change."
+        "The framework had other inputs. With A from --inputs and B from the framework: "
+        f"{told(best.hypothesis.differences)} With A changed like this, ONNX Runtime reproduces "
+        f"the framework's outputs on {count(trials.samples, 'sample')}: the error is "
+        f"{number(best.error)}, and {number(trials.before)} without the change."
     )
 
 
-def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
-    """Return the evidence for a matching change, and what weakens it."""
-    assert trials.best is not None
-    signs = [
-        Sign(
-            severity=d.severity,
-            text=f"{d.kind}: A {d.a}, B {d.b}{f'; {d.evidence}' * bool(d.evidence)}.",
-        )
-        for d in trials.best.differences
-    ]
-    signs.append(
-        Sign(
-            severity="info",
-            text=f"{count(trials.tried, 'change')} "
-            f"{verb(trials.tried, 'was', 'were')} tried; wrong outputs became right on "
-            f"{trials.shown_by} of {count(samples, 'sample')}. Errors are relative RMS.",
-        )
+def change_signs(trials: Trials) -> list[Sign]:
+    """Return what was tried until a change matched, and what weakens that."""
+    tried, shown = len(trials.tried), 0 if trials.best is None else trials.best.shown
+    text = (
+        f"{count(tried, 'change')} {verb(tried, 'was', 'were')} tried; wrong outputs became right "
+        f"on {shown} of {count(trials.samples, 'sample')}. Errors are relative RMS."
     )
-    if trials.also:
-        signs.append(
-            Sign(
-                severity="warning",
-                text=f"{count(trials.also, 'other input change')} would work as well: these "
-                "outputs do not tell them apart.",
-            )
+    signs = [Sign(severity="info", text=text)]
+    if also := len(trials.matching) - 1:
+        text = (
+            f"{count(also, 'other input change')} would work as well: these outputs do not tell "
+            "them apart."
         )
+        signs.append(Sign(severity="warning", text=text))
     return signs
 
 
-def no_change(trials: InputTrials) -> str:
+def no_change(trials: Trials) -> str:
     """Say that no input change explains the outputs, and how close the best came."""
-    changes = (
-        f"{trials.tried} of {count(trials.planned, 'input change')} ({', '.join(trials.kinds)})"
+    kinds = dict.fromkeys(d.kind for one in trials.tried for d in one.hypothesis.differences)
+    text = (
+        f"{len(trials.tried)} of {count(trials.planned, 'input change')} ({', '.join(kinds)}) were "
+        "tried; none shows that the framework had other inputs."
     )
-    text = f"{changes} were tried; none shows that the framework had other inputs"
-    if trials.best is None:
-        return f"{text}."
-    what = " ".join(each.sentence for each in trials.best.differences)
+    if (best := trials.best) is None:
+        return text
     chance = ""
-    if trials.best.error <= trials.limit:
-        right = count(trials.shown_by, "sample")
+    if best.error <= OTHER_KERNELS:
+        right = count(best.shown, "sample")
         chance = f" Only {right} became right, perhaps by chance: give at least {_FEWEST}."
     return (
-        f"{text}. The closest leaves an error of {number(trials.best.error)} "
-        f"({number(trials.before)} without it, {number(trials.limit)} allowed): {what}{chance}"
+        f"{text} The closest leaves an error of {number(best.error)} ({number(trials.before)} "
+        f"without it, {number(OTHER_KERNELS)} allowed): {told(best.hypothesis.differences)}{chance}"
     )

@@ -32,7 +32,7 @@ def _judged(number: int, name: RungName, subject: Subject, kind: Kind, by: Crite
     if engines is None:
         why = "This needs TensorRT, but no target was given."
         return skipped(number, name, why, "Add --target tensorrt.")
-    side = engines.side(kind)
+    side = engines.engine(kind)
     rung = Rung(rung=number, name=name, passed=False, how="measured", cause="")
     build = side.build()
     if build.status == "lost":

@@ -6,7 +6,6 @@ from typing import Literal
 
 from halfwise.emulation.typed import emulate_tf32
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.formats import BF16
@@ -16,7 +15,6 @@ from halfwise.options.options import RULES
 from halfwise.progress import offered
 from halfwise.records import (
     KeptNode,
-    NodeName,
     Rung,
     Sign,
     Verdict,
@@ -26,7 +24,7 @@ from halfwise.reporting.remarks import explained, reasons, worded
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import all_low, with_bf16
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import MOST_ROWS, count, stopped
+from halfwise.wording import MOST_ROWS, alike, count, stopped
 
 _OFF = (
     "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; NVIDIA_TF32_OVERRIDE=0 "
@@ -66,8 +64,8 @@ def tf32(subject: Subject) -> Rung:
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
     """Return the verdict on the engine with TF32, and signs of it."""
-    side = engines.side("tf32")
-    verdict = engines.judge(side.plain()[0], subject.references, subject.case.criterion)
+    side = engines.engine("tf32")
+    verdict = engines.judge(side.built(), subject.references, subject.case.criterion)
     signs = signs_of(verdict, side.label)
     if remark := engines.worker.info.tf32_remark:
         signs.append(Sign(severity="warning", text=stopped(remark)))
@@ -106,7 +104,6 @@ def precision(subject: Subject) -> Rung:
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
     suspicions = worded(fixed.guards)
-    guards = [g for g in suspicions if set(nodes).intersection(g.nodes)]
     because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
     blamed = {guard for guard in because if guard is not None}
     fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(suspicions) if i in blamed and g.fix))
@@ -120,7 +117,6 @@ def precision(subject: Subject) -> Rung:
         cause=_cause(fixed, low),
         nodes=nodes,
         evidence=tuple(signs),
-        overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
             *((subject.fix,) if subject.fix and fixed.result.passed else ()),
             *said(*fixes[:MOST_ROWS]),
@@ -140,12 +136,9 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
     """Return why nodes are kept: each reason once, without fixes, which are advice."""
-    reasons: dict[str, list[NodeName]] = {}
-    for each in kept:
-        reasons.setdefault(each.reason, []).append(each.node)
     return [
-        Sign(severity="error", text=text, nodes=tuple(nodes))
-        for text, nodes in list(reasons.items())[:MOST_ROWS]
+        Sign(severity="error", text=group[0].reason, nodes=tuple(one.node for one in group))
+        for group in alike(kept, lambda one: one.reason)[:MOST_ROWS]
     ]
 
 

@@ -18,7 +18,6 @@ from halfwise.progress import Watcher
 from halfwise.records import (
     FP32_SNR_DB,
     Criterion,
-    InputTrials,
     Observations,
     Rung,
     RungName,
@@ -29,7 +28,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.walk import Side, Walk
 from halfwise.wording import number
 
 
@@ -48,7 +46,7 @@ class Subject:
         others: The same samples from a second pipeline; None without.
         engines: Engine maker; None without a target.
         fix: The `fix` of the same case; None if it is no next step.
-        tried: The first rung's trials on the inputs, if the outputs are not `expected`.
+        tried: What the first rung tried on the inputs in vain, in words; "" for nothing.
         seen: Observations of the tensors, once a rung has made them.
     """
 
@@ -62,7 +60,7 @@ class Subject:
     others: Samples | None = None
     engines: EngineMaker | None = None
     fix: Step | None = None
-    tried: InputTrials | None = None
+    tried: str = ""
     seen: Observations | None = None
 
     @property
@@ -128,17 +126,6 @@ class Subject:
             self.case.criterion,
             self.case.metric,
         ).verdict
-
-    def walk(self, a: Side, b: Side) -> Walk:
-        """Return a comparison of two sides, not yet run."""
-        return Walk(
-            self.case.network,
-            self.samples,
-            a,
-            b,
-            runtime=self.settings.runtime,
-            progress=self.watcher.step,
-        )
 
 
 def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:

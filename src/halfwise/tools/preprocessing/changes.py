@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
-from halfwise.records import DifferenceKind, InputDifference
-from halfwise.records.diagnosis import difference
-from halfwise.wording import number
+from halfwise.wording import number, stopped
 
 Array = NDArray[np.float64]
 Lines = tuple[str, ...]
@@ -29,11 +27,73 @@ _SMOOTHER = 0.7
 """Roughness ratio for a buffer read in the other order; photos fall to a half or less."""
 
 
+DifferenceKind = Literal[
+    "batch-axis",
+    "layout",
+    "dtype",
+    "channels",
+    "scale",
+    "mean",
+    "deviation",
+    "normalisation",
+    "fit",
+    "resampling",
+    "shape",
+    "values",
+]
+"""What can differ.
+
+"resampling": fine detail; "fit": how the image is fitted to its frame (stretched, letterboxed,
+sized), or another image; "normalisation": by each image's own mean and deviation, which is only
+tried; "values": anything not explained by the others.
+"""
+_SENTENCES: Mapping[DifferenceKind, str] = {
+    "dtype": "B is {b}, A {a}.",
+    "batch-axis": "B has {b} leading axes of length 1, A {a}.",
+    "layout": "B is laid out as {b}, A as {a}.",
+    "channels": "B's channels are A's channels {b}.",
+    "scale": "B's values have the scale {b}, A's {a}.",
+    "mean": "B's values have the mean {b} taken off, A's {a}.",
+    "deviation": "B's values are divided by the deviation {b}, A's by {a}.",
+    "normalisation": "B is normalised {b}, A {a}.",
+    "resampling": "What is left is fine detail: another resize kernel or decoder, or places off by "
+    "a pixel or two.",
+    "fit": "The images differ in how they are fitted, cropped, turned, padded or sized, or show "
+    "something else; not taken apart further: make these steps alike and compare again.",
+    "shape": "B is {b}, A {a}.",
+    "values": "Values differ, and no known step explains how: padding, gamma, clipping, other "
+    "colours or each sample's own mean and deviation would do so.",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference between two pipelines.
+
+    Attributes:
+        kind: Its kind.
+        a: What A does, in a few words; "" if that is not known.
+        b: What B does.
+        evidence: The numbers behind it, as a clause; "" if there are none.
+    """
+
+    kind: DifferenceKind
+    a: str
+    b: str
+    evidence: str = ""
+
+
+def told(differences: Sequence[Difference]) -> str:
+    """Return what B does differently, and the numbers behind it, in sentences."""
+    numbers = dict.fromkeys(stopped(one.evidence) for one in differences if one.evidence)
+    return " ".join([*(_SENTENCES[d.kind].format(a=d.a, b=d.b) for d in differences), *numbers])
+
+
 @dataclass(frozen=True)
 class Change:
     """What B does differently, and the lines that make `x` of A as it is in B."""
 
-    differences: tuple[InputDifference, ...] = ()
+    differences: tuple[Difference, ...] = ()
     lines: Lines = ()
 
     def __add__(self, other: "Change") -> "Change":
@@ -49,7 +109,7 @@ class Change:
         Without `a` and `b`, what they do is not known.
         """
         one, other = str(a), str(b)
-        known = cls((difference(kind, one, other, evidence),), lines)
+        known = cls((Difference(kind, one, other, evidence),), lines)
         return known if one != other or not one else cls()
 
 
@@ -374,7 +434,7 @@ class Hypothesis:
         code: Python of `a_to_b` by input, for one sample; for images, for one image.
     """
 
-    differences: tuple[InputDifference, ...]
+    differences: tuple[Difference, ...]
     code: Mapping[str, str]
 
     def __call__(self, sample: Sample) -> Sample:

@@ -5,6 +5,7 @@ that no step explains, only how arrays are stored is named: the rest would be a 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Any
 
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from halfwise.errors import CaseError
-from halfwise.records import InputComparison
 from halfwise.tools.preprocessing.changes import (
     KNOWN,
     Array,
     Change,
+    Difference,
     Layout,
     layout_of,
     pairs,
@@ -58,21 +59,28 @@ _ALIKE = 0.95
 """Correlation of blurred images of the same view in other colours."""
 
 
-def compare_arrays(
-    a: Arrays,
-    b: Arrays,
-    *,
-    name: str = "input",
-    name_b: str | None = None,
-) -> InputComparison:
+@dataclass(frozen=True)
+class Compared:
+    """How two pipelines differ on one input.
+
+    Attributes:
+        differences: In the order in which pipelines apply them; empty if there are none.
+        code: Python that makes a sample of B of one of A, with NumPy only; "" if nothing is to do.
+        exact: Whether only rounding is left.
+    """
+
+    differences: tuple[Difference, ...]
+    code: str
+    exact: bool
+
+
+def compare_arrays(a: Arrays, b: Arrays) -> Compared:
     """Return how two pipelines differ on one input.
 
     Args:
         a: Samples of A: finite numbers of any shape, which may vary between samples; or text,
             compared for equality.
         b: The same samples of B.
-        name: Name of the input in A.
-        name_b: Name in B, if it differs.
 
     Raises:
         CaseError: Samples of one pipeline are images of several layouts.
@@ -91,20 +99,7 @@ def compare_arrays(
     largest = _residual(a, b, code)
     if largest > _ROUNDED * level and not any(d.kind in _LOSSY for d in change.differences):
         change += Change.of("values")
-    return InputComparison(
-        name=name,
-        name_b=name_b or name,
-        samples=len(b),
-        shape_a=first.shape,
-        shape_b=other.shape,
-        dtype_a=first.dtype.name,
-        dtype_b=other.dtype.name,
-        differences=(stored + change).differences,
-        residual_max=largest,
-        level=level,
-        exact=largest <= 1.01 * level,
-        code=code,
-    )
+    return Compared((stored + change).differences, code, exact=largest <= 1.01 * level)
 
 
 def _layout(samples: Arrays, who: str) -> Layout | None:

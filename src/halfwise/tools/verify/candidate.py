@@ -189,21 +189,38 @@ def keep_outputs(graph: ir.Graph, names: Collection[str]) -> None:
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, *LOW_TYPES}
 
 
-def broken_interface(network: Network, candidate: Network) -> Iterator[Failure]:
-    """Yield how the candidate's outputs differ so that callers of the model break.
+def interface(network: Network, candidate: Network) -> tuple[list[Failure], list[str]]:
+    """Return how a candidate's inputs and outputs differ from the model's.
 
-    A type that is no other width of float, or another order of the outputs that both have.
+    Returns:
+        What breaks callers: outputs of a type that is no other width of float, or in another order.
+        And a sentence for each input and output of another type, which a caller has to know.
     """
-    theirs = {str(v.name): v.dtype for v in candidate.graph.outputs}
-    ours = {str(v.name): v.dtype for v in network.graph.outputs if v.name in theirs}
-    for name, dtype in ours.items():
-        given = theirs[name]
-        if given and dtype and given != dtype and not {given, dtype} <= _FLOATS:
-            types = {"output": name, "type": given.name, "expected": dtype.name}
-            yield Failure(kind="interface", names=types)
-    order = [name for name in theirs if name in ours]
-    if order != list(ours):
-        yield Failure(kind="interface", names={"order": listed(order)})
+    failures, hints = list[Failure](), list[str]()
+    for ours, others, use in (
+        (network.graph.inputs, candidate.graph.inputs, "feed"),
+        (network.graph.outputs, candidate.graph.outputs, "read"),
+    ):
+        theirs = {value.name: value.dtype for value in others}
+        for value in ours:
+            given, dtype = theirs.get(value.name), value.dtype
+            if not given or not dtype or given == dtype:
+                continue
+            hints.append(
+                f"{value.name!r} is {given.name} in the candidate and {dtype.name} in the model: "
+                f"callers have to {use} it as that."
+            )
+            if use == "read" and not {given, dtype} <= _FLOATS:
+                types = {"output": str(value.name), "type": given.name, "expected": dtype.name}
+                failures.append(Failure(kind="interface", names=types))
+    names, given_names = (
+        dict.fromkeys(str(value.name) for value in side.graph.outputs)
+        for side in (network, candidate)
+    )
+    order = [name for name in given_names if name in names]
+    if order != [name for name in names if name in given_names]:
+        failures.append(Failure(kind="interface", names={"order": listed(order)}))
+    return failures, hints
 
 
 def with_mended(verdict: Verdict, candidate: Network) -> Verdict:
@@ -214,24 +231,6 @@ def with_mended(verdict: Verdict, candidate: Network) -> Verdict:
     names = {"first": clashes[0], **({"outputs": "pass"} if verdict.passed else {})}
     failure = Failure(kind="mistyped", names=names, numbers={"clashes": len(clashes)})
     return with_failures(verdict, (failure,), ahead=True)
-
-
-def type_hints(network: Network, candidate: Network) -> tuple[str, ...]:
-    """Return a sentence for each input and output of another type, which a caller has to know."""
-    hints = list[str]()
-    for ours, others, use in (
-        (network.graph.inputs, candidate.graph.inputs, "feed"),
-        (network.graph.outputs, candidate.graph.outputs, "read"),
-    ):
-        theirs = {value.name: value.dtype for value in others}
-        for value in ours:
-            given = theirs.get(value.name)
-            if given and value.dtype and given != value.dtype:
-                hints.append(
-                    f"{value.name!r} is {given.name} in the candidate and {value.dtype.name} in "
-                    f"the model: callers have to {use} it as that."
-                )
-    return tuple(hints)
 
 
 def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:

@@ -1,7 +1,7 @@
 """`verify`: judge a candidate against the FP32 model."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -21,7 +21,6 @@ from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.result import Result
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network
 from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
@@ -43,12 +42,10 @@ from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
-    Failure,
     Held,
     Observations,
     Run,
     TensorName,
-    Verdict,
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import failing_runners
@@ -57,13 +54,12 @@ from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.candidate import (
-    broken_interface,
     demand_valid,
+    interface,
     on_shared_outputs,
     other_aside,
     remade,
     shared_outputs,
-    type_hints,
     with_mended,
     with_type_notes,
     without_aside,
@@ -142,11 +138,25 @@ def verify(
         refuse_run(path)
     kind = _kind(path, asked)
     question = _Question(model, candidate, path, kind, request, again, before, watcher, started)
+    seen = None
     if kind in ("engine", "built"):
-        return _written(*_in_engine(question, target), None, question, folder)
-    case, run = _without_engine(question)
-    seen = None if folder is None else observed_worst(case, run, request.settings, watcher)
-    return _written(case, run, seen, question, folder)
+        case, run = _in_engine(question, target)
+    elif kind == "recorded" and path is not None:
+        case, run = _of_record(question, path)
+    else:
+        case, run = _of_model(question)
+    run = beside(run, before)
+    if folder is not None and kind in ("recorded", "model"):
+        seen = observed_worst(case, run, request.settings, watcher)
+    provenance = run.provenance.model_copy(
+        update={"candidate": "in memory" if path is None else str(candidate)}
+    )
+    run = run.model_copy(update={"provenance": provenance})
+    if folder is not None:
+        watcher.stage("store")
+        with new_folder(folder) as partial:
+            finish(partial, run, case, watcher, observations=seen)
+    return Result(run, folder, observations=seen)
 
 
 @dataclass(frozen=True)
@@ -185,59 +195,100 @@ class _Question:
         return replace(case, calibration=case.calibration.with_progress(self.watcher.step))
 
 
-def _without_engine(question: _Question) -> tuple[Case, Run]:
-    """Return the case and the record of a model's emulation and file, or of recorded outputs."""
-    request, watcher = question.request, question.watcher
-    settings = request.settings
+def _of_model(question: _Question) -> tuple[Case, Run]:
+    """Return the case and the record of a model's emulation and file."""
+    request, watcher, settings = question.request, question.watcher, question.request.settings
     original = case = question.case()
     # Loaded first, since running the reference may take minutes.
-    mixed = None
-    if question.path is not None and question.kind == "recorded":
-        case, judged = _judging_recorded(question.path, case, request, watcher)
-    else:
-        loaded = load_model(question.candidate, watcher)
-        mixed, case = without_aside(loaded, case, settings.runtime)
-        case, judged = _judging(mixed, case, request, watcher)
-    stages = Stages(watcher)
-    with stages("reference"):
-        check(case.network, runtime=settings.runtime)
-        with frozen_named(case, settings):
-            references, nonfinite = inspected_reference(
-                case.network, case.calibration, runtime=settings.runtime
-            )
-    hints: tuple[str, ...] = ()
-    worth, redone = None, None
-    broken: tuple[Failure, ...] = ()
-    if mixed is not None:
-        broken = (*other_aside(original, loaded), *broken_interface(original.whole, loaded))
-        hints = () if original.stored.formats else type_hints(original.whole, loaded)
-        worth = candidate_worth(case, settings, mixed)
-        redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
-        broken = (*(redone.failures if redone else ()), *broken)
-    with stages("judge"):
-        verdict, held = judged(references, nonfinite)
+    loaded = load_model(question.candidate, watcher)
+    mixed, case = without_aside(loaded, case, settings.runtime)
+    other, case = on_shared_outputs(mixed, case, watcher)
+    check_types(other, runtime=settings.runtime)
+    demand_valid(other, runtime=settings.runtime)
+    case = with_type_notes(case, other, watcher)
+    references, nonfinite = _reference(case, settings, watcher)
+    worth = candidate_worth(case, settings, mixed)
+    redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
+    unlike, hints = interface(original.whole, loaded)
+    broken = (*(redone.failures if redone else ()), *other_aside(original, loaded), *unlike)
+    hints = [] if original.stored.formats else hints
+    samples, held = case.calibration, tuple[Held, ...]()
+    with Stages(watcher)("judge"):
+        judged = judge(
+            other.model,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            reference_nonfinite=nonfinite,
+            accumulate=settings.accumulate,
+            runtime=settings.runtime,
+        )
+    if not other.mistyped:  # the file itself runs nowhere
+        filed = other.model, case, settings, samples, references
+        with running(settings.targets):
+            judged = judged_as_file(judged, *filed, always=bool(settings.targets))
+            held = Gate(case, other, references, settings, watcher).files(judged)
+    verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
+    verdict = with_unjudged(verdict, case, request, other.model, samples, references)
+    verdict = with_mended(verdict, other)
     verdict = with_failures(verdict, broken) if broken else verdict
     verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints)})
-    seconds = time.monotonic() - question.started
-    run = verify_run(case, request, verdict, seconds, worth=worth)
-    run = run.model_copy(update={"remade": redone, "held": held})
+    run = verify_run(case, request, verdict, time.monotonic() - question.started, worth=worth)
+    found = None
     wrong = not verdict.passed and verdict.judged and not failing_runners(verdict)
-    if mixed is not None and wrong and quantising(mixed):
-        with stages("blame"):
-            worst = worst_first(verdict.excesses)
-            found = blame(mixed, case, references, settings, watcher, worst)
-        run = run.model_copy(update={"blame": found})
-    if mixed is not None and question.path is not None and not run.next_step:
-        paired = quantised_nodes(as_pairs(mixed))
-        kinds = {"quantised": bool(paired), "integers": bool(quantising(mixed))}
-        kinds["loads"] = not mixed.mistyped
+    if wrong and quantising(mixed):
+        watcher.stage("blame")
+        worst = worst_first(verdict.excesses)
+        found = blame(mixed, case, references, settings, watcher, worst)
+    run = run.model_copy(update={"remade": redone, "held": held, "blame": found})
+    if question.path is not None and not run.next_step:
         passed = verdict.passed
-        instead = unbuildable(mixed, precision_remarks(mixed)) if passed else None
         steps = after_verify(
-            case, request, question.path, passed=passed, held=held, instead=instead, **kinds
+            case,
+            request,
+            question.path,
+            passed=passed,
+            held=held,
+            instead=unbuildable(mixed, precision_remarks(mixed)) if passed else None,
+            quantised=bool(quantised_nodes(as_pairs(mixed))),
+            integers=bool(quantising(mixed)),
+            loads=not mixed.mistyped,
         )
         run = run.model_copy(update={"next_step": steps})
-    return case, beside(run, question.before)
+    return case, run
+
+
+def _of_record(question: _Question, path: Path) -> tuple[Case, Run]:
+    """Return the case and the record of outputs that a file holds."""
+    request, watcher, case = question.request, question.watcher, question.case()
+    names = {str(v.name) for v in case.network.graph.outputs}
+    recorded = load_recorded(path, len(case.calibration), wanted=names)
+    case = shared_outputs(case, recorded.names, watcher)
+    references, _ = _reference(case, request.settings, watcher)
+    watcher.stage("judge")
+    samples = case.calibration
+    verdict = judge_outputs(
+        fit_recorded(recorded, references, samples.ids),
+        samples,
+        references,
+        case.criterion,
+        case.metric,
+        level="recorded",
+        runner=recorded.name,
+    ).verdict
+    verdict = judge_sizes(verdict, case, None, samples, references, request.settings)
+    verdict = with_unjudged(verdict, case, request, None, samples, references)
+    return case, verify_run(case, request, verdict, time.monotonic() - question.started)
+
+
+def _reference(
+    case: Case, settings: Settings, watcher: Watcher
+) -> tuple[list[Outputs], frozenset[TensorName]]:
+    """Return the FP32 outputs of each sample, and the tensors that are not finite."""
+    with Stages(watcher)("reference"), frozen_named(case, settings):
+        check(case.network, runtime=settings.runtime)
+        return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
 
 
 def _in_engine(question: _Question, target: Target) -> tuple[Case, Run]:
@@ -247,25 +298,10 @@ def _in_engine(question: _Question, target: Target) -> tuple[Case, Run]:
     case = question.case()
     with frozen_named(case, request.settings):
         if engine is not None:
-            run = verify_engine(engine, case, request, target, watcher, question.started)
-            return case, beside(run, question.before)
+            return case, verify_engine(engine, case, request, target, watcher, question.started)
         other, case = on_shared_outputs(load_model(question.candidate, watcher), case, watcher)
         run = verify_built(other, case, request, target, watcher, question.started)
-    run = run.model_copy(update={"verdict": with_mended(run.verdict, other)})
-    return case, beside(run, question.before)
-
-
-def _written(
-    case: Case, run: Run, seen: Observations | None, question: _Question, folder: Path | None
-) -> Result:
-    name = "in memory" if question.path is None else str(question.candidate)
-    provenance = run.provenance.model_copy(update={"candidate": name})
-    run = run.model_copy(update={"provenance": provenance})
-    if folder is not None:
-        question.watcher.stage("store")
-        with new_folder(folder) as partial:
-            finish(partial, run, case, question.watcher, observations=seen)
-    return Result(run, folder, observations=seen)
+    return case, run.model_copy(update={"verdict": with_mended(run.verdict, other)})
 
 
 _WORKER = sorted(WorkerOptions.__annotations__.keys() - {"run_timeout"})
@@ -298,77 +334,6 @@ def _kind(path: Path | None, given: Mapping[str, Any]) -> _Kind:
         if name in given:
             raise UsageError(f"{spelt(name)} does not apply to {called}.", "Leave it out.")
     return kind
-
-
-Judging = Callable[[Sequence[Outputs], frozenset[TensorName]], tuple[Verdict, tuple[Held, ...]]]
-"""Judges a candidate by the reference's outputs; takes its tensors that are not finite, too.
-
-Also returns what became of the candidate on targets.
-"""
-
-
-def _judging(
-    candidate: Network, case: Case, request: Request, watcher: Watcher
-) -> tuple[Case, Judging]:
-    """Return the case on a model's outputs, and a function that judges it by emulation."""
-    settings, samples = request.settings, case.calibration
-    other, case = on_shared_outputs(candidate, case, watcher)
-    check_types(other, runtime=settings.runtime)
-    demand_valid(other, runtime=settings.runtime)
-    case = with_type_notes(case, other, watcher)
-
-    def emulate(
-        references: Sequence[Outputs], nonfinite: frozenset[TensorName]
-    ) -> tuple[Verdict, tuple[Held, ...]]:
-        held: tuple[Held, ...] = ()
-        judged = judge(
-            other.model,
-            samples,
-            references,
-            case.criterion,
-            case.metric,
-            reference_nonfinite=nonfinite,
-            accumulate=settings.accumulate,
-            runtime=settings.runtime,
-        )
-        if not other.mistyped:  # the file itself runs nowhere
-            filed = other.model, case, settings, samples, references
-            with running(settings.targets):
-                judged = judged_as_file(judged, *filed, always=bool(settings.targets))
-                held = Gate(case, other, references, settings, watcher).files(judged)
-        verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
-        verdict = with_unjudged(verdict, case, request, other.model, samples, references)
-        return with_mended(verdict, other), held
-
-    return case, emulate
-
-
-def _judging_recorded(
-    path: Path, case: Case, request: Request, watcher: Watcher
-) -> tuple[Case, Judging]:
-    """Do what `_judging` does, for recorded outputs."""
-    settings, samples = request.settings, case.calibration
-    names = {str(v.name) for v in case.network.graph.outputs}
-    recorded = load_recorded(path, len(samples), wanted=names)
-    case = shared_outputs(case, recorded.names, watcher)
-
-    def compare(
-        references: Sequence[Outputs], _: frozenset[TensorName]
-    ) -> tuple[Verdict, tuple[Held, ...]]:
-        results = fit_recorded(recorded, references, samples.ids)
-        verdict = judge_outputs(
-            results,
-            samples,
-            references,
-            case.criterion,
-            case.metric,
-            level="recorded",
-            runner=recorded.name,
-        ).verdict
-        verdict = judge_sizes(verdict, case, None, samples, references, settings)
-        return with_unjudged(verdict, case, request, None, samples, references), ()
-
-    return case, compare
 
 
 def _files_for(options: Mapping[str, Any]) -> list[str]:

@@ -103,7 +103,7 @@ def verify_built(
         candidate = readable(candidate, worker.info.tensorrt)
         demand_types(candidate, maker.builds.typing)
         watcher.stage("build")
-        build = maker.side("fp16", file=candidate).build()
+        build = maker.engine("fp16", file=candidate).build()
         if build.engine is None:
             raise build_failed(build, "no engine of this candidate")
         measure = measured(worker, build.engine, case, settings, maker.engine_settings)

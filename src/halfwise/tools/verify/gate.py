@@ -157,9 +157,8 @@ class Gate:
         held = Held(target=worker.product, version=version, outcome="same")
         if with_shapes(verdict, shapes).passed:
             return held
-        plain = maker.side("fp32")
         try:
-            build, _ = plain.plain()
+            build = maker.engine("fp32").built()
             assert build.engine is not None
             samples = self.case.calibration
             fp32 = maker.measure.judge(build.engine, samples, self.references).verdict

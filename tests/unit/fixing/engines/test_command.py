@@ -32,11 +32,8 @@ class Listener:
     def stage(self, name, total=None):
         self.told.append(("stage", name, total))
 
-    def step(self, done, total=None, of="", *, most=False):
-        self.told.append(("step", done, total, of, most))
-
-    def left(self, seconds):
-        self.told.append(("left", seconds))
+    def step(self, done, total=None, of=""):
+        self.told.append(("step", done, total, of))
 
     def note(self, line):
         self.told.append(("note", line))

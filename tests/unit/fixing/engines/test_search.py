@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from halfwise.fixing.engines.measure import NEAR
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
 from halfwise.fixing.engines.search import (
     FUTILE,
-    NEAR,
     SLOW,
     EngineSearch,
     cores_of,

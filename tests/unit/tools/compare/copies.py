@@ -5,7 +5,7 @@ import numpy as np
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.loading import network_from_proto
-from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import Walk
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -42,12 +42,16 @@ def side(model, **options):
     return ModelRunner(model, SAMPLES, "side", **options)
 
 
-def walked(b, a=None, **options):
+def walk_of(b, a=None, **options):
     whole = network()
-    walk = Walk(whole, SAMPLES, a or side(whole.model, exact=True), b, **options)
+    return Walk(whole, SAMPLES, a or side(whole.model, exact=True), b, **options)
+
+
+def walked(b, a=None, **options):
+    walk = walk_of(b, a, **options)
     walk.all()
     return walk
 
 
 def comparison(b, a=None):
-    return compared(walked(b, a))
+    return find_divergence(walk_of(b, a))

@@ -7,7 +7,7 @@ from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import Walk, emulated
 from tests import models
 from tests.unit.casing import prepare
@@ -66,8 +66,7 @@ def test_an_error_that_leaves_the_tolerance_where_none_is_born_is_amplified(fact
     low = emulated(cancelling(factor), SAMPLES, Settings(), "fp16")
     right = ModelRunner(whole.model, SAMPLES, "right", exact=True)
     walk = Walk(whole, SAMPLES, right, low)
-    walk.all()
-    found = compared(walk)
+    found = find_divergence(walk)
     status = [node.status for node in found.nodes]
     assert status == ["good", "good", "amplified", "born" if first else "inherited"]
     s = found.nodes[2]
@@ -113,8 +112,7 @@ def test_an_infinity_that_is_swallowed_is_passed_over():
     right = ModelRunner(prepared.network.model, prepared.samples, "right", exact=True)
     wrong_side = ModelRunner(low, prepared.samples, "wrong", "fp16")
     walk = Walk(prepared.network, prepared.samples, right, wrong_side)
-    walk.all()
-    found = compared(walk)
+    found = find_divergence(walk)
     assert {n.node for n in found.nodes if n.status == "born"} == {"cubed", "wrong"}
     assert found.first == ("wrong",)
 
@@ -138,8 +136,7 @@ def test_another_shape_is_born_where_it_arises():
         right,
         ModelRunner(other, prepared.samples, "w"),
     )
-    walk.all()
-    assert compared(walk).first == ("t",)
+    assert find_divergence(walk).first == ("t",)
 
 
 NODES = 60

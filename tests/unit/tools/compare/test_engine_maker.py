@@ -8,7 +8,8 @@ from halfwise.records import Criterion
 
 def test_it_judges_an_engine(engines):
     maker = engines(broken={"y": 2})
-    build, outputs = maker.side("fp32").plain()
+    engine = maker.engine("fp32")
+    build, outputs = engine.built(), engine.side().recorded
     assert maker.judge(build, outputs, Criterion(snr_db=60)).passed
     wrong = [{name: array / 2 for name, array in o.items()} for o in outputs]
     assert not maker.judge(build, wrong, Criterion(snr_db=60)).passed
@@ -16,7 +17,7 @@ def test_it_judges_an_engine(engines):
 
 def test_engines_do_not_stay_on_the_worker(engines):
     maker = engines()
-    paths = [Path(maker.side(kind).plain()[0].engine.path) for kind in ("fp32", "tf32")]
+    paths = [Path(maker.engine(kind).built().engine.path) for kind in ("fp32", "tf32")]
     with pytest.raises(KeyboardInterrupt), maker.lasting():
         raise KeyboardInterrupt  # the worker may be at a build, and would answer after it
     assert all(path.is_file() for path in paths)
@@ -29,5 +30,4 @@ def test_another_case_on_the_same_worker(engines):
     maker = engines()
     other = maker.of(maker.case)
     assert other.case is maker.case
-    build, _ = other.side("fp32").plain()
-    assert build.status == "built"
+    assert other.engine("fp32").built().status == "built"

@@ -4,7 +4,7 @@ import pytest
 from halfwise.case import Settings
 from halfwise.formats import FP16
 from halfwise.records import TensorName
-from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import (
     RecordedSide,
     Regions,
@@ -76,8 +76,7 @@ def test_roundings_that_add_up_over_a_region_are_no_fault():
     on_record = RecordedSide(list(low.get([TensorName(x)])), "low", "fp16")
     right = reference(whole, SAMPLES, Settings())
     walk = Walk(whole, SAMPLES, right, on_record)
-    walk.all()
-    found = compared(walk)
+    found = find_divergence(walk)
     assert found.outputs[TensorName(x)] > found.tolerance / 2
     assert found.first == ()
 
@@ -85,8 +84,7 @@ def test_roundings_that_add_up_over_a_region_are_no_fault():
 def against_fp32(side):
     whole = network()
     walk = Walk(whole, SAMPLES, reference(whole, SAMPLES, Settings()), side)
-    walk.all()
-    return compared(walk)
+    return find_divergence(walk)
 
 
 @pytest.mark.parametrize(("low", "least"), [("tf32", 1e-6), ("fp16", 1e-5), ("bf16", 1e-4)])

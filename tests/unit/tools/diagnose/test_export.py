@@ -48,10 +48,8 @@ def test_what_was_tried_on_the_inputs_is_told(subject):
     made = subject(expected=framework("y", b=1.2))
     assert harness(made).passed
     rung = exported(made)
-    assert rung.inputs == made.tried
-    assert rung.inputs is not None
-    assert not rung.inputs.matches
-    assert any("input changes" in sign.text for sign in rung.evidence)
+    assert made.tried in [sign.text for sign in rung.evidence]
+    assert "input changes" in made.tried
 
 
 def test_tensors_without_an_output(subject):

@@ -34,7 +34,6 @@ def test_inputs_that_are_right(subject):
     assert rung.cause == "3 samples fit the model."
     texts = [sign.text for sign in rung.evidence]
     assert texts[0].startswith("F.npz has no array 'x'")
-    assert texts[1].startswith("Input 'x': float32, 4×16, from −")
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -86,7 +85,6 @@ def test_a_batch_size_of_the_export(subject):
     assert rung.passed is False
     assert rung.nodes == ("split",)
     assert "runs on batches of 2" in rung.cause
-    assert rung.frozen is not None
 
 
 def test_another_failure_ends_it(subject):
@@ -104,7 +102,7 @@ def test_inputs_that_are_not_the_frameworks(subject):
     rung = harness(made)
     assert rung.passed is False
     assert "the other BGR" in rung.cause
-    assert rung.inputs == made.tried
+    assert made.tried == ""
     assert CODE_FILE in steps_told(rung.advice)[1]
 
 
@@ -122,8 +120,10 @@ def test_a_difference_is_measured_named_and_undone(subject, tmp_path):
     signs, advice = pipelines(subject(), others(lambda x: 2 * x + 1))
     assert signs[0].severity == "error"
     assert "changes the FP32 outputs: y_out by" in signs[0].text
-    assert "B = 2 · A + 1" in signs[1].text
-    assert [sign.text.partition(":")[0] for sign in signs[1:]] == ["'x', scale", "'x', mean"]
+    assert "the scale 2" in signs[0].text
+    assert "the mean −1" in signs[0].text
+    assert signs[0].text.endswith("B = 2 · A + 1.")
+    assert signs[1:] == []
     text = (tmp_path / "run" / PIPELINES_CODE).read_text()
     assert transformation(text)(DATA[0]) == pytest.approx(2 * DATA[0] + 1, abs=1e-5)
     assert PIPELINES_CODE in steps_told(advice)[1]
@@ -132,7 +132,7 @@ def test_a_difference_is_measured_named_and_undone(subject, tmp_path):
 def test_a_difference_that_nothing_explains(subject):
     signs, _ = pipelines(subject(), others(np.sin))
     assert "differs by" in signs[0].text
-    assert any(sign.text.startswith("'x', values:") for sign in signs)
+    assert "no known step explains how" in signs[0].text
 
 
 PIXELS = pictures.pictures() / 255
@@ -165,7 +165,7 @@ def test_images_that_nothing_makes_alike_are_not_taken_apart(subject, tmp_path):
 
     made = subject(pictures.sketch().network(pictures.OUTPUT), pictures.samples(PIXELS))
     signs, _ = pipelines(made, pictures.samples(np.stack([patched(x) for x in PIXELS])))
-    assert [sign.text.partition(":")[0] for sign in signs[1:]] == ["'images', fit"]
+    assert "not taken apart further" in signs[0].text
     assert not (tmp_path / "run" / PIPELINES_CODE).exists()
 
 
@@ -196,7 +196,7 @@ def told(made):
 
 
 def kinds(found):
-    return [difference.kind for difference in found.best.differences]
+    return [difference.kind for difference in found.best.hypothesis.differences]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_the_change_is_named_measured_and_written(tried, tmp_path, given, theirs
     assert found.matches
     assert kinds(found) == expected
     assert found.best.error < 1e-5 < OTHER_KERNELS < found.before
-    assert found.shown_by == pictures.COUNT
+    assert found.best.shown == pictures.COUNT
     change = transformation((tmp_path / "run" / CODE_FILE).read_text())
     assert change(pictures.one(given[0])) == pytest.approx(pictures.one(theirs[0]), abs=1e-5)
 
@@ -233,7 +233,7 @@ def test_the_change_is_named_measured_and_written(tried, tmp_path, given, theirs
 def test_other_faults_are_none_of_these(tried, tmp_path, altered):
     found = tried(BYTES / 255, altered / 255)
     assert not found.matches
-    assert found.tried == found.planned > 50
+    assert len(found.tried) == found.planned > 50
     assert found.best.error > OTHER_KERNELS
     assert not (tmp_path / "run" / CODE_FILE).exists()
 
@@ -251,7 +251,7 @@ def test_outputs_that_match_are_not_looked_into(tried):
 def test_few_samples_may_match_by_chance(tried, tmp_path, count, enough):
     found = tried(BYTES / 255, BYTES[:, ::-1] / 255, count=count)
     assert found.matches is enough
-    assert found.shown_by == count
+    assert found.best.shown == count
     assert found.best.error <= OTHER_KERNELS
     assert (tmp_path / "run" / CODE_FILE).exists() is enough
 
@@ -277,7 +277,7 @@ def test_sound_as_integers(subject):
     whole = Samples(("a", "b", "c"), lambda i: {"sound": f32(waves[i] * 32768)})
     found = told(subject(network, whole, expected=[run({"sound": wave}) for wave in waves]))
     assert found.matches
-    assert found.best.differences[0].b == "3.05e−5"
+    assert found.best.hypothesis.differences[0].b == "3.05e−5"
 
 
 def test_it_stops_when_the_time_is_up(subject):
@@ -285,5 +285,5 @@ def test_it_stops_when_the_time_is_up(subject):
     made = subject(network, pictures.samples(BYTES), expected=[{OUTPUT: f32(np.ones((1, 10)))}] * 5)
     made.settings = type(made.settings)(time_budget=-1.0)
     found = told(made)
-    assert (found.tried, found.best, found.matches) == (0, None, False)
+    assert (found.tried, found.best, found.matches) == ((), None, False)
     assert found.planned > 50

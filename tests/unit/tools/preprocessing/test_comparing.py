@@ -46,7 +46,7 @@ def test_what_explains_all(photos, function, options, kinds):
     assert found.exact
     if kinds:
         gap = np.abs(transformation(found.code)(a[0]) - b[0]).max()
-        assert gap == pytest.approx(0, abs=found.residual_max + 1e-9)
+        assert gap == pytest.approx(0, abs=0.01)
 
 
 def test_another_kernel_is_fine_detail(photos):
@@ -77,10 +77,9 @@ def test_what_nothing_explains_is_not_passed_over(photos):
     assert found.differences[-1].kind == "values"
 
 
-def test_names_and_inputs_that_are_no_images():
+def test_inputs_that_are_no_images():
     rows = [np.arange(5.0) * i for i in (1, 2)]
-    found = compare_arrays(rows, rows, name="x", name_b="y")
-    assert (found.name, found.name_b, found.differences) == ("x", "y", ())
+    assert compare_arrays(rows, rows).differences == ()
 
 
 def test_bright_and_dark_exchanged(photos):
@@ -154,7 +153,7 @@ def rows():
 
 def test_rows_that_are_the_same(rows):
     found = compare_arrays(rows, rows)
-    assert (found.differences, found.residual_max, found.code) == ((), 0, "")
+    assert (found.differences, found.exact, found.code) == ((), True, "")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +184,7 @@ def test_what_explains_no_rows(rows):
 def test_other_shapes(rows):
     found = compare_arrays(rows, [x[:2] for x in rows])
     assert [d.kind for d in found.differences] == ["shape"]
-    assert found.residual_max == np.inf
+    assert not found.exact
 
 
 def test_scalars():
@@ -207,7 +206,7 @@ def test_one_sample_of_another_shape():
     a, b = [np.ones(4), np.ones(5)], [np.ones(4), np.ones(6)]
     found = compare_arrays(a, b)
     assert [(d.kind, d.a, d.b) for d in found.differences] == [("shape", "(5,)", "(6,)")]
-    assert found.residual_max == np.inf
+    assert not found.exact
 
 
 def cropped(photo, *, down=0):
