@@ -34,7 +34,7 @@ class LowSteps(Steps):
         array = np.array(values, np.int64)
         key = array.shape, array.tobytes()
         if key not in self._integers:
-            value = {"value": ir.tensor(array)}
+            value = {"value": ir.Tensor(array)}
             self._integers[key] = self.op("Constant", [], value, INT64)
         return self._integers[key]
 

@@ -148,7 +148,7 @@ def _covered(
     """
     taps = prod(kernel)
     ones = np.eye(taps, dtype=np.float32).reshape(taps, 1, *kernel)
-    places = steps.op("Constant", [], {"value": ir.tensor(ones)})
+    places = steps.op("Constant", [], {"value": ir.Tensor(ones)})
     return steps.op("Conv", [_alone(steps, x, len(kernel)), places], window)
 
 
@@ -172,7 +172,7 @@ def average_pool(call: Call, steps: LowSteps) -> ir.Value | None:
     else:
         spatial = part(steps, sizes, 2, rank)
         shape = steps.op("Concat", [steps.integers([1, 1]), spatial], {"axis": 0}, INT64)
-        one = {"value": ir.tensor(np.ones(1, np.float32))}
+        one = {"value": ir.Tensor(np.ones(1, np.float32))}
         inside = _covered(steps, steps.op("ConstantOfShape", [shape], one), kernel, _window(call))
         terms = steps.op("ReduceSum", [inside, steps.integers([1])])
     channels, after = part(steps, sizes, 0, 2), part(steps, shape_of(steps, covered), 2, rank)
@@ -199,7 +199,7 @@ def _spread(call: Call, steps: LowSteps, groups: int, weights: tuple[int, ...]) 
     ):
         return None
     x, w = call.input(0), call.input(1)
-    one = steps.op("Constant", [], {"value": ir.tensor(np.ones((1,) * (2 + rank), np.float32))})
+    one = steps.op("Constant", [], {"value": ir.Tensor(np.ones((1,) * (2 + rank), np.float32))})
     apart = steps.op("ConvTranspose", [_alone(steps, x, rank), one], {"strides": strides})
     ends = part(steps, shape_of(steps, x), 0, 2), part(steps, shape_of(steps, apart), 2, 2 + rank)
     x = steps.op("Reshape", [apart, steps.op("Concat", ends, {"axis": 0}, INT64)])

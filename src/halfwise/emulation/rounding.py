@@ -85,7 +85,7 @@ class Steps:
 
     def scalar(self, value: float) -> ir.Value:
         """Return a constant f32[]."""
-        return self.op("Constant", [], {"value": ir.tensor(np.array(value, np.float32))})
+        return self.op("Constant", [], {"value": ir.Tensor(np.array(value, np.float32))})
 
 
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:

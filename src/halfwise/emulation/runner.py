@@ -16,7 +16,7 @@ from halfwise.emulation.probe import ExtremaProbe, observable, shapes_of
 from halfwise.errors import RunFailed
 from halfwise.graph.bodies import OBSERVABLE_OPSET, Key, count_nonfinite, seen_in_body, tell_shapes
 from halfwise.graph.dataflow import giving_out
-from halfwise.graph.model import Network, opset_of, tensor_name, values_of
+from halfwise.graph.model import Network, graphs_of, opset_of, tensor_name, values_of
 from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
@@ -234,10 +234,10 @@ def seen_in_bodies(
         CaseError, BackendMissing, RunFailed: as for `Session`. Also CaseError if the model is too
             old (opset below 10) or its bodies are too unusual to measure.
     """
+    if len(graphs_of(network.model)) == 1:
+        return {}, {}
     copy = network.copy()
     reports = tell_shapes(copy)
-    if not reports:
-        return {}, {}
     session = Session(copy, runtime=runtime)
     names = [name for name, _ in reports.values()]
     outputs = [session.run(sample, names) for sample in samples]

@@ -326,7 +326,7 @@ class _Reporting:
         if self.opset < 13:
             total = ir.node("ReduceSum", [value], {"keepdims": 0, "axes": [0]})
         else:
-            axes = ir.node("Constant", [], {"value": ir.tensor(np.array([0], np.int64))})
+            axes = ir.node("Constant", [], {"value": ir.Tensor(np.array([0], np.int64))})
             named = _called(axes.outputs[0], node_name(node), *key, "axes")
             total = ir.node("ReduceSum", [value, named], {"keepdims": 0})
             graph.insert_after(node, axes)
@@ -341,7 +341,7 @@ def _length(value: ir.Value) -> int:
 
 
 def _constant(numbers: list[int], body: ir.Graph, where: Key, key: Key, *part: str) -> ir.Value:
-    node = ir.node("Constant", [], {"value": ir.tensor(np.array(numbers, np.int64))})
+    node = ir.node("Constant", [], {"value": ir.Tensor(np.array(numbers, np.int64))})
     value = _appended(body, node, *where, *key, *part)
     value.shape = ir.Shape([len(numbers)])
     return value

@@ -120,7 +120,7 @@ def _subtraction(node: ir.Node, prefix: str, opset: int) -> tuple[list[ir.Node],
         known = [size for size in sizes if isinstance(size, int)]
         # A size is not inferred where another may be 0, as that of a batch.
         rest = math.prod(known) // (groups or 1) if value.shape and known == sizes else -1
-        array = {"value": ir.tensor(np.array([0, groups, rest], np.int64))}
+        array = {"value": ir.Tensor(np.array([0, groups, rest], np.int64))}
         shape = new_node("Constant", [], f"{prefix}::shape", array, ir.DataType.INT64)
         rows = [shape, new_node("Reshape", [value, shape.outputs[0]], f"{prefix}::rows")]
     row = rows[-1].outputs[0]
@@ -396,7 +396,7 @@ def _axes(
     """Return the axes of a reduction as new nodes, operands and attributes."""
     if opset < 18:
         return [], [], {"axes": list(axes)}
-    array = ir.tensor(np.array(axes, np.int64))
+    array = ir.Tensor(np.array(axes, np.int64))
     node = new_node("Constant", [], f"{prefix}::axes", {"value": array}, ir.DataType.INT64)
     return [node], [node.outputs[0]], {}
 
