@@ -91,7 +91,7 @@ def sums_in_low(
         prefix: Start of all new names; unique in the model.
         opset: Version of the default operator set.
         each: Whether every product and every addition of a product's sum is rounded (up to `MOST`
-            of them), not every block. Of an AveragePool, a CumSum and what is _scattered, every
+            of them), not every block. Of an AveragePool, a CumSum and what is scattered, every
             addition is rounded in any case.
 
     Returns:
@@ -247,7 +247,7 @@ def _covered(
     """
     taps = prod(kernel)
     ones = np.eye(taps, dtype=np.float32).reshape(taps, 1, *kernel)
-    places = steps.op("Constant", [], {"value": ir.tensor(ones)})
+    places = steps.op("Constant", [], {"value": ir.Tensor(ones)})
     return steps.op("Conv", [_alone(steps, x, len(kernel)), places], window)
 
 
@@ -271,7 +271,7 @@ def _average_pool(call: Call, steps: LowSteps) -> ir.Value | None:
     else:
         spatial = part(steps, sizes, 2, rank)
         shape = steps.op("Concat", [steps.integers([1, 1]), spatial], {"axis": 0}, INT64)
-        one = {"value": ir.tensor(np.ones(1, np.float32))}
+        one = {"value": ir.Tensor(np.ones(1, np.float32))}
         inside = _covered(steps, steps.op("ConstantOfShape", [shape], one), kernel, _window(call))
         terms = steps.op("ReduceSum", [inside, steps.integers([1])])
     channels, after = part(steps, sizes, 0, 2), part(steps, shape_of(steps, covered), 2, rank)

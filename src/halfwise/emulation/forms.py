@@ -321,7 +321,7 @@ class Forms:
         low = instance(node, inputs, path)
         if is_standard(node, "ConstantOfShape") and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
-            low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
+            low.attributes["value"] = ir.AttrTensor("value", ir.Tensor(self.fmt.saturate(fill)))
         return [low], list(low.outputs)
 
 

@@ -107,7 +107,7 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
         return ort.OrtValue.ortvalue_from_numpy(array)
     dtype = ir.DataType.from_numpy(array.dtype)
     if dtype.bitwidth < 8:
-        packed = np.frombuffer(ir.tensor(array).tobytes(), np.uint8)
+        packed = np.frombuffer(ir.Tensor(array).tobytes(), np.uint8)
         raw = np.zeros(array.shape, np.uint8)
         raw.reshape(-1)[: packed.size] = packed
     else:

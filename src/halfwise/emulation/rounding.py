@@ -85,11 +85,11 @@ class Steps:
 
     def scalar(self, value: float) -> ir.Value:
         """Return a constant f32[]."""
-        return self.op("Constant", [], {"value": ir.tensor(np.array(value, np.float32))})
+        return self.op("Constant", [], {"value": ir.Tensor(np.array(value, np.float32))})
 
     def integers(self, values: int | Sequence[int]) -> ir.Value:
         """Return a constant i64[] or i64[len(values)]."""
-        array = ir.tensor(np.array(values, np.int64))
+        array = ir.Tensor(np.array(values, np.int64))
         return self.op("Constant", [], {"value": array}, ir.DataType.INT64)
 
     def reduced(

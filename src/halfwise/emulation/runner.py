@@ -18,7 +18,7 @@ from halfwise.emulation.rounding import Steps
 from halfwise.errors import RunFailed
 from halfwise.graph.bodies import OBSERVABLE_OPSET, Key
 from halfwise.graph.dataflow import giving_out
-from halfwise.graph.model import Network, opset_of, tensor_name, values_of
+from halfwise.graph.model import Network, graphs_of, opset_of, tensor_name, values_of
 from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
@@ -225,6 +225,8 @@ def seen_in_bodies(
         CaseError, BackendMissing, RunFailed: as for `Session`. Also CaseError if the model is too
             old (opset below 10) or its bodies are too unusual to measure.
     """
+    if len(graphs_of(network.model)) == 1:
+        return {}, {}
     copy = network.copy()
     reports = report(copy, _padded_shape, _AXES)
     if not reports:

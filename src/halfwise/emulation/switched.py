@@ -63,15 +63,11 @@ def _joinable(
     nodes: Sequence[ir.Node], roles: Roles, apart: Container[NodeName]
 ) -> Iterator[tuple[int, int]]:
     """Yield maximal ranges of nodes that an If may hold and that likely share a precision."""
-    start, side = 0, False
+    start = 0
     for i, node in enumerate(nodes):
-        free, joins = roles[node_name(node)].free, _may_join(node, roles)
-        here = node_name(node) in apart if free else side
-        if start < i and (not joins or here != side):
-            yield start, i
-            start = i
-        side = here
-        if not joins:
+        if node_name(node) in apart or not _may_join(node, roles):
+            if start < i:
+                yield start, i
             yield i, i + 1
             start = i + 1
     if start < len(nodes):

@@ -110,7 +110,7 @@ class Stages:
                 # Graphs and their weights are cycles: else they would stay, for there are few
                 # collections (cli). Only of objects made since the last stage.
                 gc.collect(1)
-            give_back()  # else what follows would need its memory on top of the last run's
+                give_back()  # else what follows would need its memory on top of the last run's
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 

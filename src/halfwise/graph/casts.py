@@ -132,7 +132,7 @@ def reads_low_weights(model: ir.Model) -> bool:
 def fill_of(node: ir.Node) -> ir.TensorProtocol:
     """Return the one-element tensor that a ConstantOfShape node fills its output with."""
     value = node.attributes.get("value")
-    return value.as_tensor() if value is not None else ir.tensor(np.zeros(1, np.float32))
+    return value.as_tensor() if value is not None else ir.Tensor(np.zeros(1, np.float32))
 
 
 def adjusted_constants(

@@ -131,7 +131,7 @@ def upcast_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """Return a tensor widened exactly, or itself if it is not low."""
     if tensor.dtype not in LOW_TYPES:
         return tensor
-    return ir.tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
+    return ir.Tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
 
 
 def upcast_attribute(node: ir.Node, attribute: ir.Attr) -> None:

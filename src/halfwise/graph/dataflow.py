@@ -79,16 +79,21 @@ def moves(node: ir.Node, roles: Roles) -> bool:
 _T = TypeVar("_T")
 
 
-def reached(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
-    """Return `start` and everything reachable through `onward`, each once, in depth-first order."""
-    seen: dict[_T, None] = {}
+def reaching(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> Iterator[_T]:
+    """Yield `start` and everything reachable through `onward`, each once, in depth-first order."""
+    seen = set[_T]()
     waiting = list(start)
     while waiting:
         one = waiting.pop()
         if one not in seen:
-            seen[one] = None
+            seen.add(one)
+            yield one
             waiting += onward(one)
-    return seen
+
+
+def reached(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
+    """Return what `reaching` yields, in its order."""
+    return dict.fromkeys(reaching(start, onward))
 
 
 def producers(value: ir.Value | None, roles: Roles) -> list[ir.Node]:

@@ -121,7 +121,7 @@ def constant_array(value: ir.Value) -> NDArray[np.generic]:
 
 def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     """Return a new initializer of `graph` with `array`, of any shape and type."""
-    tensor = ir.tensor(array, name=name)
+    tensor = ir.Tensor(array, name=name)
     value = ir.Value(
         name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
     )

@@ -533,14 +533,14 @@ def _multiply(
         assert isinstance(constant.slot, int)
         constant.node.replace_input_with(constant.slot, stored[exponent])
     if kept:
-        value.const_value = ir.tensor(np.ldexp(array, kept), name=value.name)
+        value.const_value = ir.Tensor(np.ldexp(array, kept), name=value.name)
 
 
 def _multiply_attribute(constant: Constant, exponent: int) -> None:
     name, array = str(constant.slot), np.ldexp(constant.array, exponent)
     is_tensor = array.ndim > 0
     constant.node.attributes[name] = (
-        ir.AttrTensor(name, ir.tensor(array)) if is_tensor else ir.AttrFloat32(name, float(array))
+        ir.AttrTensor(name, ir.Tensor(array)) if is_tensor else ir.AttrFloat32(name, float(array))
     )
 
 

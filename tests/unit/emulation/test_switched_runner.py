@@ -68,7 +68,7 @@ def test_what_is_likely_of_another_precision_has_a_stretch_of_its_own():
     nodes.insert(3, node_stretches("Shape", "v3", "s", "shape"))
     nodes[4] = node_stretches("Reshape", "v3 s", "v4", "n3")
     found = cut(nodes, 24, apart=["n2", "n3"])
-    assert found == [["n0", "n1"], ["n2", "shape", "n3"], ["n4", "n5"]]
+    assert found == [["n0", "n1"], ["n2"], ["shape"], ["n3"], ["n4", "n5"]]
     assert cut(chain_stretches(3), 24, apart=["n1"]) == [["n0"], ["n1"], ["n2"]]
 
 

@@ -18,7 +18,7 @@ from halfwise.graph.dataflow import (
     low_consumers,
     moves,
     producers,
-    reached,
+    reaching,
     upstream,
 )
 from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
@@ -100,7 +100,7 @@ def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
         counts = node is not None and (node.op_type in _COUNTING or moves(node, evidence.roles))
         return counts or (node is not None and begins(node))
 
-    return all(map(passes, reached([value], behind)))
+    return all(map(passes, reaching([value], behind)))
 
 
 def _has_integers(array: NDArray[np.generic]) -> bool:

@@ -19,7 +19,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import NONE, Plan, Variant, union
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
-from halfwise.fixing.repair.proof import infinite_at, is_same, prove
+from halfwise.fixing.repair.proof import is_same, prove
 from halfwise.fixing.repair.rule import Rule, place
 from halfwise.fixing.space import Space
 from halfwise.graph.model import Network, node_name
@@ -294,13 +294,12 @@ class _Move:
         space, heldout = self.space, self.heldout
         ids = (*space.bench.samples.ids, *heldout.samples.ids)
         outputs = (*space.bench.references, *heldout.references)
-        infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
         return prove(
             space.variant.case.network,
             repaired,
             space.variant.case.calibration,
             heldout.samples,
-            infinite=frozenset(infinite),
+            known=dict(zip(ids, outputs, strict=True)),
             runtime=space.variant.settings.runtime,
             budget=space.budget,
             shapes=space.variant.shapes,

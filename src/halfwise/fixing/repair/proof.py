@@ -6,11 +6,12 @@ bits of the inputs.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import inf, prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -235,7 +236,7 @@ def prove(
     calibration: Samples,
     heldout: Samples,
     *,
-    infinite: Container[str] = (),
+    known: Mapping[str, Outputs] = MappingProxyType({}),
     runtime: Runtime = CPU,
     budget: Budget | None = None,
     shapes: Shapes | None = None,
@@ -255,7 +256,7 @@ def prove(
         repaired: The network with them.
         calibration: At least one.
         heldout: Further samples, perhaps none.
-        infinite: Identifiers of given samples on which an output of the original is not finite.
+        known: Outputs of the original on given samples, by identifier: it does not run on these.
         runtime: Where both run in FP32.
         budget: Counts the runs; inside a block of it, OutOfTime ends them.
         shapes: Shapes of the original's tensors; seen in a run if there are none.
@@ -270,10 +271,10 @@ def prove(
     given = {"calibration": calibration, "heldout": heldout}
     few = {group: _spread(every, count) for group, every in given.items()}
     for group, every in given.items():
-        more = (i for i, one in enumerate(every.ids) if one in infinite)
+        more = (i for i, one in enumerate(every.ids) if infinite_at(known.get(one, {})))
         few[group] += every.select([i for i in more if every.ids[i] not in few[group].ids])
     compare = partial(_compared, count=count, runtime=runtime, budget=budget)
-    whole = compare(original, repaired, few)
+    whole = compare(original, repaired, few, known=known)
     few_of_part = _spread(calibration, FEWEST)
     parts = is_same(whole) and changed_part(original, repaired, few_of_part, runtime=runtime)
     if not parts:
@@ -317,17 +318,22 @@ def _compared(
     count: int,
     runtime: Runtime,
     budget: Budget | None,
+    known: Mapping[str, Outputs] = MappingProxyType({}),
 ) -> Proof:
     """Return the proof on given samples by group and on `count` widened ones."""
     budget = budget or Budget()
     sessions = [Session(network.model, runtime=runtime) for network in (original, repaired)]
-    every = [(group, group, sample) for group, samples in given.items() for sample in samples]
-    changed = widen([sample for _, _, sample in every], count)
+    every = [
+        (group, group, sample, known.get(name))
+        for group, samples in given.items()
+        for name, sample in zip(samples.ids, samples, strict=True)
+    ]
+    changed = widen([sample for _, _, sample, _ in every], count)
     pairs, counts, broken, mended = list[_Pair](), Counter({"widened": 0}), 0, 0
-    for group, kind, sample in chain(every, (("widened", *one) for one in changed)):
-        budget.spend("proof", 2)
+    for group, kind, sample, seen in chain(every, (("widened", *one, None) for one in changed)):
+        budget.spend("proof", 1 if seen else 2)
         try:
-            right: Outputs = sessions[0].run(sample)
+            right: Outputs = seen or sessions[0].run(sample)
         except RunFailed:
             if group == "widened":  # the original need not accept a changed sample
                 continue
