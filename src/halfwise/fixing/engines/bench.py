@@ -131,18 +131,18 @@ def _fetched(
 
 
 def choose(offers: Sequence[Outcome]) -> Outcome | None:
-    """Return the offer to deliver: the fastest that passes; None if none does.
+    """Return the offer to deliver: of those that pass, the smallest that may be the fastest.
 
-    An engine that failed while others took turns comes after these, an untimed one last; ties are
-    broken by the order of `offers`. An FP32 engine has to be faster than those of the low format by
-    more than times differ by chance: these take less memory.
+    None if none passes. An engine that failed while others took turns comes after these, an untimed
+    one last; ties are broken by the order of `offers`.
     """
     passed = [offer for offer in offers if offer.deliverable]
     timed = [offer for offer in passed if offer.took_turns]
-    near = NEAR * min((offer.milliseconds for offer in timed), default=inf)
-    low = (o for o in timed if o.plan.rung not in FULL_RUNGS and o.milliseconds < near)
-    best = [*low] or passed
-    return min(best, key=lambda o: (not o.took_turns, o.milliseconds), default=None)
+    least = min((offer.milliseconds for offer in timed), default=inf)
+    near = [offer for offer in timed if offer.milliseconds < NEAR * least]
+    if near:
+        return min(near, key=lambda offer: (offer.bytes, offer.milliseconds))
+    return min(passed, key=lambda offer: offer.milliseconds, default=None)
 
 
 def full_offers(bench: Bench) -> list[Outcome]:
