@@ -12,8 +12,8 @@ import onnx_ir as ir
 from halfwise.case import FEW_SAMPLES, Case, Samples, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import forgiving
-from halfwise.emulation.folding import static
 from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import static
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.fixed import Fixed
