@@ -127,7 +127,7 @@ def test_no_exception_outlives_its_reason(place):
 
 CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
-    "page/data.py": "numbers that a chart draws",
+    "page/sections.py": "numbers that a chart draws",
     "tensorrt/recipe.py": "options of trtexec",
     "tools/preprocessing/": "Python that is written, and numbers that are rounded to be compared",
     "wording.py": "numbers are worded there",

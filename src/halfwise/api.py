@@ -11,8 +11,7 @@ from halfwise.memory import few_collections
 if TYPE_CHECKING:
     from halfwise.declarations import ChooseOptions, Options
     from halfwise.fixing.again import choose
-    from halfwise.fixing.command import fix
-    from halfwise.fixing.drop_in import convert_float_to_float16
+    from halfwise.fixing.command import convert_float_to_float16, fix
     from halfwise.fixing.result import Result
     from halfwise.linting import lint
     from halfwise.observing.reference import observe
@@ -66,7 +65,7 @@ _MODULES = {
     "build_ahead": "tools.build",
     "choose": "fixing.again",
     "compare": "tools.compare.command",
-    "convert_float_to_float16": "fixing.drop_in",
+    "convert_float_to_float16": "fixing.command",
     "diagnose": "tools.diagnose.command",
     "doctor": "tools.doctor",
     "explain_log": "tools.explain_log",

@@ -26,6 +26,7 @@ from halfwise.graph.model import (
     Names,
     Network,
     add_constant,
+    bodies,
     constant_array,
     is_standard,
     node_name,
@@ -33,7 +34,6 @@ from halfwise.graph.model import (
     tensor_name,
     values_of,
 )
-from halfwise.graph.roles import bodies
 from halfwise.graph.sizes import sizes_read
 from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
 from halfwise.metrics import Computed, Outputs

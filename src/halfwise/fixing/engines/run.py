@@ -18,10 +18,9 @@ from shutil import move
 from typing import Any, TypeVar
 
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.bench import Bench, choose, full_offers, offer_of, raced
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_right, is_steady
-from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.search import Bench, EngineSearch, choose, full_offers, offer_of, raced
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import Stages
 from halfwise.fixing.plan.plan import NONE, Plan

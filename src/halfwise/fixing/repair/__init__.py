@@ -1,7 +1,7 @@
 """Repair instead of keeping: change the graph, not the function, so that the low format is enough.
 
 rule     the contract, what rules share that replace a part, and which guards a repair answers
-mask, scale, shift
+scale, shift
          the rules: where each applies, the identity, what it changes
 exponents
          the integer program behind scale

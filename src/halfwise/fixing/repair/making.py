@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.mask import Mask
 from halfwise.fixing.repair.rule import Change, Rewriting, Rule, put_in_place
 from halfwise.fixing.repair.scale import Scale
-from halfwise.fixing.repair.shift import Shift
+from halfwise.fixing.repair.shift import Mask, Shift
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.loading import REFUSALS, normalise

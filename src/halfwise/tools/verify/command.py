@@ -60,7 +60,6 @@ from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tensorrt.ports import check_covered, check_names
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.candidate import (
     demand_valid,
     interface,
@@ -72,7 +71,16 @@ from halfwise.tools.verify.candidate import (
     with_type_notes,
     without_aside,
 )
-from halfwise.tools.verify.gate import GATE, Again, Gate, again_of
+from halfwise.tools.verify.gate import (
+    GATE,
+    Again,
+    Earlier,
+    Gate,
+    again_of,
+    beside,
+    demand_comparable,
+    earlier,
+)
 from halfwise.wording import FEW
 
 
