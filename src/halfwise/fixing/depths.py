@@ -1,5 +1,7 @@
 """What a plan that passes on samples must also stand: inside its model, as a file, held out.
 
+Held-out samples are those that no search has seen.
+
 What is found is remembered by the bench: nothing is run twice for one plan and the same samples.
 """
 

@@ -1,4 +1,4 @@
-"""The options, sorted by use and checked against each other."""
+"""The options, sorted by use and checked against each other; the metric that the user named."""
 
 import re
 import shlex
