@@ -207,7 +207,7 @@ def searching(name: str, case: Case) -> list[Figure]:
     """
     beside, searches = _Beside(Session(case.network.model, optimise=True)), 0
     while beside.spent < SEARCH_LEAST:
-        with mock.patch("halfwise.fixing.emulating.SwitchedRunner", beside.runner):
+        with mock.patch("halfwise.fixing.loop.SwitchedRunner", beside.runner):
             fixed = fix(case, Settings(time_budget=SEARCH_SECONDS), beside)
         beside.stage("")
         searches += 1

@@ -12,7 +12,7 @@ import pytest
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.engines.record import _explains
+from halfwise.fixing.engines.run import _explains
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
 from halfwise.fixing.plan.search import gains, stretches

@@ -25,7 +25,7 @@ READING = {"endswith", "partition", "removeprefix", "removesuffix", "rpartition"
 OTHERS = {
     "emulation/": "what ONNX Runtime says",
     "page/finish.py": "stack traces that PyTorch's exporter leaves in a model",
-    "fixing/engines/workbench.py": "the builder's own words, which a message may end with",
+    "fixing/engines/device.py": "the builder's own words, which a message may end with",
     "graph/protobufs.py": "what ONNX says of a graph that it refuses",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",
     "linting/structure.py": "what ONNX says of an operator that it does not know",
@@ -127,7 +127,7 @@ def test_no_exception_outlives_its_reason(place):
 
 CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
-    "page/data.py": "numbers that a chart draws",
+    "page/sections.py": "numbers that a chart draws",
     "tensorrt/recipe.py": "options of trtexec",
     "tools/preprocessing/": "Python that is written, and numbers that are rounded to be compared",
     "wording.py": "numbers are worded there",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import halfwise
-from halfwise.fixing import command, drop_in
+from halfwise.fixing import command
 from halfwise.fixing.result import Result
 from halfwise.options.options import understand
 from tests.unit.reporting.runs import run
@@ -22,11 +22,12 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), fl
 def fix():
     """`halfwise.fix`, which searches each model once, whatever is asked of it later."""
     found: dict[str, Result] = {}
+    search = command.fix
 
     def fix(model, inputs, **options):
         understand(inputs, options)
         if model not in found:
-            found[model] = command.fix(model, inputs, **options)
+            found[model] = search(model, inputs, **options)
         return found[model]
 
     return fix
@@ -38,7 +39,7 @@ def _digits(tmp_path, monkeypatch, fix):
         (tmp_path / name).symlink_to(readme.ROOT / "examples" / "digits" / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(halfwise, "fix", fix, raising=False)
-    monkeypatch.setattr(drop_in, "fix", fix)
+    monkeypatch.setattr(command, "fix", fix)
 
 
 def test_every_block_runs_after_those_above_it(tmp_path, capsys):

@@ -10,20 +10,18 @@ from halfwise.memory import few_collections
 
 if TYPE_CHECKING:
     from halfwise.declarations import ChooseOptions, Options
-    from halfwise.fixing.choose import choose
-    from halfwise.fixing.command import fix
-    from halfwise.fixing.drop_in import convert_float_to_float16
+    from halfwise.fixing.again import choose
+    from halfwise.fixing.command import convert_float_to_float16, fix
     from halfwise.fixing.result import Result
     from halfwise.linting import lint
     from halfwise.observing.reference import observe
     from halfwise.store import report
-    from halfwise.tools.build import build, build_ahead
+    from halfwise.tools.build import build, build_ahead, inspect
     from halfwise.tools.compare.command import compare
     from halfwise.tools.diagnose.command import diagnose
     from halfwise.tools.doctor import doctor
     from halfwise.tools.explain_log import explain_log
     from halfwise.tools.export import Exported, export
-    from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
     from halfwise.tools.migrate import migrate
     from halfwise.tools.reduce import reduce
@@ -65,16 +63,16 @@ _MODULES = {
     "Weights": "tools.weights",
     "build": "tools.build",
     "build_ahead": "tools.build",
-    "choose": "fixing.choose",
+    "choose": "fixing.again",
     "compare": "tools.compare.command",
-    "convert_float_to_float16": "fixing.drop_in",
+    "convert_float_to_float16": "fixing.command",
     "diagnose": "tools.diagnose.command",
     "doctor": "tools.doctor",
     "explain_log": "tools.explain_log",
     "export": "tools.export",
     "export_weights": "tools.weights",
     "fix": "fixing.command",
-    "inspect": "tools.inspect",
+    "inspect": "tools.build",
     "ladder": "tools.ladder",
     "lint": "linting",
     "migrate": "tools.migrate",

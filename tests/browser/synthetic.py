@@ -34,8 +34,8 @@ from halfwise.records import (
     Step,
     TensorName,
     Worth,
+    mask,
 )
-from halfwise.records.run import mask
 from halfwise.store import write_evidence, write_observations, write_run
 from tests.browser.engines import made_engines
 from tests.browser.evidence import made_evidence

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from examples.digits import vit
-from halfwise.fixing.engines.workbench import Fetched
+from halfwise.fixing.engines.device import Fetched
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.wording import number

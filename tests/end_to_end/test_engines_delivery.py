@@ -6,7 +6,7 @@ import shlex
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.workbench import Fetched
+from halfwise.fixing.engines.device import Fetched
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import once_only

@@ -16,8 +16,8 @@ from halfwise.emulation.rounding import Elements, round_value
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.intake import drop_unused_constants
-from halfwise.graph.model import Network, add_constant, graphs_of, node_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.model import Network, add_constant, bodies, graphs_of, node_name
+from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName

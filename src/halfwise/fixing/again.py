@@ -1,21 +1,33 @@
-"""The case and the options of a run, for a command that goes on from its folder."""
+"""Go on from a run's folder: its case and options; `choose`, which takes another plan of it."""
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from halfwise.case import Case
-from halfwise.declarations import Inputs, Options
-from halfwise.declarations.option import shell_type
-from halfwise.errors import RecordMismatch
+from halfwise.case import Case, Chosen
+from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, spelt
+from halfwise.declarations.option import check_value, shell_type
+from halfwise.declarations.options import Arithmetic, Data, Heldout, Labels, Lowest, Plan, Running
+from halfwise.declarations.options import Unjudged as Accepted
+from halfwise.emulation.budget import forgiving
+from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.fixing.command import concluded
+from halfwise.fixing.curve import spread
+from halfwise.fixing.loop import fix as run_fix
+from halfwise.fixing.result import Result
 from halfwise.inputs import split_sources
+from halfwise.judging.reference import frozen_named
+from halfwise.metrics import AUTO
 from halfwise.options.loading import load_asked
-from halfwise.options.metric import not_run
-from halfwise.options.options import Request
-from halfwise.progress import Watcher
-from halfwise.records import Note, Run
-from halfwise.store import users_model
+from halfwise.options.options import Request, bounded, function_again, not_run, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Criterion, Curve, Note, Point, Run
+from halfwise.reporting.plan import chosen_line
+from halfwise.store import free_folder, read_run, users_model
+from halfwise.wording import number, ratio, typed
 
 _CODE = ("preprocess", "ort_library")
 """Options that run code: code that only a run folder names is not run."""
@@ -48,9 +60,9 @@ def recorded(
     ignored = {*updates, *(() if inputs is None else _OF_THE_DATA)}
     every = run.provenance.options.items()
     texts = {n: text for n, text in every if n in names and n not in ignored}
-    for name, given in {**texts, **({} if inputs is not None else {"inputs": str(data)})}.items():
-        if name in _CODE or given.rpartition(":")[0].endswith(".py"):
-            raise not_run(name, given)
+    for name, value in {**texts, **({} if inputs is not None else {"inputs": str(data)})}.items():
+        if name in _CODE or value.rpartition(":")[0].endswith(".py"):
+            raise not_run(name, value)
     texts |= {name: _data(run, texts[name]) for name in _FILES if name in texts}
     options = {name: _typed(name, text) for name, text in texts.items()}
     return _data(run, str(data)) if inputs is None else data, options
@@ -132,3 +144,170 @@ def case_of(
 def searched(run: Run) -> frozenset[str]:
     """Return marks of the samples seen by the search, of this run or one it derives from."""
     return frozenset(run.search.seen if run.search else ())
+
+
+def pick(curve: Curve, most: float) -> Point:
+    """Return the point of smallest error, of those whose error is known, within a cost.
+
+    Args:
+        curve: The plans.
+        most: The largest cost relative to all low, as the report rounds it.
+
+    Raises:
+        CaseError: no point fits, or costs are unknown.
+    """
+    if any(point.cost is None for point in curve.points):
+        raise CaseError(
+            "The run could predict no costs, so no plan can be chosen by its cost.",
+            "Search again with another limit: `halfwise fix --start-from RUN`.",
+        )
+    points = [point for point in curve.points if not point.is_bound]
+    # A user repeats the cost as the report rounds it.
+    costs = [min(point.price, float(number(point.price))) for point in points]
+    fitting = [point for point, cost in zip(points, costs, strict=True) if cost <= most]
+    if not fitting:
+        raise CaseError(
+            f"No measured plan of the run costs at most {ratio(most)}; the nearest costs "
+            f"{ratio(min(costs, default=inf))}.",
+            "Give another limit; `halfwise report RUN` shows the plans.",
+        )
+
+    def rank(point: Point) -> tuple[float, float, float]:
+        heldout = inf if point.heldout is None else point.heldout
+        return point.error, heldout, point.price
+
+    return min(fitting, key=rank)
+
+
+def implied(curve: Curve, criterion: Criterion) -> dict[str, Any]:
+    """Return the acceptance options of a choice, by their names in the library.
+
+    The recognised task decides, if there is one, else the run's criterion.
+    """
+    if curve.recognised:
+        return {"metric": AUTO}
+    found = {"drop_source", "recognised", "untested"}
+    acceptance = criterion.model_dump(exclude_defaults=True, exclude=found)
+    drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
+    return {**acceptance, **drop}
+
+
+_OF_THE_RUN = frozenset[str]().union(
+    *(
+        k.__annotations__
+        for k in (Heldout, Labels, Data, Accepted, Lowest, Plan, Arithmetic, Running)
+    )
+) - {"start_from", "no_repair"}
+"""Options of `fix` with the same meaning here."""
+
+
+@bounded
+@forgiving()
+def choose(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    inputs: Inputs | None = None,
+    model: str | Path | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[ChooseOptions],
+) -> Result:
+    """Take the point of a run's curve that satisfies an option, judge it and write it.
+
+    It does not search. The case is that of the run; held-out samples that joined its search do not
+    judge. The choice implies what is acceptable: see `halfwise.fixing.again.implied`.
+
+    Args:
+        run: Folder of a `fix` or `choose` run.
+        out: Run folder to create; must not exist. None writes nothing.
+        inputs: Samples, as for `fix`; None for those of the run.
+        model: The run's model, if it has moved.
+        watcher: Receives progress.
+        options: See `ChooseOptions`.
+
+    Raises:
+        UsageError: options contradict each other, or the run names code that the caller does not.
+        CaseError: no plan fits, or the model or the inputs are unusable.
+        RecordMismatch: no run folder, a run without a curve, or a changed model or inputs.
+    """
+    started, watcher = time.monotonic(), watcher or Silent()
+    folder, updates = free_folder(out), given(**options)
+    most = _asked(updates)
+    record, curve = _recorded(Path(run))
+    point = pick(curve, most)
+    request = replace(_request(record, curve, inputs, updates), command="choose")
+    case = case_of(record, model, request, watcher, other_inputs=inputs is not None)
+    watcher.note(chosen_line(curve, point, case.criterion))
+    same = case.data_sha256 == record.provenance.inputs_sha256
+    before, now = searched(record), frozenset(case.calibration.marks or ())
+    named = curve.named(point.kept), curve.named(point.bf16)
+    rule = f"choose {spelt('worth', typed(most))}"
+    chosen = Chosen(named[0], rule, named[1], point.tf32)
+    settings = replace(request.settings, int8=False, chosen=chosen)
+    repairs = record.plan.repairs if record.plan else ()
+    with frozen_named(case, settings):
+        fixed = run_fix(case, settings, watcher, repairs=repairs)
+    # A later choice from this run must know them too.
+    if same:
+        request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
+    joined = record.search.joined if same and record.search else ()
+    update = {"joined": joined, "seen": tuple(sorted(before | now))}
+    place = curve.points.index(point)
+    shown = {"plan": place, "front": tuple(spread(curve.points, [place]))}
+    fixed = replace(
+        fixed,
+        curve=curve.model_copy(update=shown),
+        search=fixed.search.model_copy(update=update),
+    )
+    return concluded(case, request, fixed, folder, started, watcher)
+
+
+def _asked(options: dict[str, Any]) -> float:
+    """Take the largest cost out of the options.
+
+    Raises:
+        UsageError: it is missing, or outside its domain.
+    """
+    most = options.pop("worth", None)
+    if most is None:
+        raise UsageError("Nothing says which plan to take.", f"Give {spelt('worth', 'X')}.")
+    check_value("worth", ChooseOptions.__annotations__["worth"], most)
+    return float(most)
+
+
+def _recorded(folder: Path) -> tuple[Run, Curve]:
+    run = read_run(folder)
+    if (curve := run.curve) is None:
+        raise RecordMismatch(
+            f"The run {folder} has no plans to choose from: `halfwise {run.kind}` makes none.",
+            "Give a run of `halfwise fix`, or repeat it.",
+        )
+    if curve.rung == "int8":
+        raise RecordMismatch(
+            f"The plans of the run {folder} have INT8, and `choose` takes only plans without.",
+            "Search on from it with another limit: `halfwise fix --to int8 --start-from RUN`.",
+        )
+    return run, curve.model_copy(update={"criterion": curve.criterion or run.criterion})
+
+
+def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:
+    """Return the run's options, updated with the given ones and what the choice implies."""
+    check(updates)
+    data, options = recorded(run, _OF_THE_RUN, inputs, updates)
+    accepted = _acceptance(run, curve, updates.get("metric"))
+    options |= {name: value for name, value in updates.items() if name != "metric"}
+    return understand(data, options | accepted)
+
+
+def _acceptance(run: Run, curve: Curve, named: str | None) -> dict[str, Any]:
+    accepted = implied(curve, run.criterion)
+    metric = accepted.get("metric")
+    if metric is not None and ":" in metric:
+        return {**accepted, "metric": function_again(metric, named)}
+    if named not in (None, metric, *(one.metric for one in curve.recognised)):
+        by = f"by {metric}" if metric else "without a metric"
+        raise UsageError(
+            f"--metric is {named}, but the choice is judged {by}.",
+            "Leave it out: the choice implies the tolerance.",
+        )
+    return accepted

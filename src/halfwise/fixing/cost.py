@@ -36,7 +36,7 @@ from halfwise.fixing.kernels import (
     raw_of,
 )
 from halfwise.graph.bodies import Key, bodies_of
-from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.model import Network, bodies, is_standard, node_name, tensor_name
 from halfwise.graph.movement import Following
 from halfwise.graph.quantised import (
     moves_before,
@@ -45,7 +45,7 @@ from halfwise.graph.quantised import (
     quantised_nodes,
     residuals,
 )
-from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.written_out import attentions
 from halfwise.records import NodeName, TensorName
 

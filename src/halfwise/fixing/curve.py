@@ -12,8 +12,7 @@ from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import BESIDE, Int8Space
 from halfwise.graph.model import node_name
-from halfwise.records import Curve, Point
-from halfwise.records.run import mask
+from halfwise.records import Curve, Point, mask
 
 MEASURED = 8
 """Further plans that are measured on all samples, as a failed trial gives a bound only; and points

@@ -4,8 +4,7 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
-from halfwise.fixing.depths import LEADING_TO_INFINITY
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.depths import LEADING_TO_INFINITY, HeldOut
 from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.plan.search import SearchResult

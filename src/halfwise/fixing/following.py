@@ -14,8 +14,8 @@ from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import operands
-from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.model import Network, bodies, node_name, tensor_name
+from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.judging.deciding import (
     Deciding,
     with_true_values,

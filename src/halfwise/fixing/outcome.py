@@ -17,9 +17,8 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session, runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
-from halfwise.fixing.depths import Depths
+from halfwise.fixing.depths import Assessment, Depths
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import Assessment
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan

@@ -27,8 +27,9 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
     values_of,
+    with_bodies,
 )
-from halfwise.graph.roles import RANDOM, RANDOM_PREFIX, with_bodies
+from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.records import NodeName, TensorName
 
 NOT_JUDGED = "halfwise.not_judged"

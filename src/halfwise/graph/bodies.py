@@ -12,13 +12,8 @@ from halfwise.graph.anchors import is_anchor
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
 from halfwise.graph.dataflow import captured_by, operands, reached
-from halfwise.graph.model import (
-    Network,
-    is_standard,
-    node_name,
-    tensor_name,
-)
-from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, bodies, is_float
+from halfwise.graph.model import Network, bodies, is_standard, node_name, tensor_name
+from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, is_float
 from halfwise.graph.sizes import sizes_read
 from halfwise.graph.weights import FLOATS, LOW_TYPES
 from halfwise.records import NodeName, TensorName

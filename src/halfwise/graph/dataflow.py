@@ -11,8 +11,8 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from halfwise.graph.intake import drop_unused_constants
-from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.model import Network, bodies, node_name, tensor_name
+from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 
 CAPTURED = -1

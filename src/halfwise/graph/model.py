@@ -79,21 +79,33 @@ def opset_of(model: ir.Model) -> int:
 
 def graphs_of(model: ir.Model) -> tuple[ir.Graph, ...]:
     """Return the main graph of `model` and the bodies of If, Loop and Scan, at any depth."""
-    return (model.graph, *_bodies(model.graph))
+    return (model.graph, *_inside(model.graph))
 
 
-def _bodies(graph: ir.Graph) -> Iterator[ir.Graph]:
+def _inside(graph: ir.Graph) -> Iterator[ir.Graph]:
     # Not `subgraphs`, which takes five times as long, and is asked for each session.
     for node in graph:
-        for attribute in node.attributes.data.values():
-            bodies: tuple[ir.Graph, ...] = ()
-            if attribute.type is ir.AttributeType.GRAPH:
-                bodies = (attribute.as_graph(),)
-            elif attribute.type is ir.AttributeType.GRAPHS:
-                bodies = tuple(attribute.as_graphs())
-            for body in bodies:
-                yield body
-                yield from _bodies(body)
+        for body in bodies(node):
+            yield body
+            yield from _inside(body)
+
+
+def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
+    """Return the bodies of an If, Loop or Scan; empty for most other nodes."""
+    graphs: list[ir.Graph] = []
+    for attribute in node.attributes.data.values():
+        if attribute.type is ir.AttributeType.GRAPH:
+            graphs.append(attribute.as_graph())
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            graphs += attribute.as_graphs()
+    return tuple(graphs)
+
+
+def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield a node, and the nodes in its bodies at any depth."""
+    yield node
+    for body in bodies(node):
+        yield from body.all_nodes()
 
 
 def is_standard(node: ir.Node, *ops: str) -> bool:

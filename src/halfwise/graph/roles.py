@@ -14,7 +14,7 @@ from enum import Enum
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import QUANTISED, Network, is_standard, node_name, tensor_name
+from halfwise.graph.model import QUANTISED, Network, bodies, is_standard, node_name, tensor_name
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.taken import why_not_low
 from halfwise.graph.types import Parameter, signature_of
@@ -237,24 +237,6 @@ def _role(node: ir.Node, reading: _Reading) -> NodeRole:
         return NodeRole(Role.PINNED, inputs, outputs, reason)
     moves = is_standard(node, *DATA_MOVEMENT) and any(floats_out) and not _reduces(node)
     return NodeRole(Role.MOVEMENT if moves else Role.COMPUTE, inputs, outputs)
-
-
-def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
-    """Return the bodies of an If, Loop or Scan; empty for most other nodes."""
-    graphs: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            graphs.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            graphs += attribute.as_graphs()
-    return tuple(graphs)
-
-
-def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
-    """Yield a node, and the nodes in its bodies at any depth."""
-    yield node
-    for body in bodies(node):
-        yield from body.all_nodes()
 
 
 def _why_pinned(node: ir.Node, unknown_in: ir.DataType | None) -> str:

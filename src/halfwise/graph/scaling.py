@@ -20,6 +20,7 @@ from halfwise.graph.model import (
     Names,
     Writer,
     add_constant,
+    bodies,
     constant_array,
     graphs_of,
     is_standard,
@@ -29,7 +30,7 @@ from halfwise.graph.model import (
     values_of,
 )
 from halfwise.graph.reading import scalar
-from halfwise.graph.roles import DATA_MOVEMENT, bodies, is_float
+from halfwise.graph.roles import DATA_MOVEMENT, is_float
 from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
 

@@ -17,9 +17,9 @@ from halfwise.graph.dataflow import (
     reached,
     uses_in,
 )
-from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.model import Network, bodies, is_standard, node_name, tensor_name
 from halfwise.graph.reading import activations, is_constant, scalar
-from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, bodies, is_float
+from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, is_float
 from halfwise.records import NodeName, Observation, TensorName
 
 _PICKING = ("Abs", "Max", "Min", "Neg", "ReduceMax", "ReduceMin")

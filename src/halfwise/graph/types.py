@@ -18,6 +18,7 @@ import onnx_ir as ir
 from halfwise.graph.model import (
     Names,
     add_constant,
+    bodies,
     cast_of,
     constant_array,
     graphs_of,
@@ -157,8 +158,8 @@ class _Types:
 
     def check(self, graph: ir.Graph) -> Iterator[Clash]:
         for node in list(graph):
-            bodies = [a.as_graph() for a in node.attributes.values() if a.type == _GRAPH]
-            for body in bodies:
+            inside = bodies(node)
+            for body in inside:
                 yield from self.check(body)
             known = signature_of(node, self.opsets)
             if known is None:
@@ -166,7 +167,7 @@ class _Types:
             for parameter, slots in _slots(known.inputs, node.inputs).items():
                 yield from self._settled(node, slots, parameter)
             if is_standard(node, "If"):
-                yield from self._branches(node, bodies)
+                yield from self._branches(node, inside)
             else:
                 yield from self._declared(node, known, graph)
 
@@ -261,7 +262,6 @@ class _Types:
 _FLOATS = frozenset(
     (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 )
-_GRAPH = ir.AttributeType.GRAPH
 
 
 def _slots(

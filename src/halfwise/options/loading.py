@@ -39,8 +39,7 @@ from halfwise.inputs import (
 )
 from halfwise.metrics import check_labels
 from halfwise.metrics.difference import is_close
-from halfwise.options.metric import named_metric, with_settled_metric
-from halfwise.options.options import Data, Model, Request
+from halfwise.options.options import Data, Model, Request, named_metric, with_settled_metric
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, Fact, NodeName, Note, Run, TensorName
 from halfwise.reporting.remarks import note_text

@@ -11,8 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from halfwise.errors import UsageError
-from halfwise.page.data import Stored, script_json
-from halfwise.page.sections import SECTIONS
+from halfwise.page.sections import SECTIONS, Stored, script_json
 from halfwise.scratch import scratch
 from halfwise.store import (
     PAGE_FILE,

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from halfwise.case import Case
 from halfwise.graph.bodies import bodies_of
 from halfwise.graph.model import node_name, tensor_name
-from halfwise.page.data import Stored
+from halfwise.page.sections import Stored
 from halfwise.progress import Watcher
 from halfwise.records import Graph, NodeName, Observations, Run, RunEvidence, Source
 from halfwise.store import EVIDENCE_FILE, PAGE_FILE, write_evidence, write_observations, write_run

@@ -1,16 +1,22 @@
-"""The sections of the page, in its order."""
+"""The sections of the page, in its order, and what each reads: the stored run, data as JSON."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import cached_property
+from math import inf, log10
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
-from halfwise.page.data import Data, Section, Stored
+from halfwise.formats import LOW_FORMATS, Format
 from halfwise.records import (
+    Curve,
+    Engines,
     Graph,
     NodeName,
     Observation,
+    Observations,
     PrecisionProof,
     Run,
     RunEvidence,
@@ -28,13 +34,91 @@ from halfwise.reporting.causes import (
 )
 from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import given_parts, proof_parts
-from halfwise.reporting.parts import PRECISIONS, Column, Lines, Table, known, table_of
+from halfwise.reporting.parts import PRECISIONS, Column, Lines, Report, Table, known, table_of
 from halfwise.reporting.plan import curve_table, ladder_table
-from halfwise.reporting.plot import plot
 from halfwise.reporting.remarks import CAUSES, note_text, step_text
 from halfwise.reporting.strip import strip
-from halfwise.reporting.view import device_parts, error_table
+from halfwise.reporting.view import device_parts, error_table, screen
 from halfwise.wording import WIDEST_NAME, capital, clean, number
+
+Data: TypeAlias = "Mapping[str, Data] | Sequence[Data] | str | float | bool | None"
+
+_ESCAPED = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&"})
+_DIGITS = 7
+"""Significant digits of a number: FP32's precision. `run.json` has all digits."""
+
+
+def script_json(value: Data) -> Markup:
+    """Return `value` as JSON for a `<script type="application/json">`.
+
+    The result is ASCII without `<`, `>` and `&`, so no text can end the tag or begin a comment in
+    it (HTML, "script data state"). NaN and infinite numbers are the strings that JavaScript's
+    `Number` takes: "NaN", "Infinity" and "-Infinity".
+
+    Args:
+        value: Mappings with strings as keys, sequences, strings, numbers, booleans and None.
+    """
+    rounded = json.loads(json.dumps(value), parse_float=_rounded, parse_constant=str)
+    text = json.dumps(rounded, separators=(",", ":"))
+    # The escaped characters occur only in strings: the rest of JSON has none.
+    return Markup(text.translate(_ESCAPED))  # noqa: S704
+
+
+def _rounded(digits: str) -> float:
+    return float(f"{float(digits):.{_DIGITS}g}")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored run.
+
+    Attributes:
+        run: The record.
+        observations: Observations of its tensors; None if the command made none.
+        evidence: Its graph, sources and samples; None if the folder has none.
+    """
+
+    run: Run
+    observations: Observations | None = None
+    evidence: RunEvidence | None = None
+
+    @property
+    def low(self) -> Format:
+        """The low format of its plan or candidate; FP16 if it has none."""
+        return LOW_FORMATS[self.run.low or "fp16"]
+
+    @cached_property
+    def screen(self) -> Report:
+        """The report's first screen, the same as on the terminal."""
+        return screen(self.run)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section.
+
+    Attributes:
+        id: Its anchor. `static/ID.js` and `static/ID.css` are its script and its style, if these
+            files exist.
+        title: Its heading.
+        data: The data that its script receives, by `halfwise.section(ID, (root, data) => …)`.
+        template: File in `templates/` that makes its body from `section` and `stored`; "" for an
+            empty one, which the script fills.
+        facts: Values that only the template needs.
+        scripts: Further files in `static/` that its script needs, without `.js`.
+        libraries: Libraries in `static/vendor/` that its scripts need.
+        is_open: Whether it is unfolded at first.
+    """
+
+    id: str
+    title: str
+    data: Data = None
+    template: str = ""
+    facts: Any = None
+    scripts: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    is_open: bool = False
+
 
 MOST = 400
 """Most places shown per group; run.json has the rest."""
@@ -429,3 +513,75 @@ SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     engine,
     provenance,
 )
+
+
+_WIDTH, _HEIGHT, _LEFT, _TOP = 480, 220, 70, 30
+_INK, _PLAN, _CHOSEN = "#767676", "#4a7fb5", "#d0342c"
+"""Colours with at least 3 : 1 on white and on black."""
+
+
+def plot(run: Run) -> Markup | None:
+    """Return the plans as an SVG picture that refers to nothing; None with fewer than two.
+
+    Across is the median time of engines in ms, or the predicted cost relative to everything low; up
+    is the logarithm of the error relative to what is allowed. Exact plans lie below all others, and
+    those whose outputs are not finite above.
+    """
+    points, across = _placed(_timed(run.engines)), "median time in ms"
+    if len(points) < 2:
+        points, across = _placed(_predicted(run.curve)), "predicted cost"
+    if len(points) < 2:
+        return None
+    costs = [cost for cost, *_ in points]
+    least, widest = min(costs), max(costs) - min(costs) or 1.0
+    known = [log10(error) for _, error, _ in points if 0 < error < inf]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    bottom, top = min(low, 0.0) - 1, max(high, 0.0) + 1
+
+    def x(cost: float) -> float:
+        return round(_LEFT + 20 + (cost - least) / widest * (_WIDTH - _LEFT - 60), 1)
+
+    def y(error: float) -> float:
+        power = bottom if error == 0 else top if error == inf else log10(error)
+        return round(_TOP + 10 + (top - power) / (top - bottom) * (_HEIGHT - 20), 1)
+
+    def text(left: float, top: float, words: str, anchor: str = "end") -> Markup:
+        return Markup('<text x="{}" y="{}" text-anchor="{}" fill="{}">{}</text>').format(
+            left, top, anchor, _INK, words
+        )
+
+    circle = Markup('<circle cx="{}" cy="{}" r="5" fill="{}"/>')
+    parts = [circle.format(x(c), y(e), _CHOSEN if own else _PLAN) for c, e, own in points]
+    line = Markup('<path d="M{} {}H{}" stroke="{}" stroke-dasharray="4 3"/>')
+    parts.append(line.format(_LEFT, y(1.0), _WIDTH, _INK))
+    said = {inf: "not finite", 10**high: f"{number(10**high)} ×", 10**low: f"{number(10**low)} ×"}
+    said |= {1.0: "allowed", 0.0: "exact"}
+    parts += (text(_LEFT - 6, y(error) + 4, words) for error, words in said.items())
+    below, ends = _TOP + _HEIGHT + 18, sorted({least, max(costs)})
+    parts += (text(x(cost), below, number(cost), "middle") for cost in ends)
+    title = f"Error over what is allowed, by {across}; the delivered plan in red"
+    parts.append(text(0, _TOP - 14, title, "start"))
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" role="img" width="{}" '
+        'font-family="system-ui, sans-serif" font-size="12"><title>{}</title>{}</svg>'
+    ).format(_WIDTH, _TOP + _HEIGHT + 28, _WIDTH, title, Markup().join(parts))
+
+
+_Shown = tuple[float | None, float | None, bool]
+"""Cost, error over what is allowed, and whether it is the delivered plan."""
+
+
+def _timed(engines: Engines | None) -> Iterator[_Shown]:
+    if engines is not None:
+        yield from ((r.median_ms, r.measured, r.keep == engines.keep) for r in engines.rounds)
+
+
+def _predicted(curve: Curve | None) -> Iterator[_Shown]:
+    if curve is not None:
+        shown = ((curve.points[i], i == curve.plan) for i in curve.front)
+        yield from ((point.cost, point.error, own) for point, own in shown)
+
+
+def _placed(shown: Iterable[_Shown]) -> list[tuple[float, float, bool]]:
+    """Return the plans whose cost and error are known."""
+    return [(c, error, own) for c, error, own in shown if c is not None and error is not None]

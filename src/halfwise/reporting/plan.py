@@ -25,8 +25,8 @@ from halfwise.records import (
     RungTried,
     TaskScore,
     Verdict,
+    places,
 )
-from halfwise.records.run import places
 from halfwise.reporting.parts import (
     PRECISIONS,
     WORDS,

@@ -12,9 +12,8 @@ import onnx_ir as ir
 from halfwise.case import CPU, Built, FileRunner, Runtime, Samples
 from halfwise.declarations.options import TargetName
 from halfwise.emulation.budget import RUN_SECONDS
-from halfwise.emulation.folding import static
 from halfwise.emulation.ort import provider_of, runtime_version
-from halfwise.emulation.runner import ModelRunner
+from halfwise.emulation.runner import ModelRunner, static
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save

@@ -20,7 +20,15 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.loading import numbers
-from halfwise.graph.model import QUANTISED, Names, Network, add_constant, is_standard, node_name
+from halfwise.graph.model import (
+    QUANTISED,
+    Names,
+    Network,
+    add_constant,
+    bodies,
+    is_standard,
+    node_name,
+)
 from halfwise.graph.quantised import (
     Pair,
     give_kernel_shapes,
@@ -28,7 +36,7 @@ from halfwise.graph.quantised import (
     quantised_nodes,
     without_kernel_shape,
 )
-from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.roles import is_float
 from halfwise.graph.taken import taken
 from halfwise.records import NodeName, Precision, Verdict
 from halfwise.records.built import Quantised

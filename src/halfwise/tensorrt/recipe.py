@@ -17,8 +17,8 @@ from string import Template
 from typing import Literal
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.model import Network, bodies, is_standard, node_name
+from halfwise.graph.roles import is_float
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,

@@ -21,7 +21,7 @@ from typing import Any, Self, Unpack
 from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import no_file
-from halfwise.fixing.drop_in import assigned
+from halfwise.fixing.command import assigned
 from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import upcast

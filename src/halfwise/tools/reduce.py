@@ -29,8 +29,8 @@ from halfwise.formats import FP16
 from halfwise.graph.aside import ending_in_ifs, remove_nodes, resolve
 from halfwise.graph.casts import rewrite
 from halfwise.graph.dataflow import giving_out, varying_tensors
-from halfwise.graph.model import Network, add_constant, node_name, tensor_name
-from halfwise.graph.roles import roles_of, with_bodies
+from halfwise.graph.model import Network, add_constant, node_name, tensor_name, with_bodies
+from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import save
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs

@@ -7,8 +7,8 @@ import pytest
 from onnx import helper
 
 from halfwise.case import Samples
-from halfwise.emulation.folding import settled, static
 from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import settled, static
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
 from tests.unit.graph.sketch import Sketch, f32

@@ -7,12 +7,10 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing import loop
 from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.depths import Depths
-from halfwise.fixing.emulating import Emulation
+from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.loop import fix
+from halfwise.fixing.loop import Emulation, fix
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.space import Space
 from halfwise.options.loading import load_case

@@ -11,7 +11,7 @@ import pytest
 from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.choose import implied, pick
+from halfwise.fixing.again import implied, pick
 from halfwise.records import Criterion, Recognised
 from halfwise.store import read_run, write_run
 from tests import models

@@ -8,7 +8,7 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import UsageError
-from halfwise.fixing.drop_in import convert_float_to_float16
+from halfwise.fixing.command import convert_float_to_float16
 from tests import models
 from tests.models import Ill
 

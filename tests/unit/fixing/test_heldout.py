@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.depths import HeldOut
 from halfwise.fixing.space import Space
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.progress import Silent

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from halfwise import memory
 from halfwise.errors import CaseError
 from halfwise.graph.weights import ALIGNMENT
+from halfwise.inputs import load_array_files, load_paired_arrays
 from halfwise.inputs.array_files import peek_npz, read_npy, read_npz
 from halfwise.inputs.fitting import InputSpec, pair_files
-from halfwise.inputs.loading import load_array_files, load_paired_arrays
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 2))
 Y = InputSpec("y", np.dtype(np.int64), ("n",))

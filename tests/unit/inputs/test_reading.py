@@ -6,8 +6,8 @@ from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.weights import ALIGNMENT
+from halfwise.inputs import load_images, load_mapping, load_sequence, load_stream
 from halfwise.inputs.fitting import InputSpec, pair_files
-from halfwise.inputs.loading import load_images, load_mapping, load_sequence, load_stream
 from halfwise.reporting.remarks import note_text
 
 IMAGE = InputSpec("image", np.dtype(np.float32), (1, 3, "h", "w"))
@@ -175,7 +175,7 @@ def test_a_stream_may_fill_the_same_array_again(tmp_path):
 def test_a_stream_may_yield_as_many_samples_as_an_array_may_hold(
     tmp_path, monkeypatch, count, ends
 ):
-    monkeypatch.setattr("halfwise.inputs.loading.MOST_SAMPLES", 3)
+    monkeypatch.setattr("halfwise.inputs.MOST_SAMPLES", 3)
     source = stream(tmp_path, f"for i in range({count}): yield {{'x': np.ones(2)}}")
     with nullcontext() if ends else pytest.raises(CaseError, match="does not stop"):
         assert len(load_stream(source, [X]).samples) == count

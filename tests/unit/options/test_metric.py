@@ -14,8 +14,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.metrics import kinds, resolve
 from halfwise.observing.reference import Observer
 from halfwise.options.loading import load_case
-from halfwise.options.metric import named_metric, with_settled_metric, without_outputs
-from halfwise.options.options import Data
+from halfwise.options.options import Data, named_metric, with_settled_metric, without_outputs
 from halfwise.records import Criterion
 from tests import models
 from tests.unit.graph.sketch import Sketch

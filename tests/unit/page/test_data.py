@@ -4,7 +4,7 @@ from math import inf, isnan, nan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.data import script_json
+from halfwise.page.sections import script_json
 
 texts = st.text() | st.sampled_from(
     ["</script><script>", "<!--<script>", "\u2028", "\u202e", "&lt;"]

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from halfwise.page import document as module
-from halfwise.page.data import Section, Stored
 from halfwise.page.document import coded, document, write_page
-from halfwise.page.sections import SECTIONS
+from halfwise.page.sections import SECTIONS, Section, Stored
 from halfwise.records import Step, said
 from halfwise.store import write_run
 from tests.unit.page.reading import Read

@@ -1,6 +1,6 @@
 from halfwise.page import document as module
-from halfwise.page.data import Section
 from halfwise.page.document import document
+from halfwise.page.sections import Section
 from tests.unit.page.test_document import stored
 
 

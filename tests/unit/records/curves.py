@@ -1,7 +1,6 @@
 """Curves of three nodes, made by hand."""
 
-from halfwise.records import Curve, NodeName, Point, TaskScore
-from halfwise.records.run import mask
+from halfwise.records import Curve, NodeName, Point, TaskScore, mask
 
 
 def point(kept: str, cost: float | None, error: float, **more) -> Point:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.records import Baseline, Change, Curve
-from halfwise.records.run import mask, places
+from halfwise.records import Baseline, Change, Curve, mask, places
 from tests.unit.records.curves import curve, point
 
 

@@ -1,8 +1,8 @@
 import re
 from math import inf
 
+from halfwise.page.sections import plot
 from halfwise.records import EngineRound
-from halfwise.reporting.plot import plot
 from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import KEEP, engines
 from tests.unit.reporting.runs import run

@@ -10,9 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.loading import network_from_proto
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, bodies, node_name
 from halfwise.graph.quantised import pairs_of
-from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.roles import is_float
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,

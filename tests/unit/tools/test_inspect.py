@@ -9,7 +9,7 @@ from halfwise.case import Samples
 from halfwise.errors import CaseError, RecordMismatch
 from halfwise.records import EngineTensor, ShapeRange, TensorName
 from halfwise.tensorrt.answers import Description, profiles_of
-from halfwise.tools.inspect import typical, zeros
+from halfwise.tools.build import typical, zeros
 from tests.engines import SQUARES
 
 

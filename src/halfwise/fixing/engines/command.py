@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfwise.case import Case
-from halfwise.emulation.folding import settled
+from halfwise.emulation.runner import settled
 from halfwise.errors import CaseError
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths

@@ -16,8 +16,8 @@ import onnx_ir as ir
 from halfwise.case import Rules
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.conversion import low_nodes, upcast
-from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles, bodies, with_bodies
+from halfwise.graph.model import Network, bodies, node_name, with_bodies
+from halfwise.graph.roles import Role, Roles
 from halfwise.graph.weights import without_weights
 from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import NodeName, Remark, Repair, Run

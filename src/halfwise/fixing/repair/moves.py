@@ -14,8 +14,7 @@ from math import inf
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.bench import Bench
-from halfwise.fixing.depths import Depths
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.plan.plan import NONE, Plan, Variant, union
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making

@@ -12,7 +12,7 @@ from typing import Literal, cast
 from halfwise.case import Case, EngineSettings, Sample, Samples
 from halfwise.emulation.runner import Arithmetic
 from halfwise.errors import BuildFailed
-from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.engines.device import Workbench
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save

@@ -4,34 +4,55 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, Unpack
 
 from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
-from halfwise.errors import CaseError
+from halfwise.emulation.typed import emulate_tf32
+from halfwise.errors import CaseError, HalfwiseError
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import cost, unsearched_run, with_unjudged
 from halfwise.fixing.result import Result
+from halfwise.formats import BF16
 from halfwise.graph.conversion import upcast
-from halfwise.inputs import split_sources
+from halfwise.graph.model import node_name
+from halfwise.inputs import split_heldout, split_sources
+from halfwise.judging.judge import judge
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case, load_model, tell
-from halfwise.options.options import Data, Model, Request, bounded, understand
+from halfwise.options.options import RULES, Data, Model, Request, bounded, understand
 from halfwise.page.finish import finish
-from halfwise.progress import Silent, Watcher
-from halfwise.records import Failure, Observations, Run, Rung, RungName, Sign, Verdict, said
-from halfwise.reporting.remarks import with_failures
+from halfwise.progress import Silent, Watcher, interruption, offered
+from halfwise.records import (
+    BuildOutcome,
+    Criterion,
+    Failure,
+    KeptNode,
+    Observations,
+    Run,
+    Rung,
+    RungName,
+    Sign,
+    Verdict,
+    said,
+)
+from halfwise.reporting.diagnosis import advice, cause, evidence
+from halfwise.reporting.remarks import explained, reasons, with_failures, worded
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder
+from halfwise.tensorrt.failures import EngineFailed
+from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.command import recorded_tensors
-from halfwise.tools.compare.engine_maker import engine_maker
+from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
+from halfwise.tools.compare.walk import all_low, with_bf16
 from halfwise.tools.diagnose.export import exported, healthy
 from halfwise.tools.diagnose.harness import harness
-from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
-from halfwise.tools.diagnose.precision import precision, tf32
-from halfwise.tools.diagnose.subject import Subject
-from halfwise.wording import count
+from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
+from halfwise.tools.transplants import OFF, Kind, Symptom, Transplants, localise, symptom_of
+from halfwise.wording import MOST_ROWS, alike, count, stopped
 
 
 @bounded
@@ -209,6 +230,208 @@ def _run(
     spent = cost(0, seconds, {})
     run = unsearched_run("diagnose", case, request, verdict, spent, next_step=advice)
     return run.model_copy(update={"diagnosis": rungs})
+
+
+_OFF = (
+    "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; NVIDIA_TF32_OVERRIDE=0 "
+    "disables it for all libraries of a process."
+)
+
+
+def tf32(subject: Subject) -> Rung:
+    """Return whether products in TF32 keep the outputs within the tolerance.
+
+    With a target, in the engine; otherwise emulated with rounding toward zero, as in the coarsest
+    kernels. No node is blamed: a builder has one switch for all products.
+    """
+    verdict = subject.judge(emulate_tf32(subject.case.network))
+    signs = signs_of(verdict, "emulation, TF32 products rounded toward zero")
+    how: Literal["emulated", "measured"] = "emulated"
+    if subject.engines is not None:
+        try:
+            verdict, measured = _in_engine(subject, subject.engines)
+            how = "measured"
+        except HalfwiseError as error:
+            measured = [Sign(severity="warning", text=f"The engine with TF32: {error.message}")]
+        signs = [*measured, *signs]
+    cause = "TF32 does not matter: the outputs stay within the tolerance."
+    if not verdict.passed:
+        cause = f"TF32 alone puts the outputs out of tolerance: {reasons(verdict.failures)[0]}."
+    return Rung(
+        rung=5,
+        name="tf32",
+        passed=verdict.passed,
+        how=how,
+        cause=cause,
+        evidence=tuple(signs),
+        advice=() if verdict.passed else said(_OFF),
+    )
+
+
+def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
+    """Return the verdict on the engine with TF32, and signs of it."""
+    side = engines.engine("tf32")
+    verdict = engines.judge(side.built(), subject.references, subject.case.criterion)
+    signs = signs_of(verdict, side.label)
+    if remark := engines.worker.info.tf32_remark:
+        signs.append(Sign(severity="warning", text=stopped(remark)))
+    return verdict, signs
+
+
+def precision(subject: Subject) -> Rung:
+    """Return whether emulation with everything low is right; otherwise what `fix` blames."""
+    low = subject.settings.fmt.name.upper()
+    bf16 = subject.settings.fmt == BF16
+    case = with_bf16(subject.case, subject.settings) if bf16 else subject.case
+    verdict = judge(
+        all_low(case.network, subject.settings.fmt, subject.settings),
+        case.calibration,
+        subject.references,
+        case.criterion,
+        case.metric,
+        accumulate=subject.settings.accumulate,
+        runtime=subject.settings.runtime,
+    ).verdict
+    signs = signs_of(verdict, f"emulation, all {low}")
+    if verdict.passed:
+        return Rung(
+            rung=6,
+            name="precision",
+            passed=True,
+            how="emulated",
+            cause=f"In emulation, the model passes with everything in {low}.",
+            evidence=tuple(signs),
+        )
+    searched, heldout = split_heldout(case.calibration)
+    with offered():  # nobody takes the offer: Ctrl-C ends a diagnosis
+        # Find what is wrong, not what repairs could mend.
+        settings = replace(subject.settings, no_repair=RULES)
+        fixed = fix(replace(case, calibration=searched, heldout=heldout), settings, subject.watcher)
+    subject.seen = fixed.seen
+    nodes = tuple(k.node for k in fixed.plan.keep)
+    suspicions = worded(fixed.guards)
+    because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
+    blamed = {guard for guard in because if guard is not None}
+    fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(suspicions) if i in blamed and g.fix))
+    headroom = subject.settings.headroom
+    signs += _reasons(explained(_worst_first(fixed), suspicions, headroom, fixed.followed))
+    return Rung(
+        rung=6,
+        name="precision",
+        passed=False,
+        how="emulated",
+        cause=_cause(fixed, low),
+        nodes=nodes,
+        evidence=tuple(signs),
+        advice=(
+            *((subject.fix,) if subject.fix and fixed.result.passed else ()),
+            *said(*fixes[:MOST_ROWS]),
+        ),
+    )
+
+
+def _worst_first(fixed: Fixed) -> list[KeptNode]:
+    """Return kept nodes, most certain and largest suspicion first."""
+
+    def severity(kept: KeptNode) -> float:
+        guard = kept.because.guard if kept.because is not None else None
+        return 0.0 if guard is None else fixed.guards[guard].severity
+
+    return sorted(fixed.plan.keep, key=severity, reverse=True)
+
+
+def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
+    """Return why nodes are kept: each reason once, without fixes, which are advice."""
+    return [
+        Sign(severity="error", text=group[0].reason, nodes=tuple(one.node for one in group))
+        for group in alike(kept, lambda one: one.reason)[:MOST_ROWS]
+    ]
+
+
+def _cause(fixed: Fixed, low: str) -> str:
+    """Return the cause, as far as the search got."""
+    kept = len(fixed.plan.keep)
+    if not fixed.result.passed:
+        return f"{low} breaks the model, and the search found no plan that passes."
+    more = "" if fixed.plan.minimal else "; the search did not finish, so fewer may do"
+    if fixed.result.spare:
+        more = f"; {len(fixed.result.needed)} would do too, but cost more"
+    return (
+        f"{low} breaks the model. With the graph as it is, keeping {count(kept, 'node')} in "
+        f"FP32 is enough{more}."
+    )
+
+
+def fp32_engine(subject: Subject) -> Rung:
+    """Return whether an FP32 engine without TF32 computes the model's function."""
+    return _judged(4, "fp32", subject, "fp32", subject.same_function)
+
+
+def low_engine(subject: Subject) -> Rung:
+    """Return whether the engine with everything low is as right as its emulation."""
+    low: Kind = "bf16" if subject.settings.fmt == BF16 else "fp16"
+    return _judged(7, "kernels", subject, low, subject.case.criterion)
+
+
+def _judged(number: int, name: RungName, subject: Subject, kind: Kind, by: Criterion) -> Rung:
+    """Return the answer of a rung about an engine, judged `by` that unless the user has a metric.
+
+    Raises:
+        EngineFailed: the worker is lost.
+    """
+    engines = subject.engines
+    if engines is None:
+        why = "This needs TensorRT, but no target was given."
+        return skipped(number, name, why, "Add --target tensorrt.")
+    side = engines.engine(kind)
+    rung = Rung(rung=number, name=name, passed=False, how="measured", cause="")
+    build = side.build()
+    if build.status == "lost":
+        raise EngineFailed(build.message, status="lost")
+    if not build.parsed:
+        return _unparsed(rung, subject, build)
+    symptom, message, index = symptom_of(build), build.message, 0
+    signs: list[Sign] = []
+    if build.engine is not None:
+        try:
+            verdict = engines.judge(build, subject.references, by)
+        except EngineFailed as failed:
+            if failed.status == "lost":
+                raise
+            symptom, message = Symptom("run", failed.status), failed.message
+        else:
+            signs = signs_of(verdict, side.label)
+            if verdict.passed:
+                right = {"passed": True, "cause": f"The {side.label} is right."}
+                return rung.model_copy(update={**right, "evidence": tuple(signs)})
+            symptom, message, ids = OFF, "", subject.samples.ids
+            index = ids.index(verdict.worst_sample) if verdict.worst_sample in ids else 0
+    # From here on Ctrl-C ends only the search; results so far are reported.
+    interruption().ready = True
+    sample, network = subject.samples[index], subject.case.network
+    fault = localise(Transplants(engines, network, kind, symptom, build.seconds), sample)
+    told = {
+        "cause": cause(fault, side.label, message, emulated=name == "kernels"),
+        "nodes": fault.region,
+        "evidence": (*signs, *evidence(fault)),
+        "advice": said(*advice(fault)),
+        "engine": fault,
+    }
+    return rung.model_copy(update=told)
+
+
+def _unparsed(rung: Rung, subject: Subject, build: BuildOutcome) -> Rung:
+    """Return the parser's message, which names the nodes: no kernel is at fault."""
+    errors = [finding for finding in explain(build.log) if finding.severity == "error"]
+    named = {name for finding in errors for name in finding.nodes}
+    nodes = map(node_name, subject.case.network.nodes())
+    told = {
+        "cause": build.message,
+        "nodes": tuple(name for name in nodes if name in named),
+        "evidence": (Sign(severity="error", text=build.message),),
+        "advice": said(*dict.fromkeys(finding.hint for finding in errors if finding.hint)),
+    }
+    return rung.model_copy(update=told)
 
 
 LADDER: tuple[tuple[RungName, Callable[[Subject], Rung]], ...] = (

@@ -31,7 +31,7 @@ from halfwise.judging.reference import (
 )
 from halfwise.metrics import Outputs
 from halfwise.options.loading import runnable, tell
-from halfwise.options.metric import without_outputs
+from halfwise.options.options import without_outputs
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     Fact,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import EnginePlan
 from halfwise.fixing.engines.run import EngineRun, Proof
+from halfwise.fixing.engines.search import Bench
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import Nodes, Plan

@@ -8,7 +8,7 @@ import pytest
 
 from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
-from halfwise.fixing.engines.record import Found, all_of, causes
+from halfwise.fixing.engines.run import Found, all_of, causes
 from halfwise.fixing.plan.plan import Plan
 from halfwise.records import (
     Cause,

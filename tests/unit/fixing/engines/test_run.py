@@ -6,9 +6,9 @@ import onnx
 import pytest
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.engines import workbench
+from halfwise.fixing.engines import device
+from halfwise.fixing.engines.device import Fetched
 from halfwise.fixing.engines.measure import ROUNDS
-from halfwise.fixing.engines.workbench import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.reporting.remarks import reasons
 from tests import models
@@ -250,7 +250,7 @@ def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
     def then_full(*args, **named):
         outcome = once(*args, **named)
         if ready.fixed.result.kept and len(ready.device.builds.outcomes) == 2:  # FP32, and the plan
-            monkeypatch.setattr(workbench, "save", full_disk)
+            monkeypatch.setattr(device, "save", full_disk)
         return outcome
 
     monkeypatch.setattr(ready.device.builds, "_once", then_full)

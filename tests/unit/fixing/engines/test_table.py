@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.bench import choose, full_offers, offer_of, raced
 from halfwise.fixing.engines.device import TF32_ENGINE
 from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.plan import EnginePlan, Outcome
+from halfwise.fixing.engines.search import choose, full_offers, offer_of, raced
 from halfwise.fixing.plan.plan import Plan
 from halfwise.progress import offered
 from halfwise.records import FP32_ENGINE, EngineRung

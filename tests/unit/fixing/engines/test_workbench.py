@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from halfwise.errors import BackendMissing, RunFailed
-from halfwise.fixing.engines.workbench import Fetched
+from halfwise.fixing.engines.device import Fetched
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.weights import save
 from halfwise.store import FP32_FILE
@@ -71,7 +71,7 @@ def test_without_room_engines_stay_there(built):
 def test_room_is_left_for_models(built, monkeypatch, missing, kept):
     ready, (first, _), folder = built
     room = Room(2 * first.bytes - missing)
-    monkeypatch.setattr("halfwise.fixing.engines.workbench.disk_usage", lambda _: room)
+    monkeypatch.setattr("halfwise.fixing.engines.device.disk_usage", lambda _: room)
     Fetched(ready.worker, folder).keep(first)
     assert len(list(folder.iterdir())) == kept
 

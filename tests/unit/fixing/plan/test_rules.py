@@ -13,8 +13,8 @@ from halfwise.fixing.plan.rules import ISLAND, apply_rules, lowered_by, named, s
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
-from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, bodies, float_io, roles_of
+from halfwise.graph.model import Network, bodies, node_name
+from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.graph.weights import LARGE_TENSOR_BYTES
 from halfwise.records import KeptNode, NodeName
 from halfwise.reporting.remarks import remark

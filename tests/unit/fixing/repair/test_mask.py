@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from halfwise.fixing.attribute.ranges import mask_guards
-from halfwise.fixing.repair.mask import Mask
+from halfwise.fixing.repair.shift import Mask
 from halfwise.graph.model import Network
 from tests import repairing
 from tests.models.attention import mask_at_the_edge, mask_infinite, mask_of_whole_rows

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.one_node import OneNode
+from halfwise.fixing.repair.making import OneNode
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import NodeName, Repair
 from tests.models import layer_norm

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from halfwise.emulation.ort import Session
-from halfwise.fixing.repair.one_node import OneNode, Single
+from halfwise.fixing.repair.making import OneNode, Single
 from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto, normalise

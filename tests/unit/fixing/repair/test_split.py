@@ -7,7 +7,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.split import Split
+from halfwise.fixing.repair.making import Split
 from halfwise.formats import FP16
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of

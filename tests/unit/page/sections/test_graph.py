@@ -2,8 +2,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from halfwise.page.data import script_json
-from halfwise.page.sections import graph
+from halfwise.page.sections import graph, script_json
 from halfwise.records import (
     EngineLayer,
     Growth,

@@ -1,5 +1,4 @@
-from halfwise.page.data import Stored
-from halfwise.page.sections import kept
+from halfwise.page.sections import Stored, kept
 from halfwise.reporting.remarks import CAUSES
 from halfwise.wording import capital
 from tests.unit.page.test_document import stored

@@ -1,5 +1,4 @@
-from halfwise.page.data import Stored
-from halfwise.page.sections import verdict
+from halfwise.page.sections import Stored, verdict
 from halfwise.records import Step, said
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.diagnoses import diagnosis

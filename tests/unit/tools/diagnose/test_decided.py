@@ -5,8 +5,7 @@ import numpy as np
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import network_from_proto
 from halfwise.reporting.remarks import steps_told
-from halfwise.tools.diagnose.kernels import fp32_engine
-from halfwise.tools.diagnose.precision import precision, tf32
+from halfwise.tools.diagnose.command import fp32_engine, precision, tf32
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, WEIGHTS
 

@@ -9,7 +9,7 @@ from halfwise.records import BuildConfig, BuildOutcome
 from halfwise.reporting.remarks import steps_told
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools import transplants
-from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
+from halfwise.tools.diagnose.command import fp32_engine, low_engine
 from halfwise.tools.transplants import decibels, symptom_of
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Region, Wrong

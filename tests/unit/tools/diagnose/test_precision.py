@@ -2,7 +2,7 @@ from halfwise.case import Samples
 from halfwise.graph.loading import network_from_proto
 from halfwise.progress import offered
 from halfwise.records import Step
-from halfwise.tools.diagnose.precision import precision
+from halfwise.tools.diagnose.command import precision
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 

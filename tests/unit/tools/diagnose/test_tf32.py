@@ -2,7 +2,7 @@ import pytest
 
 from halfwise.records import Criterion
 from halfwise.reporting.remarks import steps_told
-from halfwise.tools.diagnose.precision import tf32
+from halfwise.tools.diagnose.command import tf32
 from tests.fake_tensorrt.faults import Fault
 
 

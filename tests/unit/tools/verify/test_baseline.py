@@ -7,7 +7,7 @@ from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import MetricResult, Worth
 from halfwise.reporting.view import baseline_line
 from halfwise.store import write_run
-from halfwise.tools.verify.baseline import Earlier, beside, earlier
+from halfwise.tools.verify.gate import Earlier, beside, earlier
 from tests.unit.reporting.runs import output_error, run, verdict, verification
 
 

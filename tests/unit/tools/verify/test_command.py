@@ -7,7 +7,7 @@ import pytest
 from halfwise import api, verify
 from halfwise.case import EngineSettings
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.engines.workbench import Builds
+from halfwise.fixing.engines.device import Builds
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.weights import save
 from halfwise.inputs import load_inputs

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.tools.verify.engine import demand_types
+from halfwise.tools.verify.command import demand_types
 from tests.unit.graph.sketch import Sketch
 
 
