@@ -129,6 +129,8 @@ class Tolerance:
             excess = Excess(self.criterion, totals([reference]))
             excess.update(reference, result)
             return excess.final() / self.factor
+        if has_new_nonfinite(reference, result):
+            return inf
         worst = loss_of_one(self.criterion, self.metric, reference, result, None)
         others = others_of(self.criterion.recognised, reference)
         if self.criterion.metric == AUTO and others:

@@ -186,6 +186,8 @@ class Observer:
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         known = () if seen is None else seen.on(network.model, samples, self._reach)
+        if seen is not None and not known:
+            seen.probe.release()  # of another model, such as one whose opset was raised
         self.outputs = self._extrema(seen.probe if seen is not None and known else None, known)
         absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
         for node, value, sample in squares(network, roles, absmax):

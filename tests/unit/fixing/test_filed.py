@@ -347,15 +347,15 @@ def test_of_one_that_overflows_the_baseline_counts_exactly_from_the_start(emulat
 NONE: frozenset[Any] = frozenset()
 
 
-def lowest(ill, kept=NONE, budget=None, **settings):
+def lowest(ill, kept=NONE, budget=None, options=None, **settings):
     samples = Samples(("0", "1", "2"), ill.sample)
-    request = understand(dict(ill.inputs), {})
+    request = understand(dict(ill.inputs), options or {})
     case = load_case(ill.proto, request.data, request.criterion)
     network = case.network
     roles = roles_of(network, low_type(FP16))
     written = rewrite_mixed(network, roles, kept, FP16, fixed=NONE, low_io=NONE)
     references = inspected_reference(network, samples)[0]
-    verdict = judge(written.model, samples, references, case.criterion, None).verdict
+    verdict = judge(written.model, samples, references, case.criterion, case.metric).verdict
     assert verdict.passed
     worst = verdict.excesses.index(max(verdict.excesses))
     one = samples[worst], references[worst], totals(references)
@@ -374,6 +374,17 @@ def lowest(ill, kept=NONE, budget=None, **settings):
 )
 def test_the_lowest_format_with_which_it_passes(make, sums) -> None:
     assert lowest(make()) == sums
+
+
+def test_infinities_of_low_sums_are_no_class() -> None:
+    """They leave the first class first, as it is in FP32."""
+    s = Sketch()
+    y = s.op("ReduceMean", s.input("x", [1, 4, 4096]), axes=[2], keepdims=0)
+    values = np.random.default_rng(7).uniform(30, 40, (8, 1, 4, 4096))
+    values[::2, :, 0] *= 2  # the hardest samples
+    values[1::2, :, 2] *= 1.5
+    ill = Ill(s.proto(y), {"x": f32(values)})
+    assert lowest(ill, options={"metric": "top1"}) == "fp32"
 
 
 def test_a_sum_kept_in_fp32_is_no_low_sum() -> None:

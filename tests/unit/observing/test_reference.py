@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Seen
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
-from halfwise.emulation.probe import DRAWN
+from halfwise.emulation.probe import DRAWN, ExtremaProbe, observable
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
@@ -305,3 +305,15 @@ def test_a_branch_that_never_runs_is_not_observed():
     seen = observe_network(net, samples, FP16, roles=roles_of(net))[0]
     assert list(by_name(seen)) == ["x", "h", "y", "p"]
     assert [(one.kind, one.value) for one in seen.inner] == [("square", 9e4)]
+
+
+def test_the_session_of_another_model_is_freed(monkeypatch):
+    """Where its opset was raised, say: a run would hold it to its end."""
+    freed = list[ExtremaProbe]()
+    monkeypatch.setattr(ExtremaProbe, "release", lambda probe: freed.append(probe))  # noqa: PLW0108 - binds it
+    before, after = layered(), layered(18)
+    probe = ExtremaProbe(before.model, observable(before.model))
+    samples = samples_of([np.ones((1, 8), np.float32)])
+    seen = Seen(before.model, samples.ids, (probe.run(samples[0]),), probe)
+    Observer(after, samples, FP16, roles_of(after), seen=seen)
+    assert probe in freed

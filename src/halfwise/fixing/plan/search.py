@@ -264,7 +264,7 @@ class Search:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
-                if len(needed) == MOST_FAILURES and self._is_futile(kept, len(kept)):
+                if self._is_futile(kept, len(needed)):
                     raise _Futile
                 # Those after it add more error for what they save.
                 pays = len(needed) < MOST_FAILURES

@@ -398,6 +398,17 @@ def test_of_a_plan_that_was_extended_only_what_was_added_is_lowered_again():
     assert len(again.asked) <= 12
 
 
+def test_a_few_needed_nodes_that_save_most_do_not_end_the_search():
+    """They are tried first, while nothing is gained yet."""
+    required = names(*range(20))
+    everything = names(*range(200))
+    costs = [2] * 20 + [1] * 180
+    searching, _ = priced(200, costs, Oracle(needs(required)), suspects=[everything], safe=True)
+    found = searching.run()
+    assert found.kept == required
+    assert found.minimal
+
+
 def test_where_every_node_adds_error_and_no_plan_gains_the_search_ends_early():
     def excess(kept, allowed):
         return ((200 - len(kept)) / 200) ** 0.5 / allowed
