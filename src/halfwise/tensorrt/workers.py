@@ -173,12 +173,12 @@ def _words(command: str, where: str, folder: Path) -> tuple[str, ...]:
     """Return a command's words; a program's path is resolved against `folder`, a name is not."""
     try:
         words = tuple(shlex.split(command))
-        if "\0" in command:
-            raise ValueError("it contains NUL")
     except ValueError as error:
         raise UsageError(
             f"{where} cannot be parsed ({error}): {command}", "Quote it as for a shell."
         ) from error
+    if "\0" in command:
+        raise UsageError(f"{where} contains NUL.", "Give a command as for a shell.")
     if not words:
         raise UsageError(f"{where} is empty.", "Give a command that ends in a Python interpreter.")
     program, *others = words

@@ -564,6 +564,8 @@ def test_a_death_within_an_answer_ends_the_worker(tmp_path: Path) -> None:
         pipe.ask("put", data, sha256=sha256, offset=0, last=True)
         (child,) = children_of(pipe.process.pid)
         request = {"op": "get", "id": 9, "sha256": sha256, "offset": 0, "length": len(data)}
+        assert pipe.process.stdin is not None
+        assert pipe.process.stdout is not None
         pipe.process.stdin.write(pack(request))
         assert select.select([pipe.process.stdout], [], [], 60.0)[0]
         os.kill(child, signal.SIGKILL)

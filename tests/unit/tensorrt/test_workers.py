@@ -83,7 +83,7 @@ def test_several_workers(asked):
         ("[workers]\no = ''", "workers.o"),
         ("[workers]\no = ' '", "Worker o in .* is empty"),
         ("[workers]\no = '\"x'", "cannot be parsed"),
-        ('[workers]\no = "python3\\u0000"', "cannot be parsed .it contains NUL"),
+        ('[workers]\no = "python3\\u0000"', "Worker o in .* contains NUL"),
     ],
 )
 def test_a_file_that_cannot_be_meant(asked, text, message):
