@@ -15,20 +15,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import halfwise
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines import measure as timing
-from halfwise.records import FULL_RUNGS, CauseKind, EngineFile, EngineRung, Engines, Run, RungEnd
-from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import EngineFailed
+from halfwise.records import FULL_RUNGS, CauseKind, EngineRung, Engines, Run, RungEnd
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import build_cuda_library, once_only, worker_command
@@ -38,8 +34,9 @@ KEPT = ("square", "variance", "eps", "root")
 """What the model's LayerNorm needs in FP32."""
 TIMEOUT = 12
 """Seconds for what hangs: a fresh process imports the fake in two on an idle machine."""
-HELD_OUT = 2
-"""Held-out samples of the models."""
+JUDGED = 2 + 6 + 2
+"""Runs until the FP32 engine is judged: held-out samples by 60 dB, the others, held-out samples by
+the criterion."""
 AT_ONCE = 2
 """Parallel runs; each has its own worker, folder and GPU lock."""
 STATUS = {
@@ -54,7 +51,6 @@ STATUS = {
 }
 LOW, MIXED = {"low": "fp16"}, {"low": "fp16", "kept": KEPT}
 TF32, EXACT = {"low": None, "tf32": True}, {"low": None, "tf32": False}
-_fetches: ContextVar[int | None] = ContextVar("fetches", default=None)
 _SLOW_FP32 = {"fp32": 2.0, "tf32": 1.5, "low": 1.0, "border": 0.0}
 
 
@@ -73,7 +69,6 @@ class Trial:
         max_builds: Builds that the search may use.
         model: The model.
         gone: Whether the worker stays lost once it is lost.
-        fetches: How many engines can be fetched; None for all.
     """
 
     name: str
@@ -86,7 +81,6 @@ class Trial:
     max_builds: int = 2
     model: Factory = models.layer_norm
     gone: bool = False
-    fetches: int | None = None
 
 
 def _faults(*faults: Fault, **more: Any) -> dict[str, Any]:
@@ -191,14 +185,12 @@ def _combined() -> Iterator[Trial]:
 def _left() -> Iterator[Trial]:
     """Yield faults that leave a right FP32 engine and little else."""
     lost = frozenset[CauseKind | RungEnd]({"lost"})
-    for place, number in (("again", 1), ("run", HELD_OUT + 1), ("build", 2)):
+    for place, number in (("again", 1), ("run", JUDGED + 1), ("build", 2)):
         knobs = _faults(Fault(place, "disconnect", on=(number,)))
         yield Trial(f"gone for good at {place} {number}", knobs, "fp32", lost, gone=True)
     for place, error in (("run", 6), ("deserialise", 6), ("build", 5)):
         knobs = _faults(Fault(place, "disconnect", on=(1,)))
         yield Trial(f"gone for good at {place} 1", knobs, None, error=error, gone=True)
-    knobs = _faults(Fault("again", "disconnect", on=(1,)))
-    yield Trial("gone with its engines", knobs, None, error=6, gone=True, fetches=0)
     low = [Fault("build", "memory", when=when) for when in (TF32, LOW)]
     for do in ("segv", "abort", "memory", "address", "disconnect"):
         fault, none = (
@@ -207,8 +199,6 @@ def _left() -> Iterator[Trial]:
         )
         yield Trial(f"{do} when FP32 is timed", _faults(fault), "fp16")
         yield Trial(f"{do} when FP32, alone, is timed", _faults(fault, *low), "fp32", none)
-    yield Trial("one engine can be fetched", {}, "fp32", fetches=1)
-    yield Trial("two engines can be fetched", {"pace": _SLOW_FP32}, "any", fetches=2)
 
 
 def trials() -> list[Trial]:
@@ -232,7 +222,6 @@ def fixed(trial: Trial, folder: Path, library: Path) -> Ended:
     command = worker_command(folder, library, **trial.knobs)
     if trial.gone:
         command = once_only(command, folder / "started")
-    _fetches.set(trial.fetches)
     hangs = any(f.do == "hang" for f in trial.knobs.get("faults", ()))
     try:
         found = halfwise.fix(
@@ -296,23 +285,6 @@ def _told(trial: Trial, run: Run, engines: Engines) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def few_fetches() -> Iterator[None]:
-    """Let engines be fetched only as often as the thread's trial allows."""
-    fetch = Worker.fetch
-
-    def fetch_if_left(worker: Worker, engine: EngineFile, path: Path) -> EngineFile:
-        left = _fetches.get()
-        if left is not None and left <= 0:
-            raise EngineFailed("A file arrived damaged from the worker.")
-        found = fetch(worker, engine, path)
-        _fetches.set(None if left is None else left - 1)
-        return found
-
-    with mock.patch.object(Worker, "fetch", fetch_if_left):
-        yield
-
-
-@contextlib.contextmanager
 def quick_times() -> Iterator[None]:
     """Time engines as briefly as possible: the stand-in's times are made up, not measured."""
     names = ("QUICK_SECONDS", "ROUND_SECONDS", "WARM_SECONDS")
@@ -344,7 +316,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         print(f"{number + 1} {trial.name}: {problems or 'right'}", file=sys.stderr, flush=True)
         return ended, problems
 
-    with quick_times(), few_fetches(), ThreadPoolExecutor(AT_ONCE) as pool:
+    with quick_times(), ThreadPoolExecutor(AT_ONCE) as pool:
         seen = list(pool.map(tried, range(len(planned))))
     count = len(planned)
     found = {t.name: problems for t, (_, problems) in zip(planned, seen, strict=True) if problems}

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.files import is_regular, read_text
+from halfwise.files import is_regular, kind_of, read_text
 from halfwise.records import SCHEMA_VERSION, Observations, Run, RunEvidence
 from halfwise.records.record import Record
 from halfwise.scratch import scratch
@@ -49,7 +49,7 @@ def refuse_irregular(path: Path, what: str) -> None:
     """
     if os.path.lexists(path) and (path.is_symlink() or not is_regular(path)):
         raise UsageError(
-            f"{what} {path} is something else; only regular files are replaced.",
+            f"{what} {path} is {kind_of(path.lstat().st_mode)}; only regular files are replaced.",
             "Move it away, or name another file.",
         )
 

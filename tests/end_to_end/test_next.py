@@ -1,6 +1,5 @@
 """The commands under "Next" run as they are printed."""
 
-import json
 import shlex
 
 import numpy as np
@@ -64,15 +63,6 @@ def test_export_takes_the_profile_of_the_samples_unless_another_is_given(call):
     assert "--maxShapes=x:8x2x9x9" in own.out
     assert "x:1x2x8x8" not in own.out
     assert "shapes of the run's samples" not in own.err
-
-
-def test_runs_of_former_versions_hold_no_profile(call, dynamic):
-    ended = call("fix", "model.onnx", "--inputs", "data", "-o", "run")
-    former = {k: v for k, v in ended.record.items() if k != "profiles"}
-    (dynamic / "run/run.json").write_text(json.dumps(former))
-    refused = call("export", "run", "--as", "trtexec")
-    assert refused.code == 3
-    assert "minShapes" in refused.err
 
 
 def test_names_that_trtexec_cannot_be_told(call, tmp_path):

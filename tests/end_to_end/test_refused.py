@@ -34,11 +34,10 @@ def test_where_every_mixed_plan_is_refused_that_is_told_and_no_precision_is_blam
     assert found["rung"] in ("fp32", "tf32")
     (cause,) = found["causes"]
     refused = [r["build"] for r in found["refusals"]]
-    assert (cause["kind"], cause["builds"], cause["nodes"]) == ("refused", refused, list(nodes))
+    assert (cause["kind"], cause["builds"]) == ("refused", refused)
     assert cause["excess"] > 1
     assert found["rungs"][-1]["end"] == "refused"
-    where = f"at {len(nodes)} nodes from {nodes[0]} to {nodes[-1]}"
-    assert f"refused every FP16 plan that the emulation predicts to pass, {where}" in told
+    assert "refused every FP16 plan that the emulation predicts to pass" in told
     assert "low precision explains it" not in told
 
     said = f"Could not find any implementation for node {{ForeignNode[{nodes[0]}...{nodes[-1]}]}}"

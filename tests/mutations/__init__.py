@@ -80,8 +80,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a weight that a kept node reads too is rounded for both",
-        "if len(wanted) == 1 and lows:",
-        "if len(lows) == 1:",
+        "len(wanted) == 1 and ir.DataType.FLOAT not in wanted:\n            (low,) = wanted",
+        "len(lows := {*wanted} - {ir.DataType.FLOAT}) == 1:\n            (low,) = lows",
         _CASTS,
     ),
     Mutation(

@@ -516,6 +516,7 @@ SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
 
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 480, 220, 70, 30
+"""Half as wide as the strip, in the same units: the right half of the picture is empty."""
 _INK, _PLAN, _CHOSEN = "#767676", "#4a7fb5", "#d0342c"
 """Colours with at least 3 : 1 on white and on black."""
 
@@ -562,9 +563,9 @@ def plot(run: Run) -> Markup | None:
     title = f"Error over what is allowed, by {across}; the delivered plan in red"
     parts.append(text(0, _TOP - 14, title, "start"))
     return Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" role="img" width="{}" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" role="img" '
         'font-family="system-ui, sans-serif" font-size="12"><title>{}</title>{}</svg>'
-    ).format(_WIDTH, _TOP + _HEIGHT + 28, _WIDTH, title, Markup().join(parts))
+    ).format(2 * _WIDTH, _TOP + _HEIGHT + 28, title, Markup().join(parts))
 
 
 _Shown = tuple[float | None, float | None, bool]

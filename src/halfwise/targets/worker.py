@@ -79,13 +79,13 @@ class Worker:
         except OutOfTime:
             self.close()
             raise
-        if not line:
+        if not line.endswith(b"\n"):
             raise Crashed(self._ended(f"the process ended with {process.wait()}"))
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def _exchange(self, process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> bytes:
-        """Return the line that answers a request; none from a process that ends."""
+        """Return the line that answers a request; less of it from a process that ends."""
         assert process.stdin is not None
         assert self._answers is not None
         with suppress(BrokenPipeError):

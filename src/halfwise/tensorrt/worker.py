@@ -66,6 +66,8 @@ _UNUSED_DAYS = 14
 _FOLDER = "model-"
 NUMBER = struct.Struct("=q")
 """The number of a request, in memory that supervisor and child share."""
+ANSWERING = -1
+"""In its place while the last answer to a request is sent."""
 AFRESH = 3
 """Exit status of an idle child that cannot go on, but the next one can."""
 LOOK_MILLISECONDS = 50
@@ -132,6 +134,8 @@ def supervise(requests, answers):
             ended, status = os.waitpid(child, os.WNOHANG)
         _kill(os.killpg, child)  # processes that it started
         (request,) = NUMBER.unpack_from(at_work)
+        if request == ANSWERING:
+            return  # what it sent of its answer would swallow all that follows
         if request:
             NUMBER.pack_into(at_work, 0, 0)
             _write_all(answers, pack(_death(request, status)))
@@ -542,8 +546,9 @@ class Service:
     def _end(self, kind, payload=b"", **keys):
         """Send the last answer to a request."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        NUMBER.pack_into(self._at_work, 0, 0)
+        NUMBER.pack_into(self._at_work, 0, ANSWERING)
         self.tell(kind, payload, **keys)
+        NUMBER.pack_into(self._at_work, 0, 0)
 
     def tell(self, kind, payload=b"", **keys):
         """Send an answer."""

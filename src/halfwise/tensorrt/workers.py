@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from halfwise.errors import UsageError
+from halfwise.files import read_text
 
 FILE = "halfwise.toml"
 _VARIABLE = "HALFWISE_TRT_COMMAND"
@@ -155,7 +156,7 @@ def target_command(
 def _content(path: Path) -> _File:
     """Return the content of `halfwise.toml`; empty tables if it does not exist."""
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
+        content: dict[str, Any] = tomllib.loads(read_text(path))
         return _File.model_validate(content)
     except (FileNotFoundError, NotADirectoryError):
         return _File()
@@ -176,6 +177,8 @@ def _words(command: str, where: str, folder: Path) -> tuple[str, ...]:
         raise UsageError(
             f"{where} cannot be parsed ({error}): {command}", "Quote it as for a shell."
         ) from error
+    if "\0" in command:
+        raise UsageError(f"{where} contains NUL.", "Give a command as for a shell.")
     if not words:
         raise UsageError(f"{where} is empty.", "Give a command that ends in a Python interpreter.")
     program, *others = words

@@ -45,3 +45,9 @@ def test_a_wrapper_that_waits_for_the_program_ends_with_it():
     late = pytest.raises(Crashed, match=r"no answer within 0\.1 s")
     with Worker(["sh", "-c", "sleep 600; exit 3", "sh"]) as worker, late:
         worker.ask({}, 0.1)
+
+
+def test_a_program_that_ends_within_its_answer_crashed():
+    half = "import os, sys; sys.stdin.readline(); os.write(int(sys.argv[1]), b'{')"
+    with Worker([sys.executable, "-c", half]) as worker, pytest.raises(Crashed, match="ended"):
+        worker.ask({}, 60)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -554,6 +555,21 @@ def test_a_death_between_requests_goes_unnoticed(worker: Pipe) -> None:
     os.kill(child, signal.SIGKILL)
     wait_for(lambda: children_of(worker.process.pid) not in ([], [child]))  # there is another
     assert worker.run(engine, x=LARGE)["kind"] == "result"
+
+
+def test_a_death_within_an_answer_ends_the_worker(tmp_path: Path) -> None:
+    data = os.urandom(1 << 20)  # more than a pipe holds
+    sha256 = hashlib.sha256(data).hexdigest()
+    with Pipe(worker_command(tmp_path, None)) as pipe:
+        pipe.ask("put", data, sha256=sha256, offset=0, last=True)
+        (child,) = children_of(pipe.process.pid)
+        request = {"op": "get", "id": 9, "sha256": sha256, "offset": 0, "length": len(data)}
+        assert pipe.process.stdin is not None
+        assert pipe.process.stdout is not None
+        pipe.process.stdin.write(pack(request))
+        assert select.select([pipe.process.stdout], [], [], 60.0)[0]
+        os.kill(child, signal.SIGKILL)
+        assert pipe.process.wait(60.0) == 0
 
 
 def test_what_is_no_request_ends_the_worker(fake_worker: Command) -> None:

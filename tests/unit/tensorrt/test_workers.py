@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -82,12 +83,21 @@ def test_several_workers(asked):
         ("[workers]\no = ''", "workers.o"),
         ("[workers]\no = ' '", "Worker o in .* is empty"),
         ("[workers]\no = '\"x'", "cannot be parsed"),
+        ('[workers]\no = "python3\\u0000"', "Worker o in .* contains NUL"),
     ],
 )
 def test_a_file_that_cannot_be_meant(asked, text, message):
     with pytest.raises(UsageError, match=message) as error:
         asked(text)
     assert error.value.hint
+
+
+def test_a_file_that_is_a_pipe_is_not_waited_for(asked, tmp_path):
+    path = configuration({"XDG_CONFIG_HOME": str(tmp_path)})
+    path.parent.mkdir()
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="named pipe"):
+        asked()
 
 
 @pytest.mark.parametrize(

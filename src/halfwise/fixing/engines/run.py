@@ -224,7 +224,8 @@ def causes(
     if not ran:
         return ()
     off = [o for o in ran if not o.passed]
-    nearest = min(off, key=lambda o: o.excess or 0.0, default=None)
+    # Of engines off alike (all give zeros, say) the one that was to be nearest tells the most.
+    nearest = min(off, key=lambda o: (o.excess or 0.0, expected[o.plan]), default=None)
 
     awaited = [o for o in every if expected[o.plan] <= 1]
     shown = list[Cause]()

@@ -258,7 +258,7 @@ class Variant:
 
     def assignment(self, plan: Plan) -> Nodes:
         """Return all nodes that a plan's file computes in FP32, those in INT8 included."""
-        return self.resolve(plan.kept | plan.int8) | plan.int8
+        return self.resolve(plan.kept | plan.int8, low_io=self.low_io) | plan.int8
 
     def network_of(self, plan: Plan) -> Network:
         """Return the network in FP32, with pairs in front of what a plan has in INT8."""

@@ -67,6 +67,10 @@ def test_an_error_of_twice_what_is_predicted_is_one_of_precision():
     assert kinds(tried(1, 1.4), predicted={1: 90.0}).keys() == {"precision"}
     (cause,) = kinds(tried(1, 2.5), predicted={1: 1.2}).values()
     assert (cause.kind, cause.other) == ("unknown", 1.2)
+    # That plain low precision is as far off explains nothing of a plan that was to pass.
+    alike = tried(1, 125.0), tried(2, 125.0, A)
+    (cause,) = kinds(*alike, predicted={1: 125.0, 2: 0.1}).values()
+    assert (cause.kind, cause.builds) == ("unknown", (2,))
 
 
 def without(number: int, *keep: NodeName, status: str = "crashed") -> Outcome:
