@@ -555,8 +555,13 @@ def plot(run: Run) -> Markup | None:
     parts = [circle.format(x(c), y(e), _CHOSEN if own else _PLAN) for c, e, own in points]
     line = Markup('<path d="M{} {}H{}" stroke="{}" stroke-dasharray="4 3"/>')
     parts.append(line.format(_LEFT, y(1.0), _WIDTH, _INK))
-    said = {inf: "not finite", 10**high: f"{number(10**high)} ×", 10**low: f"{number(10**low)} ×"}
-    said |= {1.0: "allowed", 0.0: "exact"}
+    said = {
+        inf: "not finite",
+        10**high: f"{number(10**high)} ×",
+        10**low: f"{number(10**low)} ×",
+        1.0: "allowed",
+        0.0: "exact",
+    }
     parts += (text(_LEFT - 6, y(error) + 4, words) for error, words in said.items())
     below, ends = _TOP + _HEIGHT + 18, sorted({least, max(costs)})
     parts += (text(x(cost), below, number(cost), "middle") for cost in ends)

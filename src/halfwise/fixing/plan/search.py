@@ -194,11 +194,9 @@ class Search:
         nodes are left than groups were measured, lowering each alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
-        if not outside:
-            return best
-        if self.contribution is None:
-            return best
         alone = self.contribution
+        if not outside or alone is None:
+            return best
         self._note("measuring", kept=len(self._everything) - len(outside))
         done = count()
 
