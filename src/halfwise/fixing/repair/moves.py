@@ -84,7 +84,22 @@ class _Move:
                 self._object("repair-useless", some)
             elif (made := self._made(*self._fewest(some, plan))) is not None:
                 return made
+        if self.space.variant.settings.rules.only:
+            return self._least_wrong(bare)
         return self._searched(max(self._exact, key=len)) if self._exact else None
+
+    def _least_wrong(self, bare: Plan) -> Space | None:
+        """Return the plans with the repairs that bring everything low nearest to what is allowed.
+
+        Nothing can be kept beside them, so no search finds more; None if none brings it to within
+        `NEAR` times that: the reasons of a failure are those of the user's own nodes.
+        """
+        least, best = min(self._trials.excess(bare), NEAR), None
+        for some in self._exact:
+            for plan in self._plans(some):
+                if (error := self._trials.excess(plan)) < least:
+                    least, best = error, (some, plan)
+        return None if best is None else self._made(*best, must_pass=False)
 
     def _tries(self) -> Iterator[tuple[Set, Plan]]:
         """Yield plans of networks with repairs, in the order of `_order`.
@@ -271,10 +286,10 @@ class _Move:
 
     # --- making ---------------------------------------------------------------------------------
 
-    def _made(self, some: Set, plan: Plan) -> Space | None:
-        """Return the plans with repairs, of which one passes, if it holds and they are proven."""
+    def _made(self, some: Set, plan: Plan, *, must_pass: bool = True) -> Space | None:
+        """Return the plans with repairs if they are proven, and this one passes and holds."""
         made = self.space.repaired(some, plan.of)
-        if not made.evaluate(plan.kept).passed or self._is_infinite(made, plan):
+        if must_pass and (not made.evaluate(plan.kept).passed or self._is_infinite(made, plan)):
             self._object("repair-useless", some)
             return None
         proof = self._proof(plan.of.case.network)
