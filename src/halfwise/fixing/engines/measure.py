@@ -51,8 +51,10 @@ ROUNDS = 7
 """Rounds in which all take turns; an engine's time is the median of its rounds. The median of the
 ratios of two lies between the least and the largest with 98.4 % (1 - 2 / 2⁷)."""
 NEAR = 1.05
-"""Engines whose times differ by less may be equally fast. Our choice: builds of one plan with the
-same kernels differed by up to 2 % on an H200, alone there."""
+"""Engines timed alone whose times differ by less may be equally fast. Our choice."""
+CHANCE = 1.02
+"""Engines that took turns and differ by no more may be equally fast: builds of one plan with the
+same kernels did, on an H200."""
 
 
 @dataclass

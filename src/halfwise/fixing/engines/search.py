@@ -29,7 +29,7 @@ from statistics import fmean, median
 
 from halfwise.fixing.depths import HeldOut
 from halfwise.fixing.engines.device import Device
-from halfwise.fixing.engines.measure import NEAR, race
+from halfwise.fixing.engines.measure import CHANCE, NEAR, race
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.space import Space
@@ -158,7 +158,7 @@ def choose(offers: Sequence[Outcome]) -> Outcome | None:
     passed = [offer for offer in offers if offer.deliverable]
     timed = [offer for offer in passed if offer.took_turns]
     least = min((offer.milliseconds for offer in timed), default=inf)
-    near = [offer for offer in timed if offer.milliseconds < NEAR * least]
+    near = [offer for offer in timed if offer.milliseconds <= CHANCE * least]
     if near:
         return min(near, key=lambda offer: (offer.bytes, offer.milliseconds))
     return min(passed, key=lambda offer: offer.milliseconds, default=None)
