@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 
 from halfwise import api
-from halfwise.cli import main, tools, verdicts
+from halfwise.cli import commands, main
 from halfwise.cli.options import Display, parameter
 from halfwise.declarations import spelt
 from halfwise.declarations.option import Option, option
@@ -82,7 +82,7 @@ def test_every_option_of_the_library_is_one_of_fix():
     own = {"model", "inputs", "out", *Display._fields, "help_all", "options"}
     singly = {n for n, hint in api.Options.__annotations__.items() if option(hint).group is None}
     groups = {option(hint).group for hint in api.Options.__annotations__.values()} - {None}
-    taken = options_of(verdicts.fix) - own
+    taken = options_of(commands.fix) - own
     assert taken == singly | {str(group).removeprefix("--") for group in groups}
 
 
@@ -107,14 +107,14 @@ def test_every_help_is_short(call, command):
 @pytest.mark.parametrize(
     ("option", "command", "taken"),
     [
-        ("--require worth", verdicts.fix, True),
-        ("--require worth", verdicts.verify, True),
-        ("--require worth", verdicts.diagnose, False),
-        ("--require max-abs", tools.build, False),
-        ("--budget run-timeout", tools.inspect, True),
-        ("--budget builds", tools.observe, False),
-        ("--budget builds", tools.compare, False),
-        ("--engine repeat", tools.compare, False),
+        ("--require worth", commands.fix, True),
+        ("--require worth", commands.verify, True),
+        ("--require worth", commands.diagnose, False),
+        ("--require max-abs", commands.build, False),
+        ("--budget run-timeout", commands.inspect, True),
+        ("--budget builds", commands.observe, False),
+        ("--budget builds", commands.compare, False),
+        ("--engine repeat", commands.compare, False),
     ],
 )
 def test_who_takes_what(option, command, taken):
@@ -199,7 +199,7 @@ def help_of(command, name):
 
 
 def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
-    assert help_of(tools.export, "trt_version").endswith(f"else {DEFAULT_BUILDER}.")
+    assert help_of(commands.export, "trt_version").endswith(f"else {DEFAULT_BUILDER}.")
 
 
 def test_an_empty_word_is_that_of_the_argument_behind_a_flag(call):

@@ -22,7 +22,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from halfwise import memory
-from halfwise.cli import tools, verdicts
+from halfwise.cli import commands
 from halfwise.cli.options import Command
 from halfwise.errors import CaseError, HalfwiseError, UsageError
 from halfwise.progress import Interruption, interruption, offered
@@ -230,27 +230,27 @@ app = typer.Typer(
 )
 # Verdicts come first, then diagnosis, model preparation, and engines; Typer lists groups last.
 for command, example in {
-    verdicts.fix: "fix model.onnx --inputs data.npz -o run",
-    verdicts.ladder: "ladder model.onnx --inputs data.npz -o run",
-    verdicts.choose: "choose run --worth 1.05 -o cheaper",
-    verdicts.verify: "verify model.onnx mixed.onnx --inputs data.npz",
-    verdicts.report: "report run --full",
-    verdicts.diagnose: "diagnose model.onnx --inputs data.npz -o run",
-    verdicts.demo: "demo",
-    tools.lint: "lint model.onnx --trt-version 10.13",
-    tools.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
-    tools.observe: "observe model.onnx --inputs data.npz",
-    tools.migrate: "migrate build.py --inputs data.npz -o typed",
-    tools.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
-    tools.build: "build run/model.onnx -o model.engine --typing strong",
-    tools.inspect: "inspect model.engine --model run/model.onnx",
-    tools.explain_log: "explain-log build.log --model model.onnx",
-    tools.export: "export run --as trtexec -o recipe.sh",
-    tools.doctor: 'doctor --trt-command "ssh orin python3"',
+    commands.fix: "fix model.onnx --inputs data.npz -o run",
+    commands.ladder: "ladder model.onnx --inputs data.npz -o run",
+    commands.choose: "choose run --worth 1.05 -o cheaper",
+    commands.verify: "verify model.onnx mixed.onnx --inputs data.npz",
+    commands.report: "report run --full",
+    commands.diagnose: "diagnose model.onnx --inputs data.npz -o run",
+    commands.demo: "demo",
+    commands.lint: "lint model.onnx --trt-version 10.13",
+    commands.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
+    commands.observe: "observe model.onnx --inputs data.npz",
+    commands.migrate: "migrate build.py --inputs data.npz -o typed",
+    commands.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
+    commands.build: "build run/model.onnx -o model.engine --typing strong",
+    commands.inspect: "inspect model.engine --model run/model.onnx",
+    commands.explain_log: "explain-log build.log --model model.onnx",
+    commands.export: "export run --as trtexec -o recipe.sh",
+    commands.doctor: 'doctor --trt-command "ssh orin python3"',
 }.items():
     name = command.__name__.replace("_", "-")
     # trtexec's options are part of what is migrated.
-    unknown = {"ignore_unknown_options": command is tools.migrate}
+    unknown = {"ignore_unknown_options": command is commands.migrate}
     epilog = f"Example: halfwise {example}"
     app.command(name, cls=Command, epilog=epilog, context_settings=unknown)(command)
 _START = """Start here: halfwise fix MODEL --inputs DATA -o RUN
