@@ -322,7 +322,7 @@ def predicted(plan: Plan) -> float:
 
     def moved(of: Variant, kept: Nodes, int8: Nodes) -> float:
         assert of.prices is not None, "no shapes"
-        return of.prices.model.traffic(of.resolve(kept, low_io=of.low_io), plan.bf16, int8)
+        return of.prices.model.traffic(of.resolve(kept), plan.bf16, int8)
 
     return moved(variant, plan.kept, plan.int8) / moved(first, NONE, NONE)
 

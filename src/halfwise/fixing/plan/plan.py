@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 
 import onnx_ir as ir
 
@@ -241,24 +241,21 @@ class Variant:
     # --- what a plan is ------------------------------------------------------------------------
 
     @cached_property
-    def _carrying(self) -> Callable[[frozenset[TensorName]], Carrying]:
-        return cache(partial(Carrying, self.case.network, self.roles))
+    def _carrying(self) -> Carrying:
+        return Carrying(self.case.network, self.roles, self.low_io)
 
     def plan(self, kept: Nodes) -> Plan:
         """Return the plan that keeps nodes in FP32."""
         return Plan(self, kept)
 
-    def resolve(self, kept: Nodes, *, low_io: frozenset[TensorName] = frozenset()) -> Nodes:
-        """Return all FP32 nodes: kept ones, data movement between them, and what rules keep.
-
-        `low_io` leaves out those that are FP32 only for these ends: no value depends on them.
-        """
+    def resolve(self, kept: Nodes) -> Nodes:
+        """Return all FP32 nodes: kept ones, data movement between them, and what rules keep."""
         moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
-        return (kept | moves | self._carrying(low_io)(kept)) - self.lowered
+        return (kept | moves | self._carrying(kept)) - self.lowered
 
     def assignment(self, plan: Plan) -> Nodes:
         """Return all nodes that a plan's file computes in FP32, those in INT8 included."""
-        return self.resolve(plan.kept | plan.int8, low_io=self.low_io) | plan.int8
+        return self.resolve(plan.kept | plan.int8) | plan.int8
 
     def network_of(self, plan: Plan) -> Network:
         """Return the network in FP32, with pairs in front of what a plan has in INT8."""
@@ -285,7 +282,7 @@ class Variant:
             weights = LowWeights(network.model, settings.fmt, large_from=settings.large_from)
             # In a user's quantised file, data movement may be behind a pair.
             fp32 = frozenset(name for name in fp32 if name in roles)
-            fp32 |= carried(network, roles, fp32) - self.lowered
+            fp32 |= carried(network, roles, fp32, low_io=self.low_io) - self.lowered
         ruled = (*self.forced.kept, *self.forced.lowered)
         made = rewrite(
             network,
@@ -326,7 +323,7 @@ class Variant:
     @property
     def _all_low(self) -> Nodes:
         """The FP32 nodes that remain if neither rules nor a search keep any."""
-        return self._carrying(self.low_io)(NONE) - self.lowered
+        return self._carrying(NONE) - self.lowered
 
     def cost(self, plan: Plan, traffic: int | None = None) -> float | None:
         """Return the predicted cost of a plan relative to everything low; None if unknown.
@@ -346,7 +343,7 @@ class Variant:
     def _computed(self, plan: Plan) -> tuple[Nodes, Nodes, Nodes]:
         """Return the nodes that count as FP32, BF16 and INT8 in the cost of a plan."""
         # Builders move a Q in front of data movement, so nothing moves in FP32 between INT8 nodes.
-        fp32 = self.resolve(plan.kept, low_io=self.low_io)
+        fp32 = self.resolve(plan.kept)
         int8 = plan.int8
         if plan.quantisation is not None:
             int8 -= plan.quantisation.alone(int8)
