@@ -8,7 +8,6 @@ from typing import Any, Literal, Unpack
 
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions, spelt
-from halfwise.emulation.ort import Session
 from halfwise.errors import HalfwiseError, UsageError
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.engines.measure import Measure, with_shapes
@@ -313,9 +312,9 @@ def _in_engine(question: _Question, target: Target) -> tuple[Case, Run]:
     case = question.case()
     with frozen_named(case, request.settings):
         if engine is not None:
-            return case, verify_engine(engine, case, request, target, watcher, question.started)
+            return case, _of_engine(question, engine, case, target)
         other, case = on_shared_outputs(load_model(question.candidate, watcher), case, watcher)
-        run = verify_built(other, case, request, target, watcher, question.started)
+        run = _of_built(question, other, case, target)
     return case, run.model_copy(update={"verdict": with_mended(run.verdict, other)})
 
 
@@ -370,65 +369,48 @@ def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Reque
     return understand(inputs, others).by_use, engine_target(worker)
 
 
-def verify_engine(
-    path: Path,
-    case: Case,
-    request: Request,
-    target: Target,
-    watcher: Watcher,
-    started: float,
-) -> Run:
+def _of_engine(question: _Question, path: Path, case: Case, target: Target) -> Run:
     """Return the record of verifying an engine: all samples, and its profiles' shapes.
 
     Args:
+        question: The options.
         path: The engine file.
         case: The case; its calibration samples are judged, since there was no search.
-        request: The options.
         target: The engine's target.
-        watcher: Receives progress.
-        started: `time.monotonic()` when the command began.
 
     Raises:
         RecordMismatch: TensorRT there cannot read the engine.
         CaseError: it has other inputs or outputs, or a sample is outside its profiles.
     """
-    settings = request.settings
+    settings, watcher = question.request.settings, question.watcher
     with usable(target.worker, watcher) as worker:
         file = worker.upload(path)
         measure = measured(worker, file, case, settings, target.settings)
         here = file.model_copy(update={"side": "here", "path": str(path)})
-        references = _references(case, settings, watcher)
+        references = _references(measure, watcher)
         verdict = measure.judge(file, case.calibration, references).verdict
         record = _given(measure, file, verdict).model_copy(update={"engine": here})
-        return _run(case, request, verdict, references, started, record)
+        return _run(question, case, verdict, references, record)
 
 
-def verify_built(
-    candidate: Network,
-    case: Case,
-    request: Request,
-    target: Target,
-    watcher: Watcher,
-    started: float,
-) -> Run:
+def _of_built(question: _Question, candidate: Network, case: Case, target: Target) -> Run:
     """Return the record of verifying a model by an engine built from it.
 
     Weak typing allows FP16 besides the model's quantised types.
 
     Args:
+        question: The options.
         candidate: The model; strong typing uses its types.
-        case: As for `verify_engine`; likewise the others.
-        request: The options.
+        case: As for `_of_engine`.
         target: Where and how the engine is built.
-        watcher: Receives progress.
-        started: `time.monotonic()` when the command began.
 
     Raises:
         CaseError: TensorRT refuses its quantisation, or a sample is outside the profiles.
         BuildFailed: there is no engine.
         UsageError: the model has low types, which weak typing ignores.
     """
-    settings, samples = request.settings, case.calibration
+    settings, samples = question.request.settings, case.calibration
+    watcher = question.watcher
     with (
         usable(target.worker, watcher, exact=True) as worker,
         scratch() as folder,
@@ -447,7 +429,7 @@ def verify_built(
         types = quantised_types(candidate)
         # Of a file with low types, only its FP32 form tells which nodes compute.
         proof = measure.proof(build, candidate, roles_of(upcast(candidate)[0]), types)
-        references = _references(case, settings, watcher)
+        references = _references(measure, watcher)
         judged = measure.judge(build.engine, samples, references)
         evidence = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
         record = _given(measure, build.engine, judged.verdict).model_copy(update=evidence)
@@ -457,7 +439,7 @@ def verify_built(
             filed = candidate.model, case, settings, samples, references
             judged = judged_as_file(judged, *filed, always=True)
             held += gate.files(judged)
-        run = _run(case, request, judged.verdict, references, started, record)
+        run = _run(question, case, judged.verdict, references, record)
         return run.model_copy(update={"held": held})
 
 
@@ -475,12 +457,11 @@ def demand_types(candidate: Network, typing: Typing) -> None:
         )
 
 
-def _references(case: Case, settings: Settings, watcher: Watcher) -> list[Outputs]:
+def _references(measure: Measure, watcher: Watcher) -> list[Outputs]:
     """Return the FP32 outputs of each sample; what follows judges by them."""
     watcher.stage("reference")
-    check(case.network, runtime=settings.runtime)
-    session = Session(case.network.model, runtime=settings.runtime)
-    references: list[Outputs] = [session.run(sample) for sample in case.calibration]
+    check(measure.case.network, runtime=measure.settings.runtime)
+    references = measure.references(measure.case.calibration)
     watcher.stage("judge")
     return references
 
@@ -498,16 +479,15 @@ def _given(measure: Measure, file: EngineFile, verdict: Verdict) -> GivenEngine:
 
 
 def _run(
+    question: _Question,
     case: Case,
-    request: Request,
     verdict: Verdict,
     references: Sequence[Outputs],
-    started: float,
     record: GivenEngine,
 ) -> Run:
-    verdict = with_shapes(verdict, record.shapes)
+    request, verdict = question.request, with_shapes(verdict, record.shapes)
     verdict = with_unjudged(verdict, case, request, None, case.calibration, references)
-    return verify_run(case, request, verdict, time.monotonic() - started, record)
+    return verify_run(case, request, verdict, time.monotonic() - question.started, record)
 
 
 def measured(
