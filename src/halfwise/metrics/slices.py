@@ -67,8 +67,8 @@ FAINT = 0.1
 allows a tenth of it."""
 NOISE = 2.0**-17
 """Scale relative to the largest, below which FP32's own noise may be in place of values: the root
-of 16,384 terms times its rounding, 2^-24. Of slices within [0, 1] it is `FLOOR`: shares below a
-ten-thousandth are none."""
+of 16,384 terms times its rounding, 2^-24. Within [0, 1] it is `FLOOR` for slices, and for samples
+of one or two values: shares below a ten-thousandth are none."""
 FEWEST_FAINT = 3
 """Fewest values with a largest that is no chance: of three uniform around 0, it is below 1 % of the
 range with probability 10^-6."""
@@ -223,9 +223,10 @@ class Slices:
         """
         peaks = np.array([max(abs(most), abs(least)) for most, least, _ in self._samples])
         top = float(peaks.max(initial=0))
-        noise = (FLOOR if 0 <= self._ends[0] <= self._ends[1] <= 1 else NOISE) * top
         if self._fewest >= FEWEST_FAINT:
-            return noise, FAINT * top
+            return NOISE * top, FAINT * top
+        # One or two values within [0, 1] may be probabilities.
+        noise = (FLOOR if 0 <= self._ends[0] <= self._ends[1] <= 1 else NOISE) * top
         tenths = FAINT ** np.arange(1, 6)
         below = np.array([np.count_nonzero((peaks > 0) & (peaks < t * top)) for t in tenths])
         shown = tenths[below >= np.maximum(FEWEST_SMALL, 5 * tenths * peaks.size)]
