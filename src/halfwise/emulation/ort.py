@@ -293,7 +293,7 @@ sequential_executor.cc).
 
 _LIBRARY = "Give a shared library of custom operators built for this version of ONNX Runtime."
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-_SOURCE = re.compile(r"/\S+:\d+ (?:.* was false\. |[^)]*\) (?:const )?)")
+_SOURCE = re.compile(r"/\S+:\d+ (?:.* was false\. |[^)]*\)(?: const|::<lambda\(\)>)? )")
 """A place in ONNX Runtime's own source: the function, and a condition that does not hold
 (ORT_ENFORCE)."""
 
@@ -557,7 +557,7 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
         )
     return kind(
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
-        "Export it again: for an older opset or IR version, if the message names one.",
+        "Do what the message asks for; if it names an opset or IR version, export an older one.",
     )
 
 
