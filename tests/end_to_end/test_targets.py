@@ -182,11 +182,14 @@ def test_int8_that_the_builder_prices_above_fp16_is_not_delivered(fix):
 
 
 @pytest.mark.parametrize(("target", "what"), [("webgpu", "WEBGPU"), ("rtx", "RTX")])
-def test_a_target_that_is_not_installed(fix, monkeypatch, target, what):
+def test_a_target_that_is_not_installed(fix, call, monkeypatch, target, what):
     monkeypatch.setenv(f"HALFWISE_{what}_COMMAND", "/no/such/program")
-    ended = fix(models.small(), "--target", target)
-    assert ended.code == 4
-    assert f"--target {target} cannot be asked" in ended.err
+    verify = ("verify", "model.onnx", "model.onnx", "--inputs", "model.npz", "--target", target)
+    for ended in fix(models.small(), "--target", target), call(*verify):
+        assert ended.code == 4
+        assert f"--target {target} cannot be asked" in ended.err
+        # Told before data is loaded.
+        assert "8 samples" not in ended.err
 
 
 @pytest.mark.parametrize("target", ["webgpu", "rtx"])

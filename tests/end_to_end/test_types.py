@@ -159,6 +159,20 @@ def test_other_commands_read_it_too(command, call):
     assert ended.code in (0, 10), ended.out + ended.err
 
 
+def test_what_was_mended_while_reading_does_not_end_the_ladder(call):
+    proto = network(constants() | {"w": constants()["w"].astype(LOW)})
+    proto.graph.node.insert(0, proto.graph.node.pop())
+    onnx.save(proto, "wrong.onnx")
+    samples()
+    command = ("--inputs", "x.npz", "--allow", "unjudged")
+    ended = call("diagnose", "wrong.onnx", *command, "-o", "run")
+    rungs = {rung["name"]: rung for rung in ended.record["diagnosis"]}
+    assert rungs["model"]["passed"]
+    told = " ".join(sign["text"] for sign in rungs["model"]["evidence"])
+    assert "topologically sorted" in told
+    assert "where it needs FLOAT" in told
+
+
 @pytest.fixture
 def verified(call):
     def verified(candidate, *options):

@@ -293,8 +293,9 @@ sequential_executor.cc).
 
 _LIBRARY = "Give a shared library of custom operators built for this version of ONNX Runtime."
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-_SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
-"""A location in ONNX Runtime's own source, with the function's signature."""
+_SOURCE = re.compile(r"/\S+:\d+ (?:.* was false\. |[^)]*\)(?: const|::<lambda\(\)>)? )")
+"""A place in ONNX Runtime's own source: the function, and a condition that does not hold
+(ORT_ENFORCE)."""
 
 _NOT_ALLOCATED = re.compile(r"Failed to allocate memory for requested buffer of size (\d+)")
 """How ONNX Runtime reports a failed allocation, with its size in bytes (onnxruntime,
@@ -431,7 +432,7 @@ class Session:
                 f"ONNX Runtime failed while running the model: {_first_line(error)}",
                 "Check that the inputs fit the model: shapes, ranges of indices, data types.",
                 node=node,
-                why=excerpt(_SOURCE.sub("", " ".join(why.split()))),
+                why=said(" ".join(why.split())),
             ) from error
         finally:
             release_files()
@@ -556,7 +557,7 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
         )
     return kind(
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
-        "Export it again: for an older opset or IR version, if the message names one.",
+        "Do what the message asks for; if it names an opset or IR version, export an older one.",
     )
 
 
@@ -601,4 +602,9 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return excerpt(_SOURCE.sub("", _CODE.sub("", str(error).splitlines()[0])))
+    return said(_CODE.sub("", str(error)))
+
+
+def said(message: str) -> str:
+    """Return the first line of a message of ONNX Runtime, without places in its source."""
+    return excerpt(_SOURCE.sub("", message.partition("\n")[0]))

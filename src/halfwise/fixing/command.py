@@ -124,15 +124,18 @@ def fix_request(
             settings, options = replace(request.settings, int8=True), {"to": INT8, **request.given}
             request = replace(request, settings=settings, given=options, ladder=True)
     watcher = watcher or Silent()
-    loaded = load_asked(model, request, watcher)
-    case = _readable(_linted(loaded, request.target, watcher), watcher)
-    with frozen_named(case, request.settings), running(request.settings.targets):
-        if request.target is not None:
-            # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
-            from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
+    with running(request.settings.targets):
+        loaded = load_asked(model, request, watcher)
+        case = _readable(_linted(loaded, request.target, watcher), watcher)
+        with frozen_named(case, request.settings):
+            if request.target is not None:
+                # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
+                from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
 
-            return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
-        fixed = run_fix(case, request.settings, watcher, start_from=start)
+                return fix_in_engines(
+                    case, request, watcher, start=start, out=folder, started=started
+                )
+            fixed = run_fix(case, request.settings, watcher, start_from=start)
     return concluded(case, request, fixed, folder, started, watcher)
 
 

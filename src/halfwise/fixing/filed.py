@@ -21,11 +21,13 @@ from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.kernels import elements, flops
 from halfwise.fixing.plan.plan import Plan, Variant
+from halfwise.graph.aside import write_back
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
     Judged,
     build,
+    fed,
     file_runners,
     flips,
     judge_outputs,
@@ -213,11 +215,33 @@ def fp32_on(
         if not runner.runs:
             build(model, samples, runner)
             return True, None
-        results = run_as_file(model, samples, references, runner)
+        results = _outputs(runner, model, case, samples, references)
     except (CaseError, RunFailed):
         return False, None
     judged = judge_outputs(results, samples, references, case.criterion, case.metric)
     return judged.verdict.passed, judged.failing
+
+
+def _outputs(
+    runner: FileRunner,
+    model: ir.Model,
+    case: Case,
+    samples: Samples,
+    references: Sequence[Outputs],
+    *,
+    whole: bool = True,
+) -> Sequence[Outputs]:
+    """Return what a runner computes; if `whole`, it has to run what was set aside, too.
+
+    ONNX Runtime here lacks that, so only a target's refusal tells; it is asked on one sample.
+    """
+    results = run_as_file(model, samples, references, runner)
+    if whole and case.aside is not None and case.aside.foreign:
+        delivered = write_back(model, case.aside)
+        names = {value.name for value in delivered.graph.inputs}
+        sample = {name: array for name, array in samples[0].items() if name in names}
+        runner.run(delivered, fed(delivered, Samples(samples.ids[:1], lambda _: sample)))
+    return results
 
 
 @dataclass(frozen=True)
@@ -243,7 +267,7 @@ def _ran(
     judged, failures, update = None, tuple[Failure, ...](), dict[str, object]()
     try:
         if runner.runs:
-            results = run_as_file(model, samples, references, runner)
+            results = _outputs(runner, model, case, samples, references, whole=required)
             judged = judge_outputs(results, samples, references, case.criterion, case.metric)
             told = judged.verdict
             update = {"passed": told.passed, "outputs": told.outputs, "metric": told.metric}

@@ -84,12 +84,20 @@ def detect(
         least: Smallest score of a detection, > 0.
     """
     ranks = (2, 1, 1) if how.layout == "listed" else (2,) * len(names)
-    arrays = (_by_image(outputs[name], rank) for name, rank in zip(names, ranks, strict=False))
+    arrays = (_by_image(shared(outputs[n]), rank) for n, rank in zip(names, ranks, strict=False))
     for parts in zip(*arrays, strict=False):
         # A comparison with NaN is false, so a NaN box detects nothing.
         with np.errstate(invalid="ignore", over="ignore"):
             detected = _ordered(_READ[how.layout](parts, how, least), least)
         yield _suppressed(detected) if how.suppress else detected.select(slice(_MOST))
+
+
+def shared(array: NDArray[Any]) -> NDArray[Any]:
+    """Return boxes [B, N, 1, 4] that all classes share, as BatchedNMS_TRT reads them, as [B, N, 4].
+
+    Other arrays are returned as they are.
+    """
+    return array[:, :, 0] if array.ndim == 4 and array.shape[2:] == (1, 4) else array
 
 
 def overlaps(boxes: Floats, others: Floats) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import FOUR_MAPS, STRIDES, VISIBLE, cells, map_of
+from halfwise.metrics.boxes import FOUR_MAPS, STRIDES, VISIBLE, cells, map_of, shared
 from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import required, sigmoid, softmax, without_trailing_ones
 from halfwise.records import Boxes, Cells, Evidence, Kind, Recognised
@@ -255,7 +255,7 @@ def boxes_in(
         discrete: Integer outputs.
         inputs: Shapes of the inputs; without them no layout that needs the image size is known.
     """
-    floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
+    floats = {n: [*map(shared, each)] for n, each in floats.items() if not is_against("boxes", n)}
     several = (*_in_heads(floats, inputs), *_in_several(floats, discrete, inputs))
     candidates = [*_in_one(floats, inputs), *several]
     return min(candidates, key=lambda one: one.boxes is None, default=None)

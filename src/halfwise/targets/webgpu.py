@@ -12,6 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import parser
 
+from halfwise.emulation.ort import said
 from halfwise.scratch import scratch
 from halfwise.targets.worker import Crashed, Worker
 
@@ -60,8 +61,7 @@ class WebGpu(Worker):
             onnx.save(parser.parse_model(_SMALLEST), folder / "smallest.onnx")
             ran = self.run(folder / "smallest.onnx", [{"x": np.ones(1, np.float32)}], seconds=60)
         if ran.error is not None:
-            # ONNX Runtime says its place in the source and a condition first (ORT_ENFORCE).
-            raise Crashed(ran.error.splitlines()[0].rpartition(" was false. ")[2])
+            raise Crashed(ran.error)
         return version
 
     def run(
@@ -107,7 +107,7 @@ class WebGpu(Worker):
 
 def _said(error: str, model: Path) -> str:
     """Return what ONNX Runtime says of a file, whose place tells nothing."""
-    return error.replace(f"Load model from {model.resolve()} failed:", "")
+    return said(error.replace(f"Load model from {model.resolve()} failed:", ""))
 
 
 def _stored(array: Array, file: Path) -> dict[str, Any]:

@@ -57,6 +57,10 @@ LAYOUTS: list[tuple[Boxes, list[NDArray[Any]]]] = [
         [scenes.centred(scenes.CORNERS), np.roll(WITH_NONE, 1, axis=1)],
     ),
     (Boxes(layout="heads", image=IMAGE), [*scenes.heads()]),
+    (
+        Boxes(layout="per-class"),
+        [scenes.centred(scenes.CORNERS)[None, :, None], scenes.probabilities()[None]],
+    ),
 ]
 
 

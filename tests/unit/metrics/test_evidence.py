@@ -185,7 +185,8 @@ def test_scores_of_each_class_tell_what_makes_probabilities_of_them(layout: int)
     boxes, scores = many(layout)
     scores = scores.clip(0) / scores.clip(0).sum(-1, keepdims=True) if layout == 12 else scores
     how = LAYOUTS[layout][0].model_copy(update={"suppress": False})
-    assert read({"pred_boxes": boxes, "logits": scores}) == (("pred_boxes", "logits"), how)
+    for each in boxes, boxes[:, :, None]:
+        assert read({"pred_boxes": each, "logits": scores}) == (("pred_boxes", "logits"), how)
     assert (read({"y": boxes, "logits": scores}) or (0, None))[1] is None
 
 

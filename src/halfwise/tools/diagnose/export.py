@@ -56,11 +56,14 @@ _MEANT = (
     "continue with --allow unjudged."
 )
 
+_MENDED = ("checker", "mixed-types")
+"""Rules that find what no tool takes: a model that was read all the same runs."""
+
 
 def healthy(subject: Subject) -> Rung:
     """Return whether FP32's outputs are finite and the linter finds no error in the file.
 
-    The linter checks for the target's TensorRT, if any.
+    The linter checks for the target's TensorRT, if any. What was mended while reading is a remark.
     """
     nonfinite = _nonfinite(subject)
     path = subject.case.network.path
@@ -72,6 +75,10 @@ def healthy(subject: Subject) -> Rung:
     if path is not None:
         read = read_unchecked(path)
         findings, _ = linting.examine(linting.Subject(read, version))
+        findings = tuple(
+            f.model_copy(update={"severity": "warning"}) if f.rule in _MENDED else f
+            for f in findings
+        )
     errors = [f for f in findings if f.severity == "error"]
     groups = alike(findings, lambda found: (found.severity, found.rule, found.fix))
     signs = [*nonfinite, *map(_sign, groups)]

@@ -100,7 +100,7 @@ def demand_version(
     if quantising(candidate):
         return
     try:
-        plain = replace(case, network=upcast(candidate)[0])
+        plain = replace(case, network=upcast(candidate)[0], aside=None)
         right, failing = fp32_on(OnnxRuntime(runtime), plain, case.calibration, references)
         if right or failing is None:
             return

@@ -153,12 +153,13 @@ def verify(
     kind = _kind(path, asked)
     question = _Question(model, candidate, path, kind, request, again, before, watcher, started)
     seen = None
-    if kind in ("engine", "built"):
-        case, run = _in_engine(question, target)
-    elif kind == "recorded" and path is not None:
-        case, run = _of_record(question, path)
-    else:
-        case, run = _of_model(question)
+    with running(request.settings.targets):
+        if kind in ("engine", "built"):
+            case, run = _in_engine(question, target)
+        elif kind == "recorded" and path is not None:
+            case, run = _of_record(question, path)
+        else:
+            case, run = _of_model(question)
     run = beside(run, before)
     if folder is not None and kind in ("recorded", "model"):
         seen = observed_worst(case, run, request.settings, watcher)
@@ -240,9 +241,8 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
         )
     if not other.mistyped:  # the file itself runs nowhere
         filed = other.model, case, settings, samples, references
-        with running(settings.targets):
-            judged = judged_as_file(judged, *filed, always=bool(settings.targets))
-            held = Gate(case, other, references, settings, watcher).files(judged)
+        judged = judged_as_file(judged, *filed, always=bool(settings.targets))
+        held = Gate(case, other, references, settings, watcher).files(judged)
     verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
     verdict = with_unjudged(verdict, case, request, other.model, samples, references)
     verdict = with_mended(verdict, other)
@@ -417,7 +417,6 @@ def _of_built(question: _Question, candidate: Network, case: Case, target: Targe
         EngineMaker(
             case, settings, target.profiled(case), worker, folder, watcher
         ).lasting() as maker,
-        running(settings.targets),
     ):
         candidate = readable(candidate, worker.info.tensorrt)
         demand_types(candidate, maker.builds.typing)

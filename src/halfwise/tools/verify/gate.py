@@ -209,6 +209,9 @@ class Gate:
         index = next(iter(of_file or ()), 0)
         sample = fed(wrong.model, self.case.calibration.select([index]))[0]
         fails = partial(self._fails_on, runner, not_run=of_file is None)
+        aside = self.case.aside
+        if aside is not None and aside.foreign and not fails(wrong, sample):
+            return _at(held, right, aside.foreign)
         ends = time.monotonic() + LOCATING_SECONDS
         self.watcher.stage("compare")
         # Past the time, parts count as right: the region stays as small as it has become.
