@@ -38,8 +38,7 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
         part, on = parts[0], rests_on(parts[-1])
         values = [f"{n} {_value(one, 6)}" for n, one in zip(models, parts, strict=True)]
         values += [on] if on and part.metric != REL_MAX else []
-        limit = f"{_limit(part.metric, part.required)} is {'allowed' if rises(part.metric) else 'required'}"
-        yield f"{_of(part)}: {', '.join(values)}; {limit}."
+        yield f"{_of(part)}: {', '.join(values)}; {_limit(part.metric, part.required)}."
 
 
 def figures(result: MetricResult) -> str:
