@@ -265,9 +265,10 @@ def _caution(run: Run) -> str:
     sums = say("headline", "sums", right=right) if sums_wide(run.verdict) else ""
     about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
     # The names of outputs and nodes, which begin these, keep their case.
-    told = ((n.kind, stopped(clause(n))) for n in about)
-    notes = [text if kind in ("aside", "draws") else capital(sentence(text)) for kind, text in told]
-    return " ".join(filter(None, (*notes, first, _inside(run), sums, overflowing(run))))
+    clauses = ((n.kind, stopped(clause(n))) for n in about)
+    notes = [t if kind in ("aside", "draws") else capital(sentence(t)) for kind, t in clauses]
+    told = (*notes, first, *run.verdict.hints, _inside(run), sums, overflowing(run))
+    return " ".join(filter(None, told))
 
 
 def _inside(run: Run) -> str:
@@ -391,7 +392,6 @@ def _remarks(run: Run) -> Iterator[str]:
     if run.search is not None and run.search.joined:
         yield say("headline", "joined", run.search)
     yield from (f"Warning: {line}" for line in run.warnings)
-    yield from (f"Hint: {line}" for line in run.verdict.hints)
 
 
 def _failed(verdict: Verdict) -> str:
