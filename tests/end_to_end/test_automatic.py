@@ -92,6 +92,13 @@ def test_labels_need_no_metric(fix, tmp_path):
     assert f"top1 ≥ {top1['required']:.3g}, confidence ≥ 0.9" in " ".join(ended.out.split())
 
 
+def test_labels_that_nothing_reads_are_refused(fix, tmp_path):
+    (tmp_path / "labels.json").write_text(json.dumps([0] * 8))
+    ended = fix(models.small(), "--labels", tmp_path / "labels.json")
+    assert ended.code == 2
+    assert "Nothing in the outputs is recognised that labels could judge." in ended.err
+
+
 def test_what_is_unknown_is_held_to_the_default_tolerance(fix):
     ended = fix(models.small(), "--metric", "auto")
     assert (ended.code, ended.record["criterion"]["metric"]) == (0, None)

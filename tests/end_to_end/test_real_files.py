@@ -129,7 +129,8 @@ def test_strings_are_judged_and_built_by_nobody(call, tmp_path):
     ended = call("fix", "m.onnx", "--inputs", "data", "-o", "run", screen=True)
     assert ended.code == 0, ended.out + ended.err
     assert ended.kept == set()
-    assert "No TensorRT builds an engine of it: ids: TensorRT has no string" in ended.out
+    why = "No version of TensorRT can build it: TensorRT has no tensors of type string: words"
+    assert why in " ".join(ended.out.split())
     assert "trtexec" not in ended.out
 
 
@@ -274,7 +275,7 @@ def test_such_branches_are_built_by_later_versions_or_with_fixed_shapes(lengths,
     assert ended.code == 0, ended.out + ended.err
     told = " ".join(ended.out.split())
     fixed = lengths[0] == lengths[1]
-    assert "TensorRT before 11.0 builds" in told
+    assert f"TensorRT before 11.0 {'builds it only with' if fixed else 'cannot build it'}" in told
     steps = {step["kind"]: step for step in ended.record["next_step"]}
     assert steps["build"]["names"]["since"] == ("9" if fixed else "11.0")
     assert ("model.static.onnx" in told) == fixed

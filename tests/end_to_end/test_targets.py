@@ -14,7 +14,7 @@ from tests import models
 from tests.end_to_end.test_gate import far_off
 from tests.end_to_end.test_judged import cumulative, pooled
 from tests.judges import WebGpu
-from tests.models.accumulation import global_mean, long_sum, mean_beside_products
+from tests.models.accumulation import global_mean, long_product, long_sum, mean_beside_products
 from tests.models.attention import query_key
 from tests.models.cancelling import cancellation
 from tests.models.exponentials import softmax
@@ -304,7 +304,7 @@ def exponentials() -> models.Ill:
     [
         (query_key, {"scale"}),
         (softmax, {"scale", "split"}),
-        (long_sum, {"split"}),
+        *((make, {"split"}) for make in (long_product, long_sum)),
         *((make, {"shift"}) for make in (arg_max, cancellation, patch_columns, rotary)),
         (exponentials, {"scale"}),
     ],

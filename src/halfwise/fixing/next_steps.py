@@ -282,6 +282,8 @@ def next_steps(
         elif (instead := unbuildable(case.whole, case.notes)) is not None:
             built = instead
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
+        if any(step.kind == "futile" for step in fixed.search.remarks):
+            why.insert(0, Step(kind="check-tolerance"))
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         first = _unfinished(fixed.search) if stopped else ()
         steps = (*first, *why, *built)

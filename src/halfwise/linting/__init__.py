@@ -206,7 +206,7 @@ def _limits(
     if groups:
         nodes = (listed([*dict.fromkeys(f.node for f in group if f.node)]) for group in groups)
         told = [
-            f"{n}: {g[0].message}" if n else g[0].message
+            f"{g[0].message} ({n})" if n else g[0].message
             for n, g in zip(nodes, groups, strict=True)
         ]
         more = max(0, len(told) - FEW)

@@ -158,7 +158,7 @@ def types(subject: Subject) -> Iterator[Found]:
             seen.add(kind)
             users = [value.producer(), *(use.node for use in value.uses())]
             node = next((user for user in users if user is not None), None)
-            message = f"has no {kind}, which {name_of(value)} is"
+            message = f"has no tensors of type {kind}: {name_of(value)}"
             yield _refusal(subject, message, "use another type.", node, True, name_of(value))
 
 

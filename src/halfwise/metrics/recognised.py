@@ -402,7 +402,7 @@ def settle(
 
     Raises:
         UsageError: nothing is recognised that the metric could read; or labels are given for what
-            FP32 detects, or for several outputs at once.
+            FP32 detects, for several outputs at once, or for none.
     """
     if criterion.metric != AUTO:
         name = str(criterion.metric)
@@ -422,9 +422,9 @@ def settle(
     dropped = {one.outputs: one for one in recognised if one.outputs in untested}
     recognised = tuple(one for one in recognised if one.outputs not in untested)
     criterion = criterion.model_copy(update={"untested": tuple(dropped.values())})
+    _demand_unlabelled(recognised, labelled=labelled)
     if not recognised:
         return Criterion(failing=criterion.failing, untested=criterion.untested)
-    _demand_unlabelled(recognised, labelled=labelled)
     update: dict[str, Any] = {
         "recognised": recognised,
         "metric_drop": 1.0,
@@ -489,9 +489,14 @@ def _together(
 
 
 def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> None:
-    """Raise UsageError for labels that no metric takes, or that could belong to several outputs."""
+    """Raise UsageError for labels that no metric takes, or that several outputs could have."""
     if not labelled:
         return
+    if not recognised:
+        raise UsageError(
+            "Nothing in the outputs is recognised that labels could judge.",
+            "Name the metric that they are for, such as --metric top1, or leave them out.",
+        )
     if len({one.outputs for one in recognised}) > 1:
         kinds = ", ".join(
             dict.fromkeys(f"{KINDS[one.kind]} in {listed(one.outputs)}" for one in recognised)

@@ -202,7 +202,7 @@ def made(engines: Engines) -> Iterator[str]:
     file, row = engines.delivered, engines.row
     yield sentence(say("engine", "built on", engines.worker, typing=engines.typing))
     if file is None:
-        yield say("engine", "none", judged=engines.rung is not None)
+        yield WORDS["engine"]["none"]
     else:
         what = f"{count(len(engines.keep), 'node')} in FP32"
         what = full_name(engines.rung) if engines.full else what

@@ -169,10 +169,7 @@ def first_of(lines: Sequence[str], more: str = "more", most: int = FEW) -> list[
 
 
 def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
-    """Return as many first steps as a quarter of a first screen holds; commands stay whole.
-
-    `--full` shows longer ones.
-    """
+    """Return as many first steps as a quarter of a first screen holds; commands stay whole."""
     told = [*map(clean, steps)]
     rows = accumulate(-(-len(step) // (NARROW - 2)) for step in told)
     shown = tuple(step for step, used in zip(told, rows, strict=True) if used <= SCREEN // 4)
@@ -229,10 +226,13 @@ def brief(report: Report) -> Report:
 
 
 def _cut(text: str) -> str:
+    """Return the first sentences or clauses of a text, where all of it is too long."""
     if len(text) <= LONGEST:
         return text
-    end = text.rfind(" ", 0, LONGEST)
-    return f"{text[: end if end > 0 else LONGEST]} …"
+    start = text[:LONGEST]
+    end = max(map(start.rfind, (". ", "; ", " · ")))
+    end = end if end > 0 else start.rfind(" ")
+    return f"{start[:end] if end > 0 else start}. More: --full."
 
 
 def shortened(report: Report) -> Report | None:

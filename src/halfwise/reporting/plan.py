@@ -78,12 +78,16 @@ def judged_name(engines: Engines | None) -> str:
     return PRECISIONS[rung] if rung in FULL_RUNGS else "mixed"
 
 
-def in_full(engines: Engines | None) -> str:
-    """Return that an engine without the low format is delivered, and why; else ""."""
+def in_full(devices: Sequence[Engines]) -> str:
+    """Return that engines without the low format are delivered, and why; else ""."""
+    engines = devices[0] if devices else None
     if engines is None or not engines.rungs or not engines.full:
         return ""
     low, causes = engines.rungs[-1], {cause.kind: cause for cause in reversed(engines.causes)}
-    tried = [build for build in engines.builds if build.config.low is not None]
+    # Others are not at fault if a worker is lost, or if builds or engines fail there.
+    broken = [one for one in devices if any(r.failure for r in one.results if r.rung == low.rung)]
+    at_fault = broken or devices
+    tried = [b for one in at_fault for b in one.builds if b.config.low is not None]
     crashed = [build for build in tried if build.status == "crashed"]
     kind: str = "interrupted" if low.rung in FULL_RUNGS else low.end
     # What engines show says more than how they failed.
@@ -98,6 +102,7 @@ def in_full(engines: Engines | None) -> str:
         crashed=len(crashed) or None,
         builds=len(tried),
         signals=tuple(dict.fromkeys(build.signal for build in crashed if build.signal)),
+        on=tuple(one.worker.name for one in at_fault) if len(at_fault) < len(devices) else None,
     )
     return f", in {full_name(engines.rung)}, because {why}"
 

@@ -328,9 +328,16 @@ def cost_line(run: Run) -> str:
     return say("worth", "cost", run.worth, everything=low_name(run), uncertain=uncertain)
 
 
-def steps_told(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    """Return a line for each step, which its command ends; lines must not be wrapped."""
-    return tuple(": ".join(filter(None, step_text(step))) for step in steps)
+def steps_told(steps: tuple[Step, ...], longest: float = inf) -> tuple[str, ...]:
+    """Return a line for each step, which its command ends; lines must not be wrapped.
+
+    A command of more than `longest` characters is left to the whole report.
+    """
+    told = ((words, line, len(line) > longest) for words, line in map(step_text, steps))
+    return tuple(
+        ": ".join(filter(None, (words, "--full has the command." if long else line)))
+        for words, line, long in told
+    )
 
 
 def step_text(step: Step) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from halfwise.reporting.causes import (
 from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.engines import engine_parts, given_parts, made, passed_word, result_table
 from halfwise.reporting.parts import (
+    LONGEST,
     Column,
     Lines,
     Report,
@@ -168,7 +169,7 @@ def screen(run: Run) -> Report:
         None if plain else lines_of("Result", _result(run), first=True),
         blame_lines(run.blame),
         _why(run),
-        commands("Next", steps_told(run.next_step)),
+        commands("Next", steps_told(run.next_step, LONGEST)),
     )
 
 
@@ -224,11 +225,12 @@ def _title(run: Run) -> str:
         used=not verdict.unseen and bool(verdict.samples),
         of=None if bound is None or not counted else bound.failing if fails else right,
         fails=counted and fails,
+        together=counted and not fails and right < len(verdict.samples),
         share=share(bound.upper) if counted and bound is not None and rate else None,
         early=run.search is not None and "interrupt" in run.search.ended_by and verdict.passed,
         worse=alone,
         why=next(iter(reasons([told] if told else ())), None),
-        rest="" if alone else in_full(run.engines) or nothing_gained(run),
+        rest="" if alone else in_full(run.devices) or nothing_gained(run),
         doubt=doubt(verdict),
     )
 
@@ -263,9 +265,10 @@ def _caution(run: Run) -> str:
     sums = say("headline", "sums", right=right) if sums_wide(run.verdict) else ""
     about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
     # The names of outputs and nodes, which begin these, keep their case.
-    told = ((n.kind, stopped(clause(n))) for n in about)
-    notes = [text if kind in ("aside", "draws") else capital(sentence(text)) for kind, text in told]
-    return " ".join(filter(None, (*notes, first, _inside(run), sums, overflowing(run))))
+    clauses = ((n.kind, stopped(clause(n))) for n in about)
+    notes = [t if kind in ("aside", "draws") else capital(sentence(t)) for kind, t in clauses]
+    told = (*notes, first, *run.verdict.hints, _inside(run), sums, overflowing(run))
+    return " ".join(filter(None, told))
 
 
 def _inside(run: Run) -> str:
@@ -389,7 +392,6 @@ def _remarks(run: Run) -> Iterator[str]:
     if run.search is not None and run.search.joined:
         yield say("headline", "joined", run.search)
     yield from (f"Warning: {line}" for line in run.warnings)
-    yield from (f"Hint: {line}" for line in run.verdict.hints)
 
 
 def _failed(verdict: Verdict) -> str:

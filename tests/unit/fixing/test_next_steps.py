@@ -24,7 +24,7 @@ from halfwise.fixing.next_steps import (
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Cause, Failure, NodeName, Note, RungTried, Unjudged, Worth
+from halfwise.records import Cause, Failure, NodeName, Note, Remark, RungTried, Unjudged, Worth
 from halfwise.reporting.remarks import steps_told
 from tests import models
 from tests.unit.fixing.running import changed
@@ -261,6 +261,13 @@ def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, texts):
     )
     then = steps(several, verdict()).get("keep-less")
     assert (then is not None and then.names["more"] == "interrupt") == texts
+
+
+def test_where_nothing_cheap_fits_the_tolerance_another_question_is_named():
+    delivered = outcome(models.small(), allow_random=True)
+    search = delivered.search.model_copy(update={"remarks": (Remark(kind="futile"),)})
+    assert "check-tolerance" in steps(replace(delivered, search=search), verdict())
+    assert "check-tolerance" not in steps(delivered, verdict())
 
 
 @pytest.fixture(scope="module")

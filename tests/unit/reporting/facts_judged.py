@@ -75,7 +75,7 @@ def delivered() -> Iterator[str]:
 
     def told(end: str, *, rung: str = "fp32", of: str = "fp16", **changed: Any) -> str:
         found = engines(rung=rung, rungs=(tried(rung=of, end=end),), **changed)
-        return f"{rungs.in_full(found)} {rungs.rung_caution(found)}".strip()
+        return f"{rungs.in_full((found,))} {rungs.rung_caution(found)}".strip()
 
     yield from (told(end) for end in get_args(records.RungEnd))
     yield told("unbuildable", rung="tf32")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from halfwise.records import Failure, LadderRung, NodeName, said
+from halfwise.records import Failure, LadderRung, NodeName, Step, said
 from halfwise.reporting.parts import NARROW, SCREEN, Column, Lines, Report, Table, _cut, commands
+from halfwise.reporting.remarks import steps_told
 from halfwise.reporting.terminal import fitted, print_report
 from halfwise.reporting.view import report, screen
 from tests.unit.reporting.diagnoses import diagnosis
@@ -92,9 +93,18 @@ def test_commands_are_whole_or_left_out():
     assert commands("Next", ("a" * (6 * 78 + 1),)) is None
 
 
-def test_a_sentence_has_four_lines_at_most():
+def test_a_text_has_four_lines_at_most_and_ends_with_a_sentence_or_clause():
     assert _cut("a" * 320) == "a" * 320
-    assert _cut("a" * 321) == "a" * 320 + " …"
+    assert _cut("a" * 321) == "a" * 320 + ". More: --full."
+    assert _cut(f"One. Two; three {'x' * 320}") == "One. Two. More: --full."
+    assert _cut(f"One, two {'x' * 320}") == "One, two. More: --full."
+
+
+def test_a_command_that_is_too_long_is_left_to_the_whole_report():
+    step = Step(kind="build", names={"since": "9"}, command=("trtexec", "x" * 400))
+    (whole,), (brief,) = steps_told((step,)), steps_told((step,), 320)
+    assert whole.endswith("x" * 400)
+    assert brief == "Build it with TensorRT 9 or later: --full has the command."
 
 
 @pytest.mark.parametrize(("lines", "fits"), [(19, True), (20, False)])

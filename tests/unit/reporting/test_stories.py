@@ -6,7 +6,7 @@ import pytest
 
 from halfwise.records import Cause, Failure, NodeName, RungTried
 from halfwise.reporting.view import screen
-from tests.unit.reporting.engine_runs import engines, failed
+from tests.unit.reporting.engine_runs import engines, failed, result
 from tests.unit.reporting.runs import baseline, kept, plan, run, search, verdict
 
 NODES = (NodeName("/a/Pow"), NodeName("/b/Pow"))
@@ -61,6 +61,24 @@ def test_the_reason_is_in_the_first_two_lines(story: str) -> None:
     text = told()
     assert all(fact in text for fact in facts), text
     assert "emulation" not in text.replace("in the emulation", "emulation") or story == "refused"
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("lost", "the worker orin was lost"),
+        ("unbuildable", "crashed in 2 of 2 FP16 builds (SIGSEGV) on orin"),
+        ("not-run", "runs to the end on orin"),
+    ],
+)
+def test_of_two_devices_the_one_at_fault_is_named(end: str, words: str) -> None:
+    ended = RungTried.model_validate({"rung": "fp16", "end": end})
+    one = engines(rung="fp32", rungs=(ended,), keep=(), results=())
+    row = result("mixed", 3, 1.0, failure="It crashed.", rung="fp16")
+    named = one.worker.model_copy(update={"name": "orin"})
+    builds = tuple(map(failed, range(2)))
+    other = one.model_copy(update={"worker": named, "results": (row,), "builds": builds})
+    assert words in lines(engines=one, further=(other,))
 
 
 def test_no_part_speaks_of_the_emulation_where_engines_decided() -> None:

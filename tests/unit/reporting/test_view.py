@@ -126,7 +126,7 @@ def test_a_command_is_told_whole():
     assert part(shown, "Next").lines == (f"{command}�",)
 
 
-def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
+def test_remarks_reasons_and_next_steps_come_last_in_this_order():
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=None, elements=1)
     failed = verdict(
         passed=False, intermediate_nonfinite=(inside,), reasons=("b",), hints=("Use top1.",)
@@ -138,9 +138,10 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
         warnings=("one is noise",),
         next_step=said("Give more."),
     )
+    assert "Use top1." in report(made).caution
     *_, remarks, reasons, then = report(made).parts
     assert isinstance(remarks, Lines)
-    assert remarks.lines[2:] == ("Warning: one is noise", "Hint: Use top1.")
+    assert remarks.lines[2:] == ("Warning: one is noise",)
     assert [p.lines for p in (reasons, then) if isinstance(p, Lines)] == [("B.",), ("Give more.",)]
 
 

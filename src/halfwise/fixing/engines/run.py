@@ -529,7 +529,7 @@ class EngineRun:
                 for tried in record.rungs
             )
             judged = None if record.verdict is None else with_failures(record.verdict, (lost,))
-            without = {"delivered": None, "rungs": rungs, "verdict": judged}
+            without = {"delivered": None, "rung": None, "rungs": rungs, "verdict": judged}
             engines[name] = record.model_copy(update=without)
             verdict = with_failures(verdict, (lost,))
         return replace(proof, engines=engines, verdict=verdict)

@@ -52,7 +52,7 @@ def test_producer_and_harmful_readers_of_what_is_beyond_the_range() -> None:
     assert guard.nodes == ("square", "root")
     assert message(guard) == (
         "square_out reaches 1e6, beyond FP16's 65504: 3 values would be infinite inside, and "
-        "root (Sqrt) reads that, in a plan whose outputs pass"
+        "root (Sqrt) reads that, although the outputs pass"
     )
 
 

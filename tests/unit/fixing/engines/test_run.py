@@ -84,7 +84,7 @@ def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
     ready.device.fetched = Fetched(ready.worker, ready.device.fetched.folder)
     gone = ready.run.brought(proof, {"": tmp_path / "e"})
     assert gone.engines[""].delivered is None
-    assert gone.engines[""].rungs[-1].end == "unfetched"
+    assert (gone.engines[""].rung, gone.engines[""].rungs[-1].end) == (None, "unfetched")
     assert not gone.verdict.passed
     assert f"cannot be fetched from {engine.path} on" in reasons(gone.verdict.failures)[-1]
     assert ready.run.brought(gone, {"": tmp_path / "e"}) == gone
