@@ -11,7 +11,6 @@ from halfwise.records.built import (
     EngineRung,
     Latency,
     Profile,
-    ProvenEngine,
     Refusal,
     ShapeRange,
     Spared,
@@ -249,7 +248,6 @@ class Engines(Record):
         rungs: All rungs of the run, most exact first, and how they ended.
         causes: What engines show about why nothing in the low format passed; empty if something
             did.
-        proven: Engines that were reported as proven during the run, in order.
         spared: What was not built, and why.
         refusals: Refused builds, in order.
         notes: Sentences about the engines as a whole.
@@ -270,7 +268,6 @@ class Engines(Record):
     rung: EngineRung | None = None
     rungs: tuple[RungTried, ...] = ()
     causes: tuple[Cause, ...] = ()
-    proven: tuple[ProvenEngine, ...] = ()
     spared: tuple[Spared, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()

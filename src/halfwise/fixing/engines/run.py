@@ -329,7 +329,6 @@ def recorded(device: Device, name: str, found: Found, **results: Any) -> Engines
         keep=() if low is None else found.kept(low),
         delivered=None if delivered is None else delivered.rows[name].build.engine,
         rung=None if delivered is None else delivered.plan.rung,
-        proven=() if device.proven is None else (device.proven,),
         refusals=tuple(found.refusals(device)),
         spread=tuple(spread),
         confirmed=sum(error <= 1 for error in spread),

@@ -28,7 +28,7 @@ from math import inf
 from statistics import fmean, median
 
 from halfwise.fixing.depths import HeldOut
-from halfwise.fixing.engines.device import Device
+from halfwise.fixing.engines.device import Asked, Device
 from halfwise.fixing.engines.measure import CHANCE, NEAR, race
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
@@ -92,11 +92,9 @@ class Bench:
         self.budget -= not (extra or earlier)
         rows: dict[str, EngineResult] = {}
         for name, device in self.devices.items():
-            before = [o.rows[name] for o in earlier]
             for fresh in (bool(earlier), True):
                 build = device.build(plan, step, fresh=fresh)
-                measured = device.measured(plan, build, self.space.bench)
-                rows[name] = _fetched(device, plan, measured, before)
+                rows[name] = device.measured(plan, build, self._asked)
                 if not rows[name].lost:  # that concerns the connection, not yet the plan
                     break
         outcome = Outcome(plan, step, rows)
@@ -131,22 +129,12 @@ class Bench:
 
     def _again(self, outcome: Outcome) -> Outcome:
         """Return a build with its error on the present calibration samples."""
-        emulated = self.space.bench
-        rows = {n: self.devices[n].again(row, emulated) for n, row in outcome.rows.items()}
+        rows = {n: self.devices[n].again(row, self._asked) for n, row in outcome.rows.items()}
         return replace(outcome, rows=rows)
 
-
-def _fetched(
-    device: Device, plan: EnginePlan, built: EngineResult, earlier: list[EngineResult]
-) -> EngineResult:
-    """Fetch the engine of a build that may be delivered or is a row of the table.
-
-    Only the fastest engine of a plan is delivered; the others stay with the worker.
-    """
-    wanted = [b for b in (built, *earlier) if b.excess is not None]
-    wanted = [b for b in wanted if not plan.keep or (b.excess or 0.0) <= 1]
-    is_fastest = all(built.milliseconds < b.milliseconds for b in wanted[1:])
-    return device.fetch(built) if built in wanted[:1] and is_fastest else built
+    @property
+    def _asked(self) -> Asked:
+        return self.space.bench.samples, self.space.bench.references
 
 
 def choose(offers: Sequence[Outcome]) -> Outcome | None:
@@ -166,21 +154,14 @@ def choose(offers: Sequence[Outcome]) -> Outcome | None:
 
 def full_offers(bench: Bench) -> list[Outcome]:
     """Return the FP32 engines of each device, at least one, as they were judged."""
-    offers, emulated, devices = list[Outcome](), bench.space.bench, bench.devices
+    offers, devices = list[Outcome](), bench.devices
     for rung in FULL_RUNGS:
-        if any(rung not in device.full for device in devices.values()):
-            continue
-        rows = dict[str, EngineResult]()
-        for name, device in devices.items():
-            row, outputs = device.full[rung]
-            before = emulated.references[: len(outputs)]  # others joined behind them
-            judging = device.case.calibration, before
-            excess = emulated.tolerance.excess(outputs, *judging) if outputs else None
-            rows[name] = row.model_copy(update={"excess": excess})
-        plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
-        purpose = next(iter(rows.values())).build.purpose
-        # No search chose them: they have to be within the tolerance itself.
-        offers.append(Outcome(plan, purpose, rows, 1 / emulated.tolerance.factor))
+        rows = {name: device.full[rung] for name, device in devices.items() if rung in device.full}
+        if len(rows) == len(devices):
+            plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
+            purpose = next(iter(rows.values())).build.purpose
+            # No search chose them: they have to be within the tolerance itself.
+            offers.append(Outcome(plan, purpose, rows, 1 / bench.space.bench.tolerance.factor))
     return offers
 
 
@@ -189,6 +170,7 @@ def offer_of(
 ) -> Outcome:
     """Return engines in the low format or with INT8, judged; `offers` are those before."""
     plan, rows, heldout = outcome.plan, dict[str, EngineResult](), bench.heldout
+    judging = heldout.samples, heldout.references, heldout.unseen
     for device, measured in outcome.rows.items():
         name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
         if plan.types.of is not bench.space.variant:
@@ -196,11 +178,7 @@ def offer_of(
         if name in {o.rows[device].name for o in offers}:
             name = f"{name}, build {measured.build.number}"
         row = measured.model_copy(update={"name": name, "proof": None})
-        if row.build.engine is None or row.failure:
-            rows[device] = row.model_copy(update={"lost": row.shows_nothing})
-        else:
-            judging = heldout.samples, heldout.references, heldout.unseen
-            rows[device] = bench.devices[device].row_of(plan, row, judging)
+        rows[device] = bench.devices[device].judged(plan, row, judging)
     return replace(outcome, rows=rows, allowed=allowed)
 
 
