@@ -432,9 +432,7 @@ class Device(Workbench):
             return row
         error = number(row.excess)
         note(f"build {build.number} keeps {len(plan.keep)}: error {error} of what is allowed")
-        with suppress(
-            *ENGINE_FAULTS
-        ):  # what is delivered is fetched again
+        with suppress(*ENGINE_FAULTS):  # what is delivered is fetched again
             if row.excess <= 1:
                 self.fetched.keep(build.engine)
             elif judging is None:
