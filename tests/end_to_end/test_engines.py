@@ -135,7 +135,7 @@ LAST = {"tf32": True, "low": None}
 @pytest.mark.parametrize(
     ("fault", "lost", "without"),
     [
-        (Fault("build", "disconnect", on=(1, 5)), [1, 5], []),
+        (Fault("build", "disconnect", on=(1, 5)), [1, 5], ["FP16"]),
         (Fault("deserialise", "disconnect", when=LAST), [], ["FP32, TF32 on"]),
     ],
 )

@@ -29,6 +29,7 @@ from halfwise.tensorrt.transport import (
     Connection,
     Ended,
     Lost,
+    full_command,
     worker_source,
 )
 from halfwise.tensorrt.worker import AT_LAYER
@@ -202,7 +203,8 @@ class Link:
         """
         self._there.clear()  # a container's cache vanishes when it ends
         try:
-            self._connection = Connection(self._command, worker_source())
+            source = worker_source()
+            self._connection = Connection(full_command(self._command, len(source)), source)
         except OSError as error:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error

@@ -1,8 +1,8 @@
 """Start a worker with a command, and exchange frames with it.
 
-The command ends in an interpreter; an appended bootstrap reads the worker's source from standard
-input, so nothing is installed where it runs. A single loop serves the pipes: reading never waits
-for writing, so neither side can block the other for good.
+The command of a TensorRT worker ends in an interpreter; an appended bootstrap reads the worker's
+source from standard input, so nothing is installed where it runs. A single loop serves the pipes:
+reading never waits for writing, so neither side can block the other for good.
 """
 
 import json
@@ -182,15 +182,15 @@ class Connection:
     Closing it ends the process and everything that it started on this machine.
     """
 
-    def __init__(self, command: Sequence[str], source: bytes) -> None:
-        """Start `command` and run the worker's `source` in it.
+    def __init__(self, command: Sequence[str], source: bytes = b"") -> None:
+        """Start `command`, which reads the worker's `source` before the requests, if any.
 
         Raises:
             OSError: the command cannot be started.
         """
         self._name = Path(command[0]).name
         self._process = subprocess.Popen(
-            full_command(command, len(source)),
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -90,7 +90,9 @@ def chain(seed: int = 0, opset: int = 17) -> Network:
 
 
 def ranged(network: Network, width: float = 3.0) -> dict[TensorName, float]:
-    return {name: width / (1 + i) for i, name in enumerate(observable(network.model))}
+    return {
+        name: float(np.float32(width / (1 + i))) for i, name in enumerate(observable(network.model))
+    }
 
 
 def reads(node: ir.Node) -> list[str]:
