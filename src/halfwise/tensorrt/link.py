@@ -29,7 +29,6 @@ from halfwise.tensorrt.transport import (
     Connection,
     Ended,
     Lost,
-    full_command,
     worker_source,
 )
 from halfwise.tensorrt.worker import AT_LAYER
@@ -203,8 +202,7 @@ class Link:
         """
         self._there.clear()  # a container's cache vanishes when it ends
         try:
-            source = worker_source()
-            self._connection = Connection(full_command(self._command, len(source)), source)
+            self._connection = Connection(self._command, worker_source())
         except OSError as error:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error

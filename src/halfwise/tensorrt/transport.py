@@ -183,14 +183,14 @@ class Connection:
     """
 
     def __init__(self, command: Sequence[str], source: bytes = b"") -> None:
-        """Start `command`, which reads the worker's `source` before the requests, if any.
+        """Start `command`, and run the worker's `source` in it, if any.
 
         Raises:
             OSError: the command cannot be started.
         """
         self._name = Path(command[0]).name
         self._process = subprocess.Popen(
-            command,
+            full_command(command, len(source)) if source else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from shutil import disk_usage
+from shutil import disk_usage, move
 from typing import Literal
 
 from halfwise.case import Case, EngineSettings, Samples, Settings
@@ -194,12 +194,13 @@ class Fetched:
         Raises:
             RunFailed: the worker no longer has it, or the connection is lost, twice.
         """
+        here = self._place(engine)
         with suppress(OSError):
-            if 2 * engine.bytes <= disk_usage(self.folder).free:
-                self.deliver(engine, self._place(engine))
+            if not here.is_file() and 2 * engine.bytes <= disk_usage(self.folder).free:
+                self.worker.fetch(engine, here)
 
-    def deliver(self, engine: EngineFile, path: Path) -> EngineFile:
-        """Return an engine's local copy; if there is none, fetch it to `path`.
+    def deliver(self, engine: EngineFile, path: Path) -> None:
+        """Move an engine's local copy to `path`; if there is none, fetch it.
 
         Raises:
             RunFailed: as for `keep`.
@@ -208,8 +209,9 @@ class Fetched:
         here = self._place(engine)
         # A cleaner of temporary folders may have removed it.
         if here.is_file():
-            return engine.model_copy(update={"side": "here", "path": str(here)})
-        return self.worker.fetch(engine, path)
+            move(here, path)
+        else:
+            self.worker.fetch(engine, path)
 
     def _place(self, engine: EngineFile) -> Path:
         return self.folder / f"{engine.sha256}.engine"

@@ -421,9 +421,10 @@ class EngineSearch:
             if outcome.excess is None:
                 yield from self._at_levels(outcome)
             for remaining in self._subsets(lowest):
-                more = lowest - remaining
-                step = f"whether {count(len(more), 'more node')} in FP32 mend it"
-                yield from self._extended(plan, more, step)
+                keep = self._whole((plan.keep | lowest - remaining) & self._free)
+                if self.ruled <= keep:
+                    more = count(len(lowest - remaining), "more node")
+                    yield Try(plan.keeping(keep), f"whether {more} in FP32 mend it")
 
     def _at_levels(self, failed: Outcome) -> Iterator[Try]:
         """Yield a plan that gave no engine at other optimization levels, if these are free."""
@@ -435,12 +436,6 @@ class EngineSearch:
         for level in LEVELS[::-1] if crashed else LEVELS:
             step = f"optimization level {level} instead of build {failed.number}"
             yield Try(replace(plan, level=level), step)
-
-    def _extended(self, plan: EnginePlan, more: Nodes, step: str) -> Iterator[Try]:
-        """Yield a plan that keeps more, and whole cores, if the user's rules allow it."""
-        keep = self._whole((plan.keep | more) & self._free)
-        if self.ruled <= keep:
-            yield Try(plan.keeping(keep), step)
 
     def _smaller(self, best: EnginePlan) -> Iterator[Try]:
         """Yield plans without halves, quarters … of what the emulation does not need."""

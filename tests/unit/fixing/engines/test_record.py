@@ -235,12 +235,12 @@ def failing(kind: str) -> Verdict:
 def test_all_devices_have_to_pass():
     better = verdict(outputs={"y": output_error(rel_max=1e-4)})
     worse = verdict(outputs={"y": output_error(rel_max=1e-3)})
-    assert all_of({"orin": better, "a100": worse}, several=True) is worse
+    assert all_of({"orin": better, "a100": worse}) is worse
     each = {"orin": verdict(), "a100": failing("not-run"), "h200": failing("not-run")}
-    all_three = all_of(each, several=True)
+    all_three = all_of(each)
     assert not all_three.passed
     assert [f.under for f in all_three.failures] == [{"device": "a100"}, {"device": "h200"}]
-    assert all_of({"": each["a100"]}, several=False) is each["a100"]
+    assert all_of({"": each["a100"]}) is each["a100"]
 
 
 # --- verdicts --------------------------------------------------------------------------------
