@@ -306,13 +306,16 @@ class EngineSearch:
         self._int8 = None if int8 is None else EnginePlan(int8, "int8")
         variant = self._variant
         network, roles = variant.case.network, variant.roles
-        self._order = [node_name(n) for n in network.all_nodes()]
         self._lowered = variant.lowered
         self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
         self.ruled = start.kept & frozenset(variant.forced.kept)
         typings = [device.is_strong for device in bench.devices.values()]
         self._strong = all(typings)
-        self._cores = cores_of(network, roles, self._lowered) if any(typings) else ()
+        # What is kept or dropped together, in graph order: single nodes, whole cores.
+        parts = {name: frozenset((name,)) for name in map(node_name, network.all_nodes())}
+        for core in cores_of(network, roles, self._lowered) if any(typings) else ():
+            parts |= dict.fromkeys(core, core)
+        self._units = tuple(dict.fromkeys(parts.values()))
         self._emulated, self.plain = start.kept, EnginePlan(Plan(variant), low)
         self.start = EnginePlan(start, low).keeping(self._whole(start.kept))
 
@@ -351,7 +354,7 @@ class EngineSearch:
         best = self.best
         if best is None:
             return NONE
-        less = self._less(best, best.keep & self._needed)
+        less = self._less(best, self._whole(best.keep & self._needed))
         return NONE.union(*(best.keep - plan.keep for plan in less if not self._failed(plan)))
 
     @property
@@ -480,12 +483,8 @@ class EngineSearch:
             many *= 2
 
     def _droppable(self, keep: Nodes) -> list[Nodes]:
-        """Return what may be dropped alone, in graph order: whole cores, single nodes."""
-        parts = {n: frozenset((n,)) for n in self._order if n in keep}
-        for core in self._cores:
-            if core <= keep:
-                parts |= dict.fromkeys(core, core)
-        return [p for p in dict.fromkeys(parts.values()) if not p & self.ruled]
+        """Return what may be dropped alone, in graph order."""
+        return [unit for unit in self._units if unit <= keep and not unit & self.ruled]
 
     def _less(self, plan: EnginePlan, some: Nodes) -> list[EnginePlan]:
         """Return the plans without one of some kept nodes, or one of their whole cores."""
@@ -498,7 +497,7 @@ class EngineSearch:
 
     def _whole(self, keep: Nodes) -> Nodes:
         """Return `keep` extended to all of every core that it touches."""
-        return keep.union(*(core for core in self._cores if core & keep))
+        return keep.union(*(unit for unit in self._units if unit & keep))
 
     def _is_low(self, plan: EnginePlan) -> bool:
         """Return whether it is a plan of the low format, with the run's repairs."""
