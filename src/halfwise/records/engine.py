@@ -32,7 +32,6 @@ RungEnd = Literal[
     "tolerance",
     "not-run",
     "unbuildable",
-    "refused",
     "unfetched",
     "elsewhere",
     "lost",
@@ -46,8 +45,6 @@ RungEnd = Literal[
 - "tolerance": it is out of tolerance;
 - "not-run": it does not run to the end;
 - "unbuildable": no build gave an engine;
-- "refused": it is out of tolerance, and the builder refused every plan that the emulation predicts
-  to pass;
 - "unfetched": it passed but could not be fetched;
 - "elsewhere": no plan passed on all devices of the run, but one on some;
 - "lost": the connection was lost in all its builds and runs, which says nothing about it.

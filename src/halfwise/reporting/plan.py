@@ -88,7 +88,7 @@ def in_full(engines: Engines | None) -> str:
     crashed = [build for build in tried if build.status == "crashed"]
     kind: str = "interrupted" if low.rung in FULL_RUNGS else low.end
     # What engines show says more than how they failed.
-    shown = causes.get("ignored") or causes.get("kernel")
+    shown = causes.get("ignored") or causes.get("kernel") or causes.get("refused")
     if shown is not None and kind in ("tolerance", "held-out", "unsteady", "not-run"):
         kind = shown.kind
     why = say(

@@ -78,7 +78,7 @@ def delivered() -> Iterator[str]:
     yield from (told(end) for end in get_args(records.RungEnd))
     yield told("unbuildable", rung="tf32")
     yield told("tolerance", rung="tf32", of="tf32")
-    yield told("refused", causes=(Cause(kind="refused", builds=(3,)),))
+    yield told("tolerance", causes=(Cause(kind="refused", builds=(3,)),))
     row = engines().row
     assert row is not None
     untimed = row.model_copy(update={"untimed": "It crashed."})

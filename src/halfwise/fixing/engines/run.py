@@ -27,7 +27,6 @@ from halfwise.graph.model import Network, node_name
 from halfwise.progress import Watcher
 from halfwise.records import (
     ALIKE,
-    FULL_RUNGS,
     BuildOutcome,
     Cause,
     CauseKind,
@@ -135,18 +134,11 @@ class Found:
         passed = any(o.deliverable for o in self.low)
         return causes(builds, self.expected, self.order, passed=passed, relative=self.is_relative)
 
-    def rungs(self, *, refused: bool = False) -> tuple[RungTried, ...]:
-        """Return the result of every rung of a run, most exact first, on the worst device.
-
-        `refused`: whether every plan of the low rung that is predicted to pass was refused.
-        """
-        rungs = []
-        for rung in dict.fromkeys(o.plan.rung for o in self.offers):
-            end = self._end(rung)
-            if refused and end == "tolerance" and rung not in FULL_RUNGS:
-                end = "refused"
-            rungs.append(RungTried(rung=rung, end=end))
-        return tuple(rungs)
+    @property
+    def rungs(self) -> tuple[RungTried, ...]:
+        """How every rung of a run ended, most exact first, on the worst device."""
+        rungs = dict.fromkeys(offer.plan.rung for offer in self.offers)
+        return tuple(RungTried(rung=rung, end=self._end(rung)) for rung in rungs)
 
     def _end(self, rung: EngineRung) -> RungEnd:
         offers = [o for o in self.offers if o.plan.rung == rung]
@@ -465,8 +457,6 @@ class EngineRun:
         is_best = delivered is not None and delivered.plan == search.best
         needed = search.predicted if is_best else NONE
         causes = {name: found.causes(name) for name in self.devices}
-        kinds = {cause.kind for each in causes.values() for cause in each}
-        rungs = found.rungs(refused="refused" in kinds)
         engines, verdicts = dict[str, Engines](), dict[str, Verdict]()
         for name, device in self.devices.items():
             if last is not None:
@@ -479,7 +469,7 @@ class EngineRun:
                 device,
                 name,
                 found,
-                rungs=rungs,
+                rungs=found.rungs,
                 causes=causes[name],
                 spared=(*search.spared, *no_tf32),
                 needed_as_predicted=tuple(n for n in found.order if n in needed),

@@ -168,9 +168,9 @@ def found(
     return Found(bench, offers, delivered)
 
 
-def ends(*offers: Outcome, refused: bool = False, **more: Any) -> list[str]:
+def ends(*offers: Outcome, **more: Any) -> list[str]:
     """Return how the rungs of a table ended."""
-    return [rung.end for rung in found(*offers, **more).rungs(refused=refused)]
+    return [rung.end for rung in found(*offers, **more).rungs]
 
 
 def test_every_rung_is_told_with_what_became_of_it():
@@ -179,9 +179,8 @@ def test_every_rung_is_told_with_what_became_of_it():
     refused = outcome(measured(failed(2)), A)
     results = fp32, tf32, low
     more: dict[str, Any] = {"delivered": tf32, "tried": {refused.plan: [refused]}}
-    assert [rung.rung for rung in found(*results, **more).rungs()] == ["fp32", "tf32", "fp16"]
+    assert [rung.rung for rung in found(*results, **more).rungs] == ["fp32", "tf32", "fp16"]
     assert ends(fp32, tf32, low, delivered=tf32) == ["slower", "delivered", "tolerance"]
-    assert ends(fp32, tf32, low, delivered=tf32, refused=True)[-1] == "refused"
 
 
 @pytest.mark.parametrize(
