@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from halfwise.errors import RunFailed
 from halfwise.targets.worker import Crashed, Worker
 from tests.judges import folded
 from tests.unit.graph.sketch import Sketch
@@ -122,8 +123,7 @@ def test_webgpu_sums_in_fp16(webgpu, tmp_path):
     onnx.save(s.proto(s.op("ReduceSum", low, np.array([1]), name="y")), tmp_path / "m.onnx")
     samples = [{"x": np.full((1, 4096), value, np.float32)} for value in (1, 32)]
     ran = webgpu.run(tmp_path / "m.onnx", samples)
-    assert ran.error is None
-    (small,), (large,) = ([*outputs.values()] for outputs in ran.outputs)
+    (small,), (large,) = ([*outputs.values()] for outputs in ran)
     assert small.dtype == np.float16
     assert small.shape == (1, 1)
     assert small == 4096
@@ -142,7 +142,7 @@ def test_webgpu_takes_and_gives_each_type_and_shape(webgpu, tmp_path, dtype):
         for n in (2, 1)
     ]
     ran = webgpu.run(tmp_path / "m.onnx", samples)
-    for sample, outputs in zip(samples, ran.outputs, strict=True):
+    for sample, outputs in zip(samples, ran, strict=True):
         for array, output in zip(sample.values(), outputs.values(), strict=True):
             assert output.dtype == dtype
             np.testing.assert_array_equal(output, array, strict=True)
@@ -154,12 +154,13 @@ def test_webgpu_takes_and_gives_strings(webgpu, tmp_path):
     onnx.save(s.proto(s.op("Identity", x, name="y")), tmp_path / "m.onnx")
     samples = [{"x": np.array(words, object)} for words in (["a", "ä\n"], [])]
     ran = webgpu.run(tmp_path / "m.onnx", samples)
-    assert [outputs["y_out"].tolist() for outputs in ran.outputs] == [["a", "ä\n"], []]
+    assert [outputs["y_out"].tolist() for outputs in ran] == [["a", "ä\n"], []]
 
 
 def test_what_webgpu_cannot_run_is_an_error(webgpu, tmp_path):
     (tmp_path / "m.onnx").write_bytes(b"no model")
-    assert webgpu.run(tmp_path / "m.onnx", []).error
+    with pytest.raises(RunFailed):
+        webgpu.run(tmp_path / "m.onnx", [])
 
 
 ECHO = (

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import parser
 
+from halfwise.errors import RunFailed
 from halfwise.scratch import scratch
 from halfwise.targets.worker import Crashed, Worker
+from halfwise.wording import excerpt
 
 _WORKER = Path(__file__).with_name("webgpu_worker.js")
 
@@ -22,19 +23,6 @@ _SMALLEST = """
 """
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a model computed.
-
-    Attributes:
-        outputs: For each sample, arrays by output; empty where it failed.
-        error: Why it failed: what ONNX Runtime, the driver or the process said; None if it ran.
-    """
-
-    outputs: tuple[Mapping[str, Array], ...] = ()
-    error: str | None = None
 
 
 class WebGpu(Worker):
@@ -58,10 +46,12 @@ class WebGpu(Worker):
         version = super().version
         with scratch() as folder:
             onnx.save(parser.parse_model(_SMALLEST), folder / "smallest.onnx")
-            ran = self.run(folder / "smallest.onnx", [{"x": np.ones(1, np.float32)}], seconds=60)
-        if ran.error is not None:
-            # ONNX Runtime says its place in the source and a condition first (ORT_ENFORCE).
-            raise Crashed(ran.error.splitlines()[0].rpartition(" was false. ")[2])
+            try:
+                self.run(folder / "smallest.onnx", [{"x": np.ones(1, np.float32)}], seconds=60)
+            except RunFailed as failed:
+                # ONNX Runtime says its place in the source and a condition first (ORT_ENFORCE).
+                why = failed.message.splitlines()[0].rpartition(" was false. ")[2]
+                raise Crashed(why) from failed
         return version
 
     def run(
@@ -71,14 +61,17 @@ class WebGpu(Worker):
         *,
         fusions: bool = False,
         seconds: float = 300,
-    ) -> Ran:
-        """Return the outputs of a model.
+    ) -> tuple[Mapping[str, Array], ...]:
+        """Return the outputs of a model, by name for each sample.
 
         Args:
             model: An ONNX file; external weights lie beside it.
             samples: Inputs by name, with the types of the model's inputs.
             fusions: Let ONNX Runtime fuse nodes, as it does by default; else they run as written.
             seconds: A run that takes longer is given up, and has failed.
+
+        Raises:
+            RunFailed: it does not run: what ONNX Runtime, the driver or the process said.
         """
         with scratch() as folder:
             request = {
@@ -94,14 +87,12 @@ class WebGpu(Worker):
             try:
                 answer = self.ask(request, seconds)
             except Crashed as crash:
-                return Ran(error=str(crash))
+                raise RunFailed(excerpt(str(crash))) from crash
             if "error" in answer:
-                return Ran(error=_said(answer["error"], model))
-            return Ran(
-                tuple(
-                    {name: _loaded(**stored) for name, stored in outputs.items()}
-                    for outputs in answer["outputs"]
-                )
+                raise RunFailed(excerpt(_said(answer["error"], model)))
+            return tuple(
+                {name: _loaded(**stored) for name, stored in outputs.items()}
+                for outputs in answer["outputs"]
             )
 
 
