@@ -34,7 +34,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.bench import Bench
-from halfwise.fixing.int8.placing import quantisable, quantised, ranges
+from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.fixing.loop import fix
 from halfwise.fixing.space import Int8Space
 from halfwise.graph.model import node_name
@@ -43,6 +43,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import Data
 from halfwise.progress import Silent
 from halfwise.records import Criterion, NodeName
+from tests.unit.fixing.int8.products import peaks_of
 
 POINTS = 0.005
 """How far top-1 may be from that of FP32."""
@@ -203,7 +204,7 @@ class Found:
         self.network = space.variant.case.network
         # Without those that joined later: the rung found its ranges earlier.
         samples = space.variant.case.calibration
-        self.ranges = ranges(self.network, samples)
+        self.peaks = peaks_of(self.network, samples)
         own, judge = space.bench, LeftOut(space)
         self.searched = Bench(judge, own.samples, own.references, own.tolerance)
         references = [Session(case.network.model).run(sample) for sample in case.heldout]
@@ -270,7 +271,7 @@ class Found:
         """Return what each ranking leaves out until it passes; no ranking if all in INT8 passes."""
         if self.searched.evaluate(frozenset()).passed:
             return {"all in INT8": self.score(frozenset(), 1)}
-        int8 = quantised(self.network, self.candidates, self.ranges)
+        int8 = quantised(self.network, self.candidates, self.peaks)
         debugger = debugged(self.network, int8, self.searched.samples)
         rankings = {
             "each quantised by itself": by_itself(self.searched, self.candidates),
@@ -307,7 +308,7 @@ class Found:
 
     def plain(self) -> float:
         """Return the loss of all candidates in INT8 with MinMax, the rest FP32, held out."""
-        seen = ranges(self.network, self.searched.samples)
+        seen = peaks_of(self.network, self.searched.samples)
         session = Session(quantised(self.network, quantisable(self.network), seen).model)
         return self._worth([session.run(sample) for sample in self.heldout.samples])
 
@@ -363,7 +364,7 @@ class Found:
         plan = space.fresh(self.fixed.result.kept)
         rest = space.variant.computing - self.candidates
         every = replace(plan, kept=rest, int8=self.candidates)
-        int8 = quantised(self.network, self.candidates, self.ranges).model
+        int8 = quantised(self.network, self.candidates, self.peaks).model
         typed = Session(emulate_typed(self.fixed.rewritten.model))
         plain, optimised = (Session(int8, optimise=how) for how in (False, True))
         one = two = three = largest = 0.0

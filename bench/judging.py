@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import halfwise
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import HalfwiseError
+from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
 from halfwise.graph.loading import load_network
@@ -135,10 +135,11 @@ class Judges:
 
         Where there are none, None and what failed.
         """
-        ran = self.webgpu.run(file, model.samples)
-        if ran.error is not None:
-            return None, ran.error
-        return self._right(model, ran.outputs)
+        try:
+            outputs = self.webgpu.run(file, model.samples)
+        except RunFailed as failed:
+            return None, failed.message
+        return self._right(model, outputs)
 
     def _right(self, model: Model, outputs: Sequence[Sample]) -> tuple[bool, str]:
         """Return whether `verify` calls outputs right, and how far off they are."""

@@ -24,7 +24,7 @@ from bench.gpu.networks import NETWORKS
 from bench.runs import REAL_MODELS, Workbench
 from halfwise.case import Case, Settings
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.int8.placing import quantisable, quantised, ranges
+from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
 from halfwise.graph.model import Network, node_name
@@ -38,6 +38,7 @@ from halfwise.targets.rtx import PRODUCTS, Kernel, traffic
 from halfwise.targets.runners import InRtx
 from tests import models as classes
 from tests.judges import RtxBuilder
+from tests.unit.fixing.int8.products import peaks_of
 
 SM = "SM86"
 RANK, FACTOR = 0.9, 1.25
@@ -281,7 +282,7 @@ def _int8(variant: Variant) -> Iterator[tuple[str, Plan]]:
     convs = any(n.op_type == "Conv" for n in network.nodes())
     if not candidates or not convs:
         return
-    found = ranges(network, variant.case.calibration.select((0,)))
+    found = peaks_of(network, variant.case.calibration.select((0,)))
     place: Callable[[Nodes], Network] = lambda nodes: quantised(network, nodes, found)  # noqa: E731
     quantisation = Quantisation(place, frozenset(candidates))
     for what, nodes in (("INT8", quantisation.nodes), ("half INT8", frozenset(candidates[::2]))):

@@ -81,7 +81,6 @@ def figures(name: str, job: Job, run: Run, checked: Checked | None) -> list[Figu
         if job.bisect
         else reported(f"{name}: builds until an engine was proven", first),
         reported(f"{name}: builds until a low engine passed", proven),
-        *_first_proven(name, engines),
         reported(f"{name}: builds in all", len(engines.builds), _outcomes(engines)),
         reported(f"{name}: nodes kept by the emulation", len(engines.rounds[0].keep)),
         reported(f"{name}: nodes kept in the engine", len(engines.keep)),
@@ -158,17 +157,10 @@ def _outcomes(engines: Engines) -> str:
     return ", ".join(f"{b.purpose}: {b.status} {b.seconds:.0f} s" for b in engines.builds)
 
 
-def _first_proven(name: str, engines: Engines) -> Iterable[Figure]:
-    """Return when the first engine of any rung was proven on held-out data."""
-    for first in engines.proven[:1]:
-        purpose = engines.builds[first.build - 1].purpose
-        what = f"{name}: seconds until the first proven engine, of whatever rung"
-        yield reported(what, first.seconds, f"build {first.build}, {purpose}")
-
-
 def first_build(engines: Engines) -> float:
-    """Return the number of the first build that was reported as proven; inf without one."""
-    return engines.proven[0].build if engines.proven else float("inf")
+    """Return the number of the first build whose engine passed; inf without one."""
+    passed = (r.build.number for r in engines.results if r.verdict and r.verdict.passed)
+    return min(passed, default=float("inf"))
 
 
 def proving_build(engines: Engines) -> float:

@@ -35,7 +35,7 @@ from bench.gpu.repair_plans import SCALED
 from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.int8.placing import quantisable, quantised, ranges
+from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
@@ -51,6 +51,7 @@ from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.constrain import constraints, quantised_types, readable
 from halfwise.tensorrt.layers import engine_layers
 from halfwise.tensorrt.prove import prove
+from tests.unit.fixing.int8.products import peaks_of
 
 SIZES = tuple(SCALED)
 SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1
@@ -244,7 +245,7 @@ def samples_of(network: Network, arrays: Arrays) -> Samples:
 
 def _quantised(network: Network, samples: Samples, nodes: frozenset[NodeName]) -> Network:
     """Return the model with pairs, as TensorRT 8.6 reads it."""
-    made = quantised(network, nodes, ranges(network, samples))
+    made = quantised(network, nodes, peaks_of(network, samples))
     return readable(made, "8.6")
 
 

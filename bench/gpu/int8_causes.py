@@ -31,7 +31,7 @@ from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
 from bench.gpu.jobs import Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
 from halfwise.emulation.ort import Session
-from halfwise.fixing.int8.placing import quantised, ranges
+from halfwise.fixing.int8.placing import quantised
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
@@ -41,6 +41,7 @@ from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.records import Criterion, NodeName
 from halfwise.tensorrt.constrain import constraints, readable
+from tests.unit.fixing.int8.products import peaks_of
 
 NAME = "gpu_int8_causes"
 AGAIN = 3
@@ -66,7 +67,7 @@ class Model:
         session = Session(self.network.model)
         self.references = [session.run(sample) for sample in self.heldout]
         self.kept = frozenset(map(NodeName, (*plan.keep, *plan.movement)))
-        self.ranges = ranges(self.network, seen)
+        self.peaks = peaks_of(self.network, seen)
 
     def build(
         self,
@@ -80,7 +81,7 @@ class Model:
 
         `form` changes the pairs of weights; `settings` are further build settings.
         """
-        placed = quantised(self.network, int8, self.ranges)
+        placed = quantised(self.network, int8, self.peaks)
         network = readable(form(placed) if form else placed, "8.6")
         roles = roles_of(network)
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)

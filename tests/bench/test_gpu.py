@@ -33,10 +33,10 @@ from halfwise.records import (
     Engines,
     Latency,
     NodeName,
-    ProvenEngine,
     TensorName,
     WorkerInfo,
 )
+from tests.unit.reporting.runs import verdict
 
 Keep = tuple[NodeName, ...]
 A, B, C = ((NodeName(n),) for n in "abc")
@@ -232,8 +232,12 @@ def test_a_kept_node_is_needed_where_an_engine_with_all_others_failed() -> None:
 
 
 def test_polygraphy_is_compared_by_time_until_an_engine_passed(tmp_path: Path) -> None:
-    first = ProvenEngine(build=4, seconds=7.5)
-    found = told(step(2, AB, passed=True), keep=AB).model_copy(update={"proven": (first,)})
+    found = told(step(2, AB, passed=True), keep=AB)
+    rows = tuple(
+        row.model_copy(update={"verdict": verdict(level="engine", passed=row.build.number == 4)})
+        for row in found.results
+    )
+    found = found.model_copy(update={"results": rows})
     other = replace(bisected(tmp_path), seconds=40.0)
     log = "  10.0   build 2 keeps 2:\n   8.0   build 4 is proven on held-out data, FP32\n"
     figures = list(engines.comparison("m", found, log, other, None))

@@ -6,14 +6,12 @@ as it is written, in real FP16. `tools/get-rtx` and `tools/get-webgpu` put them 
 """
 
 from halfwise.targets.rtx import Build, Kernel, Refusal, Tensor, folded
-from halfwise.targets.webgpu import Ran
 from tests.judges.place import FOLDER, RtxBuilder, WebGpu
 
 __all__ = [
     "FOLDER",
     "Build",
     "Kernel",
-    "Ran",
     "Refusal",
     "RtxBuilder",
     "Tensor",

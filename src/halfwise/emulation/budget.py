@@ -105,11 +105,6 @@ def limited(seconds: float | None = None) -> AbstractContextManager[None]:
     return _changed(seconds=_now().seconds if seconds is None else seconds)
 
 
-def apart(seconds: float) -> AbstractContextManager[None]:
-    """Bound each call within the block; how long they take changes no other limits."""
-    return _changed(seconds=seconds, forgiving=True, calls=_Calls())
-
-
 @contextmanager
 def forgiving(*, any_number: bool = True) -> Iterator[None]:
     """Allow any number of calls within the block to reach their limit: attempts may fail."""

@@ -334,20 +334,6 @@ class Latency(Record):
     medians: tuple[float, ...] = ()
 
 
-class ProvenEngine(Record):
-    """An engine that was judged on held-out data and reported during the run.
-
-    Attributes:
-        build: Number of its build.
-        seconds: Wall time since the start of the command.
-        median_ms: Its latency, timed alone; None if it could not be timed.
-    """
-
-    build: int
-    seconds: float
-    median_ms: float | None = None
-
-
 class Spared(Facts):
     """What was not built, and why.
 

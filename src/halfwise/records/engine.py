@@ -11,7 +11,6 @@ from halfwise.records.built import (
     EngineRung,
     Latency,
     Profile,
-    ProvenEngine,
     Refusal,
     ShapeRange,
     Spared,
@@ -33,7 +32,6 @@ RungEnd = Literal[
     "tolerance",
     "not-run",
     "unbuildable",
-    "refused",
     "unfetched",
     "elsewhere",
     "lost",
@@ -47,8 +45,6 @@ RungEnd = Literal[
 - "tolerance": it is out of tolerance;
 - "not-run": it does not run to the end;
 - "unbuildable": no build gave an engine;
-- "refused": it is out of tolerance, and the builder refused every plan that the emulation predicts
-  to pass;
 - "unfetched": it passed but could not be fetched;
 - "elsewhere": no plan passed on all devices of the run, but one on some;
 - "lost": the connection was lost in all its builds and runs, which says nothing about it.
@@ -249,7 +245,6 @@ class Engines(Record):
         rungs: All rungs of the run, most exact first, and how they ended.
         causes: What engines show about why nothing in the low format passed; empty if something
             did.
-        proven: Engines that were reported as proven during the run, in order.
         spared: What was not built, and why.
         refusals: Refused builds, in order.
         notes: Sentences about the engines as a whole.
@@ -270,7 +265,6 @@ class Engines(Record):
     rung: EngineRung | None = None
     rungs: tuple[RungTried, ...] = ()
     causes: tuple[Cause, ...] = ()
-    proven: tuple[ProvenEngine, ...] = ()
     spared: tuple[Spared, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()

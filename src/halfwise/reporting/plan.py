@@ -13,13 +13,13 @@ from halfwise.records import (
     Cause,
     Criterion,
     Curve,
+    EngineResult,
     EngineRung,
     Engines,
     KeptNode,
     LadderRung,
     Plan,
     Point,
-    ProvenEngine,
     Refusal,
     Run,
     RungTried,
@@ -67,9 +67,10 @@ def rung_line(tried: RungTried) -> str:
     return f"{PRECISIONS[tried.rung]}: {WORDS['end'][tried.end]}."
 
 
-def proven_line(proven: ProvenEngine, rung: EngineRung) -> str:
-    """Return what an engine proven on the way is, as a clause."""
-    return say("built", "proven", proven, name=full_name(rung))
+def proven_line(row: EngineResult) -> str:
+    """Return what an FP32 engine that is right is, as a clause."""
+    facts = {"build": row.build.number, "median_ms": row.latency and row.latency.median_ms}
+    return say("built", "proven", facts, name=full_name(row.rung))
 
 
 def judged_name(engines: Engines | None) -> str:
@@ -91,7 +92,7 @@ def in_full(devices: Sequence[Engines]) -> str:
     crashed = [build for build in tried if build.status == "crashed"]
     kind: str = "interrupted" if low.rung in FULL_RUNGS else low.end
     # What engines show says more than how they failed.
-    shown = causes.get("ignored") or causes.get("kernel")
+    shown = causes.get("ignored") or causes.get("kernel") or causes.get("refused")
     if shown is not None and kind in ("tolerance", "held-out", "unsteady", "not-run"):
         kind = shown.kind
     why = say(

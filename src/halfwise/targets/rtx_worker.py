@@ -1,13 +1,10 @@
-"""Builds models with TensorRT for RTX: requests and answers are lines of JSON.
+"""Builds models with TensorRT for RTX: requests and answers are frames of the TensorRT worker.
 
-usage: rtx_worker.py DESCRIPTOR
-
-A request has `model`, `sm`, `shapes`, and files to write: `log`, `engine`. The answer, written to
-the file descriptor, has `parsed`, `errors`, `warnings`. The empty request gets the `version`.
+A request has `model`, `sm`, `shapes`, and files to write: `log`, `engine`. The answer has `parsed`,
+`errors`, `warnings`. One without a model gets the `version`.
 """
 
 import ctypes
-import json
 import os
 import signal
 import sys
@@ -21,6 +18,10 @@ except ImportError:
         import tensorrt_rtx_bindings as trt
     except ImportError as error:
         sys.exit(str(error))
+
+# This Python need not have halfwise.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tensorrt"))
+from worker import pack, read_frame  # type: ignore[import-not-found]
 
 SPAN = 8
 """The usual and largest length of an axis that no request bounds."""
@@ -43,7 +44,7 @@ class Log(trt.ILogger):  # type: ignore[misc]
 def answer(builder: Any, log: Log, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to a request; write the log and the engine."""
     log.messages.clear()
-    if not request:
+    if "model" not in request:
         return {"version": trt.__version__}
     typed = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     network = builder.create_network(typed)
@@ -94,11 +95,12 @@ def main() -> None:
     """Answer requests until there are no more."""
     # A build may take minutes: it ends with who asked (Linux: PR_SET_PDEATHSIG of prctl(2)).
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8")
     log = Log()
     builder = trt.Builder(log)
-    for line in sys.stdin:
-        print(json.dumps(answer(builder, log, json.loads(line))), file=answers, flush=True)
+    while frame := read_frame(sys.stdin.buffer):
+        told = answer(builder, log, frame[0])
+        sys.stdout.buffer.write(pack({**told, "id": frame[0]["id"], "kind": "result"}))
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

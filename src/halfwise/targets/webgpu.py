@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ from numpy.typing import NDArray
 from onnx import parser
 
 from halfwise.emulation.ort import said
+from halfwise.errors import RunFailed
 from halfwise.scratch import scratch
 from halfwise.targets.worker import Crashed, Worker
+from halfwise.wording import excerpt
 
 _WORKER = Path(__file__).with_name("webgpu_worker.js")
 
@@ -23,19 +24,6 @@ _SMALLEST = """
 """
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a model computed.
-
-    Attributes:
-        outputs: For each sample, arrays by output; empty where it failed.
-        error: Why it failed: what ONNX Runtime, the driver or the process said; None if it ran.
-    """
-
-    outputs: tuple[Mapping[str, Array], ...] = ()
-    error: str | None = None
 
 
 class WebGpu(Worker):
@@ -59,9 +47,10 @@ class WebGpu(Worker):
         version = super().version
         with scratch() as folder:
             onnx.save(parser.parse_model(_SMALLEST), folder / "smallest.onnx")
-            ran = self.run(folder / "smallest.onnx", [{"x": np.ones(1, np.float32)}], seconds=60)
-        if ran.error is not None:
-            raise Crashed(ran.error)
+            try:
+                self.run(folder / "smallest.onnx", [{"x": np.ones(1, np.float32)}], seconds=60)
+            except RunFailed as failed:
+                raise Crashed(failed.message) from failed
         return version
 
     def run(
@@ -71,14 +60,17 @@ class WebGpu(Worker):
         *,
         fusions: bool = False,
         seconds: float = 300,
-    ) -> Ran:
-        """Return the outputs of a model.
+    ) -> tuple[Mapping[str, Array], ...]:
+        """Return the outputs of a model, by name for each sample.
 
         Args:
             model: An ONNX file; external weights lie beside it.
             samples: Inputs by name, with the types of the model's inputs.
             fusions: Let ONNX Runtime fuse nodes, as it does by default; else they run as written.
             seconds: A run that takes longer is given up, and has failed.
+
+        Raises:
+            RunFailed: it does not run: what ONNX Runtime, the driver or the process said.
         """
         with scratch() as folder:
             request = {
@@ -94,14 +86,12 @@ class WebGpu(Worker):
             try:
                 answer = self.ask(request, seconds)
             except Crashed as crash:
-                return Ran(error=str(crash))
+                raise RunFailed(excerpt(str(crash))) from crash
             if "error" in answer:
-                return Ran(error=_said(answer["error"], model))
-            return Ran(
-                tuple(
-                    {name: _loaded(**stored) for name, stored in outputs.items()}
-                    for outputs in answer["outputs"]
-                )
+                raise RunFailed(excerpt(_said(answer["error"], model)))
+            return tuple(
+                {name: _loaded(**stored) for name, stored in outputs.items()}
+                for outputs in answer["outputs"]
             )
 
 

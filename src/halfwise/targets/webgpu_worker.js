@@ -1,15 +1,13 @@
-// Runs models on ONNX Runtime's WebGPU provider: requests and answers are lines of JSON.
-//
-// usage: webgpu_worker.js DESCRIPTOR
+// Runs models on ONNX Runtime's WebGPU provider: requests and answers are frames of the TensorRT worker
+// (tensorrt/worker.py), on standard input and output.
 //
 // A request has `model`, `level` (of ONNX Runtime's graph optimisation), `samples` (a list of inputs
-// by name, each {type, dims, file}), and `folder`, which takes the outputs. The answer, written to
-// the file descriptor, has `outputs`, of the same form as `samples`, or `error`. Files hold raw
-// values, or JSON of strings. The empty request gets the `version` of ONNX Runtime.
+// by name, each {type, dims, file}), and `folder`, which takes the outputs. The answer has `outputs`, of
+// the same form as `samples`, or `error`. Files hold raw values, or JSON of strings. One without a model
+// gets the `version` of ONNX Runtime.
 
 const fs = require('node:fs');
 const path = require('node:path');
-const readline = require('node:readline');
 
 const ARRAYS = {
   float16: Uint16Array,
@@ -25,6 +23,28 @@ const ARRAYS = {
   uint64: BigUint64Array,
   bool: Uint8Array,
 };
+
+const MAGIC = Buffer.from('\x00\xffHALFWISE\xff\x01', 'latin1');
+const BEGIN = MAGIC.length + 12;
+
+function packed(header) {
+  const text = Buffer.from(JSON.stringify(header));
+  const lengths = Buffer.alloc(12);
+  lengths.writeUInt32BE(text.length);
+  return Buffer.concat([MAGIC, lengths, text]);
+}
+
+async function* requests() {
+  let data = Buffer.alloc(0);
+  for await (const chunk of process.stdin) {
+    data = Buffer.concat([data, chunk]);
+    while (data.length >= BEGIN && data.length >= BEGIN + data.readUInt32BE(MAGIC.length)) {
+      const end = BEGIN + data.readUInt32BE(MAGIC.length);
+      yield JSON.parse(data.subarray(BEGIN, end));
+      data = data.subarray(end);
+    }
+  }
+}
 
 let ort;
 
@@ -64,17 +84,16 @@ async function outputs({model, level, samples, folder}) {
 }
 
 (async () => {
-  const answers = Number(process.argv[2]);
-  for await (const line of readline.createInterface({input: process.stdin})) {
+  for await (const request of requests()) {
     let answer;
     try {
       ort ??= require('onnxruntime-node');
-      const request = JSON.parse(line);
       answer = request.model ? {outputs: await outputs(request)} : {version: ort.env.versions.node};
     } catch (error) {
       answer = {error: String(error.message ?? error)};
     }
-    fs.writeSync(answers, `${JSON.stringify(answer)}\n`);
+    const frame = packed({...answer, id: request.id, kind: 'result'});
+    for (let sent = 0; sent < frame.length; ) sent += fs.writeSync(1, frame, sent);
   }
   // The driver's own end may crash.
   process.reallyExit(0);

@@ -1,18 +1,12 @@
-"""A process that answers one line of JSON with another; its crash is an answer, too."""
+"""A program that answers requests with frames, as TensorRT workers do; it may crash."""
 
-import json
-import os
-import signal
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
-from halfwise.emulation.budget import OutOfTime, apart, call
-from halfwise.errors import RunFailed
+from halfwise.emulation.budget import demand_time
+from halfwise.tensorrt.transport import Connection, Lost
 
 _WORDS = 2000
 """Characters of a crashed process' last words that a message has."""
@@ -25,17 +19,14 @@ class Crashed(Exception):
 class Worker:
     """A command that is started when first asked, and anew when asked after a crash.
 
-    It gets requests on its standard input and ends when that ends. It answers on the file
-    descriptor that its last argument names: libraries may print to the others. The empty request
-    is for its `version`.
+    It gets requests on its standard input and ends when that ends; frames on its standard output
+    answer them. The empty request is for its `version`.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         """Name the command; nothing is started."""
         self._command = tuple(command)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: IO[bytes] | None = None
-        self._printed: IO[bytes] | None = None
+        self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
         """Return this; its process ends with the block."""
@@ -69,78 +60,32 @@ class Worker:
             Crashed: The process did not start, ended, or took longer than `seconds` and was killed.
             OutOfTime: The time budget ended first; the process was killed.
         """
-        process = self._process or self._start()
         try:
-            with apart(seconds):
-                exchange = partial(self._exchange, process, request)
-                line = call(exchange, partial(_kill, process), "An answer")
-        except RunFailed:
-            raise Crashed(self._ended(f"no answer within {seconds:g} s")) from None
-        except OutOfTime:
+            if self._connection is None:
+                self._connection = Connection(self._command)
+            asked = self._connection.ask(request, limit=seconds, admit=_admit, ends=_ends)
+            return dict(asked[0])
+        except OSError as error:
+            raise Crashed(str(error)) from error
+        except Lost as lost:
+            self.close()
+            words = "\n".join(lost.printed)[-_WORDS:]
+            raise Crashed(f"{lost.reason}: {words}" if words else lost.reason) from None
+        except BaseException:
             self.close()
             raise
-        if not line.endswith(b"\n"):
-            raise Crashed(self._ended(f"the process ended with {process.wait()}"))
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _exchange(self, process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> bytes:
-        """Return the line that answers a request; less of it from a process that ends."""
-        assert process.stdin is not None
-        assert self._answers is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        return self._answers.readline()
 
     def close(self) -> None:
         """End the process, if it runs; a later request starts another."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        assert self._answers is not None
-        assert self._printed is not None
-        _kill(process)
-        process.wait()
-        with suppress(BrokenPipeError):
-            # It flushes.
-            process.stdin.close()
-        self._answers.close()
-        self._printed.close()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        ours, theirs = os.pipe()
-        self._answers = os.fdopen(ours, "rb")
-        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        try:
-            self._process = subprocess.Popen(
-                [*self._command, str(theirs)],
-                stdin=subprocess.PIPE,
-                stdout=self._printed,
-                stderr=self._printed,
-                pass_fds=(theirs,),
-                # Its own session: Ctrl-C is for who asks, and does not end what is asked.
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._answers.close()
-            self._printed.close()
-            raise Crashed(str(error)) from error
-        finally:
-            os.close(theirs)
-        return self._process
-
-    def _ended(self, what: str) -> str:
-        """Return what happened with the last words of the process, which ends."""
-        assert self._printed is not None
-        self._printed.seek(0)
-        words = self._printed.read().decode(errors="replace").strip()[-_WORDS:]
-        self.close()
-        return f"{what}: {words}" if words else what
+        if self._connection is not None:
+            self._connection.close(patience=0.0)
+            self._connection = None
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and all in its session: they hold its pipes, too."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _admit(*_: object) -> None:
+    """Take all frames: these programs are here, and our own."""
+
+
+def _ends() -> bool:
+    demand_time()
+    return False

@@ -10,7 +10,7 @@ makes that form if it computes exactly the same numbers.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import Literal
 
@@ -76,27 +76,14 @@ AGAIN = (
 )
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A node at which the parser fails, or that it misreads.
-
-    Attributes:
-        node: Its name.
-        reason: Why.
-    """
-
-    node: NodeName
-    reason: Reason
-
-
-def refused(network: Network, version: Version) -> tuple[Refused, ...]:
-    """Return the nodes that this version of TensorRT rejects, in graph order, with one reason each.
+def refused(network: Network, version: Version) -> dict[NodeName, Reason]:
+    """Return why this version of TensorRT rejects nodes, or misreads them, in graph order.
 
     INT32 biases and weights without a QuantizeLinear are not included: see `as_read`.
     """
     nodes = [n for n in network.model.graph.all_nodes() if n.op_type.startswith(QUANTISED)]
     reasons = ((node_name(n), next(_reasons(n, version), None)) for n in nodes)
-    return tuple(Refused(name, reason) for name, reason in reasons if reason is not None)
+    return {name: reason for name, reason in reasons if reason is not None}
 
 
 def _reasons(node: ir.Node, version: Version) -> Iterator[Reason]:
@@ -155,8 +142,8 @@ def readable(network: Network, tensorrt: str | None) -> Network:
         return network
     version = version_of(tensorrt)
     reasons: dict[Reason, list[NodeName]] = {}
-    for each in refused(network, version):
-        reasons.setdefault(each.reason, []).append(each.node)
+    for node, reason in refused(network, version).items():
+        reasons.setdefault(reason, []).append(node)
     if reasons:
         why = (
             f"{_MEANT[reason]} in {count(len(nodes), 'node')} ({listed(nodes)})"

@@ -1,8 +1,8 @@
 """Start a worker with a command, and exchange frames with it.
 
-The command ends in an interpreter; an appended bootstrap reads the worker's source from standard
-input, so nothing is installed where it runs. A single loop serves the pipes: reading never waits
-for writing, so neither side can block the other for good.
+The command of a TensorRT worker ends in an interpreter; an appended bootstrap reads the worker's
+source from standard input, so nothing is installed where it runs. A single loop serves the pipes:
+reading never waits for writing, so neither side can block the other for good.
 """
 
 import json
@@ -117,8 +117,8 @@ def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
     return [*command, "-c", bootstrap]
 
 
-Frame = tuple[Header | None, bytes, bytes]
-"""Header and payload, or None and nothing; and noise before it, or nothing."""
+Frame = tuple[Header, bytes]
+"""Header and payload."""
 
 
 class Unpacker:
@@ -127,45 +127,37 @@ class Unpacker:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes; return a list of `(header, payload, noise)`.
+    def feed(self, data: bytes) -> tuple[list[Frame], bytes]:
+        """Take bytes; return the frames that are complete, and the noise around them.
 
-        `header` is None if only noise came; `noise` is the bytes before the
-        frame. Bytes that may still become a frame are kept.
+        Bytes that may still become a frame are kept.
 
         Raises:
             ValueError, RecursionError: a header is not JSON.
         """
         self._data += data
-        frames = list[Frame]()
+        frames, noise = list[Frame](), bytearray()
+        begin = len(MAGIC) + LENGTHS.size
         while True:
             start = self._data.find(MAGIC)
-            if start < 0:
-                frames += self._noise(len(self._data) - partial_marker(self._data))
-                return frames
-            frames += self._noise(start)
-            begin = len(MAGIC) + LENGTHS.size
-            if len(self._data) < begin:
-                return frames
+            before = start if start >= 0 else len(self._data) - partial_marker(self._data)
+            noise += self._data[:before]
+            del self._data[:before]
+            if start < 0 or len(self._data) < begin:
+                return frames, bytes(noise)
             header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
             # Headers are ASCII: where another frame begins in one, a child died as it wrote it.
             following = self._data.find(MAGIC, begin, begin + header_bytes)
-            if following >= 0:
-                frames += self._noise(following)
-                continue
             end = begin + header_bytes + payload_bytes
-            if len(self._data) < end:
-                return frames
-            header = json.loads(self._data[begin : begin + header_bytes].decode())
-            frames.append((header, bytes(self._data[begin + header_bytes : end]), b""))
-            del self._data[:end]
-
-    def _noise(self, count: int) -> list[Frame]:
-        if count <= 0:
-            return []
-        noise = bytes(self._data[:count])
-        del self._data[:count]
-        return [(None, b"", noise)]
+            if following >= 0:
+                noise += self._data[:following]
+                del self._data[:following]
+            elif len(self._data) < end:
+                return frames, bytes(noise)
+            else:
+                header = json.loads(self._data[begin : begin + header_bytes].decode())
+                frames.append((header, bytes(self._data[begin + header_bytes : end])))
+                del self._data[:end]
 
 
 def partial_marker(data: bytes | bytearray) -> int:
@@ -182,15 +174,15 @@ class Connection:
     Closing it ends the process and everything that it started on this machine.
     """
 
-    def __init__(self, command: Sequence[str], source: bytes) -> None:
-        """Start `command` and run the worker's `source` in it.
+    def __init__(self, command: Sequence[str], source: bytes = b"") -> None:
+        """Start `command`, and run the worker's `source` in it, if any.
 
         Raises:
             OSError: the command cannot be started.
         """
         self._name = Path(command[0]).name
         self._process = subprocess.Popen(
-            full_command(command, len(source)),
+            full_command(command, len(source)) if source else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -274,9 +266,8 @@ class Connection:
         while True:
             if ends():
                 raise Ended("it was ended", self._printed)
-            header, payload, noise = self._frames.popleft() if self._frames else (None, b"", b"")
-            self._hear(self._noise.feed(noise), heard)
-            if header is not None:
+            if self._frames:
+                header, payload = self._frames.popleft()
                 admit(header, len(payload))
                 if header["kind"] == "died":  # the last words tell the most
                     self._overhear(heard, _LAST_WORDS_SECONDS)
@@ -306,9 +297,11 @@ class Connection:
             data = os.read(self._stdout.fileno(), BLOCK)
             ended = not data
             try:
-                self._frames += self._unpacker.feed(data)
+                frames, noise = self._unpacker.feed(data)
             except (ValueError, RecursionError) as error:
                 raise Unfit("sends a header that cannot be read") from error
+            self._frames += frames
+            self._hear(self._noise.feed(noise), heard)
         # Processes that a command left in the background may keep its output open.
         if ended or (not ready and self._ended_within(0.0) is not None):
             self._lose(self._collect_end(heard), heard)

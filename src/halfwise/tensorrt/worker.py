@@ -411,38 +411,29 @@ class Cuda:
 
 
 class Buffer:
-    """Device memory, with pinned host memory of the same size."""
+    """Device memory, with host memory of the same size."""
 
     def __init__(self, cuda, size):
-        """Allocate `size` bytes of each, at least one, since TensorRT accepts no null address."""
+        """Allocate `size` bytes of each; at least one, since TensorRT accepts no null address."""
         self.cuda, self.size = cuda, size
-        self.device = ctypes.c_uint64()
-        self._host = ctypes.c_void_p()
+        self.host, self.device = (ctypes.c_ubyte * size)(), ctypes.c_uint64()
         cuda.call("cuMemAlloc_v2", ctypes.byref(self.device), ctypes.c_size_t(max(1, size)))
-        try:
-            cuda.call("cuMemAllocHost_v2", ctypes.byref(self._host), ctypes.c_size_t(max(1, size)))
-        except Refused:
-            cuda.call("cuMemFree_v2", self.device)
-            raise
-        self.host = (ctypes.c_ubyte * size).from_address(self._host.value)
 
     def to_device(self):
         """Copy, in the stream's order."""
         if self.size:
             size = ctypes.c_size_t(self.size)
-            self.cuda.call("cuMemcpyHtoDAsync_v2", self.device, self._host, size, self.cuda.stream)
+            self.cuda.call("cuMemcpyHtoDAsync_v2", self.device, self.host, size, self.cuda.stream)
 
     def to_host(self):
         """Copy, in the stream's order."""
         if self.size:
             size = ctypes.c_size_t(self.size)
-            self.cuda.call("cuMemcpyDtoHAsync_v2", self._host, self.device, size, self.cuda.stream)
+            self.cuda.call("cuMemcpyDtoHAsync_v2", self.host, self.device, size, self.cuda.stream)
 
     def free(self):
-        """Free the memory."""
-        self.host = None
+        """Free the memory of the device."""
         self.cuda.call("cuMemFree_v2", self.device)
-        self.cuda.call("cuMemFreeHost", self._host)
 
 
 def driver_version():

@@ -22,7 +22,6 @@ from halfwise.records import (
     MetricResult,
     NodeName,
     Note,
-    ProvenEngine,
     Recognised,
     Refusal,
     Remark,
@@ -65,9 +64,8 @@ def tried(**changed: Any) -> RungTried:
 
 def tried_rungs() -> Iterator[str]:
     yield from (rungs.rung_line(tried(end=end)) for end in get_args(records.RungEnd))
-    found = ProvenEngine(build=2, seconds=15.2, median_ms=0.216)
-    yield rungs.proven_line(found, "tf32")
-    yield rungs.proven_line(found.model_copy(update={"median_ms": None}), "fp32")
+    yield rungs.proven_line(result("FP32, TF32 on", 2, 0.216, rung="tf32"))
+    yield rungs.proven_line(result("FP32, TF32 off", 2, 0.5, rung="fp32", latency=None))
 
 
 def delivered() -> Iterator[str]:
@@ -80,7 +78,7 @@ def delivered() -> Iterator[str]:
     yield from (told(end) for end in get_args(records.RungEnd))
     yield told("unbuildable", rung="tf32")
     yield told("tolerance", rung="tf32", of="tf32")
-    yield told("refused", causes=(Cause(kind="refused", builds=(3,)),))
+    yield told("tolerance", causes=(Cause(kind="refused", builds=(3,)),))
     row = engines().row
     assert row is not None
     untimed = row.model_copy(update={"untimed": "It crashed."})

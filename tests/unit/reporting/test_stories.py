@@ -35,7 +35,7 @@ STORIES = {
     ),
     "ignored": (lambda: full("tolerance", cause("ignored", NODES)), ("ignored 2 ", "Pow")),
     "kernel": (lambda: full("tolerance", cause("kernel", NODES[:1])), ("kernel", "/a/Pow")),
-    "refused": (lambda: full("refused", cause("refused")), ("refused",)),
+    "refused": (lambda: full("tolerance", cause("refused")), ("refused",)),
     "held out": (lambda: full("held-out"), ("held-out",)),
     "lost": (lambda: full("lost"), ("worker was lost",)),
     "not run": (lambda: full("not-run"), ("runs to the end",)),

@@ -65,6 +65,7 @@ class Pipe:
         )
         self._unpacker = Unpacker()
         self._frames: list[Any] = []
+        self._noise = b""
         self._number = 0
 
     def __enter__(self) -> "Pipe":
@@ -99,15 +100,14 @@ class Pipe:
     def answer(self, number: int, until: Sequence[str] = ("result", "error", "died")) -> Answer:
         """Return the next frame of a request that is of one of these kinds."""
         before: list[Mapping[str, Any]] = []
-        noise = b""
+        self._noise = b""
         while True:
-            found, content, outside = self._next()
-            noise += outside
-            if found is None or found.get("id") != number:
+            found, content = self._next()
+            if found.get("id") != number:
                 continue
             if found["kind"] in until:
                 answer = Answer(found)
-                answer.payload, answer.before, answer.noise = content, before, noise
+                answer.payload, answer.before, answer.noise = content, before, self._noise
                 return answer
             before.append(found)
 
@@ -117,7 +117,8 @@ class Pipe:
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             if not data:
                 raise Gone
-            self._frames += self._unpacker.feed(data)
+            frames, noise = self._unpacker.feed(data)
+            self._frames, self._noise = self._frames + frames, self._noise + noise
         return self._frames.pop(0)
 
     # What needs more than one request, or arrays.

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from halfwise.tensorrt.answers import Unfit
 from halfwise.tensorrt.transport import (
     Connection,
+    Frame,
     Lost,
     Unpacker,
     full_command,
@@ -32,9 +33,11 @@ os.write(2, b"motd on stderr\n")
 worker = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
 unpacker = Unpacker()
 while data := os.read(worker.stdout.fileno(), 100):
-    for header, payload, between in unpacker.feed(data):
-        sys.stdout.buffer.write(between if header is None else pack(header, payload) + noise)
-        sys.stdout.buffer.flush()
+    frames, between = unpacker.feed(data)
+    sys.stdout.buffer.write(between)
+    for header, payload in frames:
+        sys.stdout.buffer.write(pack(header, payload) + noise)
+    sys.stdout.buffer.flush()
 """
 
 
@@ -326,14 +329,11 @@ _payloads = st.binary(max_size=60) | st.just(MAGIC * 2)
 @given(st.lists(st.tuples(_noise, _headers, _payloads), max_size=5), st.data())
 def test_any_noise_and_any_chunks(frames, data):
     stream = b"".join(noise + pack(header, payload) for noise, header, payload in frames)
-    unpacker, found, noise = Unpacker(), [], b""
+    unpacker, found, noise = Unpacker(), list[Frame](), b""
     while stream:
         count = data.draw(st.integers(1, len(stream)))
-        for header, payload, between in unpacker.feed(stream[:count]):
-            if header is None:
-                noise += between
-            else:
-                found.append((header, payload))
+        complete, between = unpacker.feed(stream[:count])
+        found, noise = found + complete, noise + between
         stream = stream[count:]
     assert found == [(header, payload) for _, header, payload in frames]
     assert noise == b"".join(noise for noise, _, _ in frames)
@@ -343,11 +343,11 @@ def test_any_noise_and_any_chunks(frames, data):
 def test_a_frame_that_a_death_cut_off_hides_no_other(count):
     cut = pack({"kind": "log", "text": "x" * 9000})[:count]
     unpacker = Unpacker()
-    found = unpacker.feed(cut) + unpacker.feed(pack({"kind": "died"}))
-    assert [header for header, *_ in found if header is not None] == [{"kind": "died"}]
+    found = unpacker.feed(cut)[0] + unpacker.feed(pack({"kind": "died"}))[0]
+    assert [header for header, _ in found] == [{"kind": "died"}]
 
 
 @given(st.binary())
 def test_noise_alone_is_never_a_frame(data):
     unpacker = Unpacker()
-    assert all(header is None for header, _, _ in unpacker.feed(data.replace(MAGIC, b"")))
+    assert unpacker.feed(data.replace(MAGIC, b""))[0] == []

@@ -16,7 +16,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from halfwise.tensorrt.transport import Unpacker
+from halfwise.tensorrt.transport import Frame, Unpacker
 from halfwise.tensorrt.worker import pack
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import worker_command
@@ -73,11 +73,12 @@ def refused(answer: Answer, code: str) -> str:
 
 def test_frames_are_found_between_noise() -> None:
     data = b"Welcome!\n" + pack({"a": 1}, b"xyz") + b"half \x00\xff" + pack({"b": 2})
-    unpacker, found = Unpacker(), []
+    unpacker, found, noise = Unpacker(), list[Frame](), b""
     for byte in data:
-        found += unpacker.feed(bytes([byte]))
-    assert [(h, p) for h, p, _ in found if h is not None] == [({"a": 1}, b"xyz"), ({"b": 2}, b"")]
-    assert b"".join(n for _, _, n in found) == b"Welcome!\nhalf \x00\xff"
+        frames, between = unpacker.feed(bytes([byte]))
+        found, noise = found + frames, noise + between
+    assert found == [({"a": 1}, b"xyz"), ({"b": 2}, b"")]
+    assert noise == b"Welcome!\nhalf \x00\xff"
 
 
 # What is here.

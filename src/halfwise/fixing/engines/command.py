@@ -104,7 +104,7 @@ def fix_in_engines(
     """
     assert request.target is not None
     _demand_enough(case)
-    with _devices(case, request, watcher, started) as devices:
+    with _devices(case, request, watcher) as devices:
         run = EngineRun(devices, watcher)
         if (wrong := run.reference()) is None:
             run.with_tf32()
@@ -133,9 +133,7 @@ def fix_in_engines(
 
 
 @contextmanager
-def _devices(
-    case: Case, request: Request, shared: Watcher, started: float
-) -> Iterator[dict[str, Device]]:
+def _devices(case: Case, request: Request, shared: Watcher) -> Iterator[dict[str, Device]]:
     """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
     target, how = request.target, request.target.profiled(case)
@@ -149,10 +147,7 @@ def _devices(
             worker = stack.enter_context(usable(spec, watcher, exact=True))
             files = folder / (name or "engine")
             files.mkdir()
-            devices[name] = Device(
-                *(case, request.settings, how, worker, files, watcher),
-                started=started,
-            )
+            devices[name] = Device(case, request.settings, how, worker, files, watcher)
         yield devices
 
 

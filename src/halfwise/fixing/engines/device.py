@@ -8,18 +8,16 @@ A container without a volume loses its files when the connection ends. Files kep
 the next one, and end up in the run folder.
 """
 
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from shutil import disk_usage
+from shutil import disk_usage, move
 from typing import Literal
 
 from halfwise.case import Case, EngineSettings, Samples, Settings
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.bench import Bench
 from halfwise.fixing.engines.measure import Measure, is_interrupted, is_lost
 from halfwise.fixing.engines.plan import EnginePlan
 from halfwise.fixing.plan.plan import Plan, Variant
@@ -41,7 +39,6 @@ from halfwise.records import (
     NodeName,
     Precision,
     PrecisionProof,
-    ProvenEngine,
     Typing,
 )
 from halfwise.reporting.plan import own_criterion, proven_line
@@ -197,12 +194,13 @@ class Fetched:
         Raises:
             RunFailed: the worker no longer has it, or the connection is lost, twice.
         """
+        here = self._place(engine)
         with suppress(OSError):
-            if 2 * engine.bytes <= disk_usage(self.folder).free:
-                self.deliver(engine, self._place(engine))
+            if not here.is_file() and 2 * engine.bytes <= disk_usage(self.folder).free:
+                self.worker.fetch(engine, here)
 
-    def deliver(self, engine: EngineFile, path: Path) -> EngineFile:
-        """Return an engine's local copy; if there is none, fetch it to `path`.
+    def deliver(self, engine: EngineFile, path: Path) -> None:
+        """Move an engine's local copy to `path`; if there is none, fetch it.
 
         Raises:
             RunFailed: as for `keep`.
@@ -211,8 +209,9 @@ class Fetched:
         here = self._place(engine)
         # A cleaner of temporary folders may have removed it.
         if here.is_file():
-            return engine.model_copy(update={"side": "here", "path": str(here)})
-        return self.worker.fetch(engine, path)
+            move(here, path)
+        else:
+            self.worker.fetch(engine, path)
 
     def _place(self, engine: EngineFile) -> Path:
         return self.folder / f"{engine.sha256}.engine"
@@ -292,6 +291,8 @@ class Workbench:
 TF32_ENGINE = "FP32, TF32 on"
 """Name of the FP32 engine with TF32 in the final table."""
 
+Asked = tuple[Samples, Sequence[Outputs]]
+"""Samples, and the reference outputs of each."""
 Judging = tuple[Samples, Sequence[Outputs], bool]
 """The samples that judge, their references, and whether no search has seen them."""
 
@@ -301,17 +302,10 @@ class Device(Workbench):
     """A worker that builds engines of plans, after its FP32 engines.
 
     Attributes:
-        started: `time.monotonic()` at the start of the command.
-        full: The FP32 engines without and with TF32, judged like all others, and their outputs for
-            the calibration samples; none if it does not run.
-        proven: The first of them that passed on held-out samples; None if none did.
+        full: The FP32 engines without and with TF32, judged like all others.
     """
 
-    started: float = 0.0
-    full: dict[EngineRung, tuple[EngineResult, list[Outputs]]] = field(
-        default_factory=dict, init=False
-    )
-    proven: ProvenEngine | None = field(default=None, init=False)
+    full: dict[EngineRung, EngineResult] = field(default_factory=dict, init=False)
     _reasons: set[str] = field(default_factory=set, init=False)
 
     @property
@@ -362,11 +356,10 @@ class Device(Workbench):
         return EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
 
     def with_tf32(self) -> None:
-        """Build and judge the FP32 engine with TF32.
+        """Build and judge the FP32 engine with TF32; on a GPU without, it would be the same again.
 
         It takes a fraction of the build time of a low engine, for which kernels of both types are
-        timed, and needs no plan: so it is built while the emulation searches. On a GPU without TF32
-        it would be the FP32 engine again, so it is not built there.
+        timed, and needs no plan.
         """
         if has_tf32(self.worker.info) and not interruption().asked:
             plan = self._full_plan("tf32")
@@ -382,42 +375,17 @@ class Device(Workbench):
         samples = self.case.heldout or self.case.calibration
         return samples, self.measure.references(samples), len(self.case.heldout) > 0
 
+    @cached_property
+    def _calibration(self) -> Asked:
+        return self.case.calibration, self.measure.references(self.case.calibration)
+
     def _judge(self, plan: EnginePlan, build: BuildOutcome) -> EngineResult:
-        """Return the row of an FP32 engine, and tell of the first that is right.
-
-        One with TF32 that cannot be timed has no result; that without is the last resort.
-        """
-        name = FP32_ENGINE if plan.rung == "fp32" else TF32_ENGINE
-        row = EngineResult(name=name, build=build, rung=plan.rung)
-        outputs = list[Outputs]()
-        if build.engine is None:
-            row = row.model_copy(update={"failure": build.message})
-        else:
-            with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
-                self.fetched.keep(build.engine)
-            try:
-                outputs = self.measure.outputs(build.engine, self.case.calibration)
-                row = self.row_of(plan, row, self._judging)
-                row = row if row.verdict is None else self._timed(row)
-            except ENGINE_FAULTS as failed:
-                row = _failing(row, failed, verdict=None)
-        self.full[plan.rung] = row, outputs
-        if self.proven is None and row.verdict is not None and row.verdict.passed:
-            seconds, latency = time.monotonic() - self.started, row.latency
-            median_ms = None if latency is None else latency.median_ms
-            self.proven = ProvenEngine(build=build.number, seconds=seconds, median_ms=median_ms)
-            self.watcher.note(proven_line(self.proven, plan.rung))
+        """Return the row of an FP32 engine; if it is right, tell that."""
+        row = self.measured(plan, build, self._calibration, self._judging)
+        self.full[plan.rung] = row
+        if row.verdict is not None and row.verdict.passed:
+            self.watcher.note(proven_line(row))
         return row
-
-    def _timed(self, row: EngineResult) -> EngineResult:
-        assert row.build.engine is not None
-        try:
-            latency = self.measure.latency(row.build.engine)
-        except ENGINE_FAULTS as failed:
-            if row.rung != "fp32" and not is_interrupted(failed):
-                raise
-            return row.model_copy(update={"untimed": failed.message, "lost": is_lost(failed)})
-        return row.model_copy(update={"latency": latency})
 
     # --- engines of plans ----------------------------------------------------------------------
 
@@ -442,58 +410,57 @@ class Device(Workbench):
         )
 
     def measured(
-        self, plan: EnginePlan, build: BuildOutcome, emulated: Bench[Plan]
+        self, plan: EnginePlan, build: BuildOutcome, asked: Asked, judging: Judging | None = None
     ) -> EngineResult:
-        """Return a build with its error on the calibration samples and its speed.
+        """Return a build with its error on the samples of the search and its speed.
 
-        If its error is too large, what it computes in is read. An engine that
-        runs but cannot be timed counts as not running, unless Ctrl-C came.
+        If its error is too large, what it computes in is read; else it is fetched, in case the
+        connection is lost. One that cannot be timed comes after all others.
+
+        Args:
+            plan: Its plan.
+            build: The build.
+            asked: The samples of the search.
+            judging: Judges it for the final table, before it is timed; None for later.
         """
-        row = EngineResult(name="", build=build, kept=len(plan.types.kept), rung=plan.rung)
+        name = "" if not plan.is_full else TF32_ENGINE if plan.tf32 else FP32_ENGINE
+        row = EngineResult(name=name, build=build, kept=len(plan.types.kept), rung=plan.rung)
         note = self.watcher.note
         if build.engine is None:
             return row.model_copy(update={"failure": build.message})
-        try:
-            excess = self._excess(build, emulated)
-            row, error = row.model_copy(update={"excess": excess}), number(excess)
-            note(f"build {build.number} keeps {len(plan.keep)}: error {error} of what is allowed")
-            latency = self.measure.latency(build.engine)
-            note(f"build {build.number} takes {number(latency.median_ms)} ms a run")
-            row = row.model_copy(update={"latency": latency})
-            if excess > 1:
-                with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
-                    row = row.model_copy(update={"proof": self.proof(plan, build)})
-        except ENGINE_FAULTS as failed:
-            if is_interrupted(failed):
-                return row
-            self._tell(f"the engine of build {build.number} does not run", failed.message)
-            return _failing(row, failed, excess=None)
-        return row
-
-    def again(self, row: EngineResult, emulated: Bench[Plan]) -> EngineResult:
-        """Return a row with its error on the present calibration samples."""
+        row = self.again(row, asked)
         if row.excess is None:
+            self._tell(f"the engine of build {build.number} does not run", row.failure)
+            return row
+        error = number(row.excess)
+        note(f"build {build.number} keeps {len(plan.keep)}: error {error} of what is allowed")
+        with suppress(*ENGINE_FAULTS):  # what is delivered is fetched again
+            if row.excess <= 1:
+                self.fetched.keep(build.engine)
+            elif judging is None:
+                row = row.model_copy(update={"proof": self.proof(plan, build)})
+        if judging is not None:
+            row = self.judged(plan, row, judging)
+        return row if row.failure else self._timed(row)
+
+    def again(self, row: EngineResult, asked: Asked) -> EngineResult:
+        """Return the row of an engine with its error on some samples."""
+        if row.failure or row.build.engine is None:
             return row
         try:
-            excess = self._excess(row.build, emulated)
+            excess = self.measure.excess(row.build.engine, *asked)
         except ENGINE_FAULTS as failed:
             return _failing(row, failed, excess=None)
         return row.model_copy(update={"excess": excess})
 
-    def _excess(self, build: BuildOutcome, emulated: Bench[Plan]) -> float:
-        assert build.engine is not None
-        return emulated.excess_of(self.measure.outputs(build.engine, emulated.samples))
-
-    def fetch(self, row: EngineResult) -> EngineResult:
-        """Fetch the engine of a row; it may be delivered."""
+    def _timed(self, row: EngineResult) -> EngineResult:
         assert row.build.engine is not None
-        self.watcher.note(f"the engine of build {row.build.number} is fetched")
         try:
-            self.fetched.keep(row.build.engine)
-        except ENGINE_FAULTS as failed:  # it runs, and may still exist
-            self._tell(f"the engine of build {row.build.number} is not fetched", failed.message)
-            return row.model_copy(update={"lost": is_lost(failed)})
-        return row
+            latency = self.measure.latency(row.build.engine)
+        except ENGINE_FAULTS as failed:
+            return row.model_copy(update={"untimed": failed.message, "lost": is_lost(failed)})
+        self.watcher.note(f"build {row.build.number} takes {number(latency.median_ms)} ms a run")
+        return row.model_copy(update={"latency": latency})
 
     def model_of(self, types: Plan) -> Path:
         """Return the ONNX file that a plan is built from."""
@@ -542,8 +509,8 @@ class Device(Workbench):
         self.notes.append(note)
         self.watcher.note(note)
 
-    def row_of(self, plan: EnginePlan, row: EngineResult, judging: Judging) -> EngineResult:
-        """Return the row of an engine, judged and inspected.
+    def judged(self, plan: EnginePlan, row: EngineResult, judging: Judging) -> EngineResult:
+        """Return the row of an engine, judged and inspected if it runs.
 
         After Ctrl-C it is not inspected, since builds of others may have the GPU. If its outputs
         are those of the FP32 engine bit for bit, so is what it computes in, wherever its inspector
@@ -555,7 +522,8 @@ class Device(Workbench):
             judging: What judges it.
         """
         measure, engine, (samples, references, unseen) = self.measure, row.build.engine, judging
-        assert engine is not None
+        if engine is None or row.failure:
+            return row
         try:
             verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
             # An engine that fails on the samples as they are is not delivered, whatever it does at
@@ -565,7 +533,7 @@ class Device(Workbench):
         except ENGINE_FAULTS as failed:
             return _failing(row, failed)
         row = row.model_copy(update={"verdict": verdict, "shapes": at, "lost": False})
-        fp32 = self.full["fp32"][0].verdict if "fp32" in self.full else None
+        fp32 = self.full["fp32"].verdict if "fp32" in self.full else None
         as_fp32 = fp32 is not None and same_outputs(verdict, fp32)
         try:
             proof = self.proof(plan, row.build, whole=True, as_fp32=as_fp32)

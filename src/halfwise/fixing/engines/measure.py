@@ -11,6 +11,7 @@ from typing import TypeVar
 from halfwise.case import Case, EngineSettings, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import HalfwiseError
+from halfwise.fixing.bench import Tolerance
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
 from halfwise.judging.batching import Batches, find_batching, plan_batches
@@ -64,7 +65,7 @@ class Measure:
     Attributes:
         worker: The worker that holds the engines.
         case: Samples, criterion, metric.
-        settings: Settings of the FP32 model's session.
+        settings: Settings of the FP32 model's session, and the margin of the search.
         engine_settings: Time-outs, and the optimization profiles of the engines; none for fixed
             shapes.
     """
@@ -108,6 +109,11 @@ class Measure:
             fit_outputs(self.run(engine, sample, profile), ports, identifier)
             for identifier, sample in zip(samples.ids, samples, strict=True)
         ]
+
+    def excess(self, engine: EngineFile, samples: Samples, references: Sequence[Outputs]) -> float:
+        """Return the error of its outputs, ≥ 0, relative to what the search may use."""
+        tolerance = Tolerance(self.case.criterion, self.case.metric, self.settings.margin)
+        return tolerance.excess(self.outputs(engine, samples), samples, references)
 
     def run(self, engine: EngineFile, sample: Sample, profile: int | None = None) -> Outputs:
         """Return all outputs of the engine for one sample, in the engine's types."""

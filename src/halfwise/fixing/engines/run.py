@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
-from shutil import move
 from typing import Any, TypeVar
 
 from halfwise.errors import HalfwiseError
@@ -28,7 +27,6 @@ from halfwise.graph.model import Network, node_name
 from halfwise.progress import Watcher
 from halfwise.records import (
     ALIKE,
-    FULL_RUNGS,
     BuildOutcome,
     Cause,
     CauseKind,
@@ -136,18 +134,11 @@ class Found:
         passed = any(o.deliverable for o in self.low)
         return causes(builds, self.expected, self.order, passed=passed, relative=self.is_relative)
 
-    def rungs(self, *, refused: bool = False) -> tuple[RungTried, ...]:
-        """Return the result of every rung of a run, most exact first, on the worst device.
-
-        `refused`: whether every plan of the low rung that is predicted to pass was refused.
-        """
-        rungs = []
-        for rung in dict.fromkeys(o.plan.rung for o in self.offers):
-            end = self._end(rung)
-            if refused and end == "tolerance" and rung not in FULL_RUNGS:
-                end = "refused"
-            rungs.append(RungTried(rung=rung, end=end))
-        return tuple(rungs)
+    @property
+    def rungs(self) -> tuple[RungTried, ...]:
+        """How every rung of a run ended, most exact first, on the worst device."""
+        rungs = dict.fromkeys(offer.plan.rung for offer in self.offers)
+        return tuple(RungTried(rung=rung, end=self._end(rung)) for rung in rungs)
 
     def _end(self, rung: EngineRung) -> RungEnd:
         offers = [o for o in self.offers if o.plan.rung == rung]
@@ -279,17 +270,16 @@ def _kernels(
         )
 
 
-def all_of(verdicts: Mapping[str, Verdict], *, several: bool) -> Verdict:
-    """Return the verdict on all devices: passed if all pass.
+def all_of(verdicts: Mapping[str, Verdict]) -> Verdict:
+    """Return the verdict on all devices: passed if all pass; failures name named ones.
 
     Args:
         verdicts: Verdicts of the devices, by name; at least one.
-        several: Whether failures name their devices.
     """
     failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
     error = lambda v: max((o.rel_max for o in v.outputs.values()), default=0.0)  # noqa: E731
     shown = max((failed or verdicts).values(), key=error)
-    if not several or not failed:
+    if "" in verdicts or not failed:
         return shown
     failures = [f for name, v in failed.items() for f in under("device", name, v.failures)]
     return with_failures(shown.model_copy(update={"failures": ()}), failures)
@@ -329,7 +319,6 @@ def recorded(device: Device, name: str, found: Found, **results: Any) -> Engines
         keep=() if low is None else found.kept(low),
         delivered=None if delivered is None else delivered.rows[name].build.engine,
         rung=None if delivered is None else delivered.plan.rung,
-        proven=() if device.proven is None else (device.proven,),
         refusals=tuple(found.refusals(device)),
         spread=tuple(spread),
         confirmed=sum(error <= 1 for error in spread),
@@ -390,13 +379,13 @@ class EngineRun:
         engines, verdicts, wrong = {}, {}, Failure(kind="fp32-wrong")
         for name, device in self.devices.items():
             row = rows[name]
-            engines[name] = engines_of(device, [] if row is None else [row])
             if row is not None and row.verdict is not None and not row.verdict.passed:
                 verdicts[name] = with_failures(row.verdict, (wrong,), ahead=True)
+            own = verdicts.get(name) if self._several else None
+            engines[name] = engines_of(device, [] if row is None else [row], verdict=own)
         if not verdicts:
             return None
-        verdict = all_of(verdicts, several=self._several)
-        return Proof(self._with_verdicts(engines, verdicts), verdict, wrong=next(iter(verdicts)))
+        return Proof(engines, all_of(verdicts), wrong=next(iter(verdicts)))
 
     def with_tf32(self) -> None:
         """Build the FP32 engine with TF32 on each device, and report it where it passes."""
@@ -468,28 +457,27 @@ class EngineRun:
         is_best = delivered is not None and delivered.plan == search.best
         needed = search.predicted if is_best else NONE
         causes = {name: found.causes(name) for name in self.devices}
-        kinds = {cause.kind for each in causes.values() for cause in each}
-        rungs = found.rungs(refused="refused" in kinds)
         engines, verdicts = dict[str, Engines](), dict[str, Verdict]()
         for name, device in self.devices.items():
             if last is not None:
                 unconstrained = last.rows[name].build.unconstrained
                 device.notes.extend(unmatched(found.network, unconstrained))
             no_tf32 = [] if "tf32" in device.full else [Spared(kind="no-tf32")]
+            builds = len(device.builds.outcomes)
+            verdicts[name] = found.verdict(name, fixed.verdict, causes[name], builds)
             engines[name] = recorded(
                 device,
                 name,
                 found,
-                rungs=rungs,
+                rungs=found.rungs,
                 causes=causes[name],
                 spared=(*search.spared, *no_tf32),
                 needed_as_predicted=tuple(n for n in found.order if n in needed),
+                verdict=verdicts[name] if self._several else None,
             )
-            builds = len(device.builds.outcomes)
-            verdicts[name] = found.verdict(name, fixed.verdict, causes[name], builds)
         return Proof(
-            self._with_verdicts(engines, verdicts),
-            all_of(verdicts, several=self._several),
+            engines,
+            all_of(verdicts),
             None if delivered is None else delivered.plan,
             is_best and search.is_minimal,
             tuple(found.bench.heldout.joined),
@@ -515,10 +503,9 @@ class EngineRun:
             if record.delivered is None:
                 continue
             try:
-                here = self.devices[name].fetched.deliver(record.delivered, paths[name])
-                if here.path != str(paths[name]):
-                    move(here.path, paths[name])
-                here = here.model_copy(update={"path": paths[name].name})
+                self.devices[name].fetched.deliver(record.delivered, paths[name])
+                place = {"side": "here", "path": paths[name].name}
+                here = record.delivered.model_copy(update=place)
                 engines[name] = record.model_copy(update={"delivered": here})
                 continue
             except (*ENGINE_FAULTS, OSError) as failed:
@@ -533,17 +520,6 @@ class EngineRun:
             engines[name] = record.model_copy(update=without)
             verdict = with_failures(verdict, (lost,))
         return replace(proof, engines=engines, verdict=verdict)
-
-    def _with_verdicts(
-        self, engines: Mapping[str, Engines], verdicts: Mapping[str, Verdict]
-    ) -> dict[str, Engines]:
-        """Return the records, of several devices each with its own verdict."""
-        if not self._several:
-            return dict(engines)
-        return {
-            name: record.model_copy(update={"verdict": verdicts.get(name)})
-            for name, record in engines.items()
-        }
 
 
 def _offers(bench: Bench, search: EngineSearch) -> list[Outcome]:

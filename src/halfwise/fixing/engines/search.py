@@ -28,7 +28,7 @@ from math import inf
 from statistics import fmean, median
 
 from halfwise.fixing.depths import HeldOut
-from halfwise.fixing.engines.device import Device
+from halfwise.fixing.engines.device import Asked, Device
 from halfwise.fixing.engines.measure import CHANCE, NEAR, race
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
@@ -92,11 +92,9 @@ class Bench:
         self.budget -= not (extra or earlier)
         rows: dict[str, EngineResult] = {}
         for name, device in self.devices.items():
-            before = [o.rows[name] for o in earlier]
             for fresh in (bool(earlier), True):
                 build = device.build(plan, step, fresh=fresh)
-                measured = device.measured(plan, build, self.space.bench)
-                rows[name] = _fetched(device, plan, measured, before)
+                rows[name] = device.measured(plan, build, self._asked)
                 if not rows[name].lost:  # that concerns the connection, not yet the plan
                     break
         outcome = Outcome(plan, step, rows)
@@ -131,22 +129,12 @@ class Bench:
 
     def _again(self, outcome: Outcome) -> Outcome:
         """Return a build with its error on the present calibration samples."""
-        emulated = self.space.bench
-        rows = {n: self.devices[n].again(row, emulated) for n, row in outcome.rows.items()}
+        rows = {n: self.devices[n].again(row, self._asked) for n, row in outcome.rows.items()}
         return replace(outcome, rows=rows)
 
-
-def _fetched(
-    device: Device, plan: EnginePlan, built: EngineResult, earlier: list[EngineResult]
-) -> EngineResult:
-    """Fetch the engine of a build that may be delivered or is a row of the table.
-
-    Only the fastest engine of a plan is delivered; the others stay with the worker.
-    """
-    wanted = [b for b in (built, *earlier) if b.excess is not None]
-    wanted = [b for b in wanted if not plan.keep or (b.excess or 0.0) <= 1]
-    is_fastest = all(built.milliseconds < b.milliseconds for b in wanted[1:])
-    return device.fetch(built) if built in wanted[:1] and is_fastest else built
+    @property
+    def _asked(self) -> Asked:
+        return self.space.bench.samples, self.space.bench.references
 
 
 def choose(offers: Sequence[Outcome]) -> Outcome | None:
@@ -166,21 +154,14 @@ def choose(offers: Sequence[Outcome]) -> Outcome | None:
 
 def full_offers(bench: Bench) -> list[Outcome]:
     """Return the FP32 engines of each device, at least one, as they were judged."""
-    offers, emulated, devices = list[Outcome](), bench.space.bench, bench.devices
+    offers, devices = list[Outcome](), bench.devices
     for rung in FULL_RUNGS:
-        if any(rung not in device.full for device in devices.values()):
-            continue
-        rows = dict[str, EngineResult]()
-        for name, device in devices.items():
-            row, outputs = device.full[rung]
-            before = emulated.references[: len(outputs)]  # others joined behind them
-            judging = device.case.calibration, before
-            excess = emulated.tolerance.excess(outputs, *judging) if outputs else None
-            rows[name] = row.model_copy(update={"excess": excess})
-        plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
-        purpose = next(iter(rows.values())).build.purpose
-        # No search chose them: they have to be within the tolerance itself.
-        offers.append(Outcome(plan, purpose, rows, 1 / emulated.tolerance.factor))
+        rows = {name: device.full[rung] for name, device in devices.items() if rung in device.full}
+        if len(rows) == len(devices):
+            plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
+            purpose = next(iter(rows.values())).build.purpose
+            # No search chose them: they have to be within the tolerance itself.
+            offers.append(Outcome(plan, purpose, rows, 1 / bench.space.bench.tolerance.factor))
     return offers
 
 
@@ -189,6 +170,7 @@ def offer_of(
 ) -> Outcome:
     """Return engines in the low format or with INT8, judged; `offers` are those before."""
     plan, rows, heldout = outcome.plan, dict[str, EngineResult](), bench.heldout
+    judging = heldout.samples, heldout.references, heldout.unseen
     for device, measured in outcome.rows.items():
         name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
         if plan.types.of is not bench.space.variant:
@@ -196,11 +178,7 @@ def offer_of(
         if name in {o.rows[device].name for o in offers}:
             name = f"{name}, build {measured.build.number}"
         row = measured.model_copy(update={"name": name, "proof": None})
-        if row.build.engine is None or row.failure:
-            rows[device] = row.model_copy(update={"lost": row.shows_nothing})
-        else:
-            judging = heldout.samples, heldout.references, heldout.unseen
-            rows[device] = bench.devices[device].row_of(plan, row, judging)
+        rows[device] = bench.devices[device].judged(plan, row, judging)
     return replace(outcome, rows=rows, allowed=allowed)
 
 
@@ -328,13 +306,16 @@ class EngineSearch:
         self._int8 = None if int8 is None else EnginePlan(int8, "int8")
         variant = self._variant
         network, roles = variant.case.network, variant.roles
-        self._order = [node_name(n) for n in network.all_nodes()]
         self._lowered = variant.lowered
         self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
         self.ruled = start.kept & frozenset(variant.forced.kept)
         typings = [device.is_strong for device in bench.devices.values()]
         self._strong = all(typings)
-        self._cores = cores_of(network, roles, self._lowered) if any(typings) else ()
+        # What is kept or dropped together, in graph order: single nodes, whole cores.
+        parts = {name: frozenset((name,)) for name in map(node_name, network.all_nodes())}
+        for core in cores_of(network, roles, self._lowered) if any(typings) else ():
+            parts |= dict.fromkeys(core, core)
+        self._units = tuple(dict.fromkeys(parts.values()))
         self._emulated, self.plain = start.kept, EnginePlan(Plan(variant), low)
         self.start = EnginePlan(start, low).keeping(self._whole(start.kept))
 
@@ -373,7 +354,7 @@ class EngineSearch:
         best = self.best
         if best is None:
             return NONE
-        less = self._less(best, best.keep & self._needed)
+        less = self._less(best, self._whole(best.keep & self._needed))
         return NONE.union(*(best.keep - plan.keep for plan in less if not self._failed(plan)))
 
     @property
@@ -443,9 +424,10 @@ class EngineSearch:
             if outcome.excess is None:
                 yield from self._at_levels(outcome)
             for remaining in self._subsets(lowest):
-                more = lowest - remaining
-                step = f"whether {count(len(more), 'more node')} in FP32 mend it"
-                yield from self._extended(plan, more, step)
+                keep = self._whole((plan.keep | lowest - remaining) & self._free)
+                if self.ruled <= keep:
+                    more = count(len(lowest - remaining), "more node")
+                    yield Try(plan.keeping(keep), f"whether {more} in FP32 mend it")
 
     def _at_levels(self, failed: Outcome) -> Iterator[Try]:
         """Yield a plan that gave no engine at other optimization levels, if these are free."""
@@ -457,12 +439,6 @@ class EngineSearch:
         for level in LEVELS[::-1] if crashed else LEVELS:
             step = f"optimization level {level} instead of build {failed.number}"
             yield Try(replace(plan, level=level), step)
-
-    def _extended(self, plan: EnginePlan, more: Nodes, step: str) -> Iterator[Try]:
-        """Yield a plan that keeps more, and whole cores, if the user's rules allow it."""
-        keep = self._whole((plan.keep | more) & self._free)
-        if self.ruled <= keep:
-            yield Try(plan.keeping(keep), step)
 
     def _smaller(self, best: EnginePlan) -> Iterator[Try]:
         """Yield plans without halves, quarters … of what the emulation does not need."""
@@ -507,12 +483,8 @@ class EngineSearch:
             many *= 2
 
     def _droppable(self, keep: Nodes) -> list[Nodes]:
-        """Return what may be dropped alone, in graph order: whole cores, single nodes."""
-        parts = {n: frozenset((n,)) for n in self._order if n in keep}
-        for core in self._cores:
-            if core <= keep:
-                parts |= dict.fromkeys(core, core)
-        return [p for p in dict.fromkeys(parts.values()) if not p & self.ruled]
+        """Return what may be dropped alone, in graph order."""
+        return [unit for unit in self._units if unit <= keep and not unit & self.ruled]
 
     def _less(self, plan: EnginePlan, some: Nodes) -> list[EnginePlan]:
         """Return the plans without one of some kept nodes, or one of their whole cores."""
@@ -525,7 +497,7 @@ class EngineSearch:
 
     def _whole(self, keep: Nodes) -> Nodes:
         """Return `keep` extended to all of every core that it touches."""
-        return keep.union(*(core for core in self._cores if core & keep))
+        return keep.union(*(unit for unit in self._units if unit & keep))
 
     def _is_low(self, plan: EnginePlan) -> bool:
         """Return whether it is a plan of the low format, with the run's repairs."""

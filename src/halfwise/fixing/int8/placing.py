@@ -13,15 +13,12 @@ come first or have three axes. Where none of that happens, both give the same nu
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.probe import ElementProbe, View
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import raise_opset, upcast
 from halfwise.graph.excluding import excluding, with_activations
@@ -46,8 +43,7 @@ from halfwise.graph.quantised import (
     residuals,
 )
 from halfwise.graph.roles import is_float
-from halfwise.progress import Silent, Watcher
-from halfwise.records import NodeName, Run, TensorName
+from halfwise.records import NodeName, Observations, Run, TensorName
 
 Assignment = frozenset[NodeName]
 
@@ -158,11 +154,17 @@ def quantisable(network: Network) -> tuple[NodeName, ...]:
     return tuple(map(node_name, _quantisable(network)))
 
 
-def activations(network: Network) -> tuple[TensorName, ...]:
-    """Return the tensors that need a range to quantise these nodes, in graph order."""
-    read = {node.inputs[slot] for node, slots in _quantisable(network).items() for slot in slots}
-    values = (*network.graph.inputs, *(v for node in network.nodes() for v in node.outputs))
-    return tuple(tensor_name(value) for value in values if value in read)
+def peaks(observations: Observations) -> dict[TensorName, float]:
+    """Return the largest finite magnitude of each tensor that varies, which decides its scale.
+
+    One that is 0, or of a single magnitude in the elements that were visited, has none: zero would
+    get an arbitrary scale, and any other value would clip other inputs.
+    """
+    return {
+        one.tensor: one.absmax
+        for one in observations.tensors
+        if one.absmax > 0 and (one.detail is None or one.detail.smallest_nonzero != one.absmax)
+    }
 
 
 def scale_of(absmax: NDArray[np.float64] | float) -> NDArray[np.float32]:
@@ -175,9 +177,7 @@ def scale_of(absmax: NDArray[np.float64] | float) -> NDArray[np.float32]:
 
 
 def quantised(
-    network: Network,
-    nodes: Collection[NodeName],
-    ranges: Mapping[TensorName, tuple[float, float]],
+    network: Network, nodes: Collection[NodeName], peaks: Mapping[TensorName, float]
 ) -> Network:
     """Return `network` with `nodes` in INT8: their inputs go through Q and DQ, weights are INT8.
 
@@ -189,8 +189,8 @@ def quantised(
     Args:
         network: The model in FP32; not changed, its constants are shared.
         nodes: Nodes to quantise; those that are not `quantisable`, or read a tensor without a
-            range, stay as they are.
-        ranges: Smallest and largest value of each tensor, finite.
+            peak, stay as they are.
+        peaks: Largest magnitude of each tensor, > 0 and finite.
 
     Raises:
         CaseError: ONNX cannot raise the opset.
@@ -198,7 +198,7 @@ def quantised(
     if network.opset < FIRST_OPSET:
         network = raise_opset(network, FIRST_OPSET)
     copied = replace(network, model=network.copy())
-    placing = _Placing(copied.model, ranges)
+    placing = _Placing(copied.model, peaks)
     for node, slots in _quantisable(copied).items():
         if node.name in nodes:
             placing.quantise(node, slots)
@@ -210,17 +210,16 @@ def quantised(
 class _Placing:
     """Inserts pairs into a model, in place."""
 
-    def __init__(self, model: ir.Model, ranges: Mapping[TensorName, tuple[float, float]]) -> None:
-        self.model, self.graph = model, model.graph
-        self._ranges = ranges
+    def __init__(self, model: ir.Model, peaks: Mapping[TensorName, float]) -> None:
+        self.model, self.graph, self._peaks = model, model.graph, peaks
         self._names = Names(graphs_of(model))
         self._scales: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         self._stored: dict[tuple[ir.Value, int | None], tuple[ir.Value, ir.Value, ir.Value]] = {}
 
     def quantise(self, node: ir.Node, slots: tuple[int, ...]) -> None:
-        """Let `node` read through pairs, if what it reads at `slots` has ranges."""
+        """Let `node` read through pairs, if what it reads at `slots` has peaks."""
         read = {slot: value for slot in slots if (value := node.inputs[slot]) is not None}
-        if any(tensor_name(value) not in self._ranges for value in read.values()):
+        if any(tensor_name(value) not in self._peaks for value in read.values()):
             return
         others = {0, 1}.difference(slots) if _is_product(node) else ()
         weights = {slot: weight for slot in others if (weight := _weight(node, slot))}
@@ -237,8 +236,7 @@ class _Placing:
     def _pair(self, source: ir.Value, reader: ir.Node) -> ir.Value:
         name = tensor_name(source)
         if source not in self._scales:
-            absmax = max(map(abs, self._ranges[name]))
-            self._scales[source] = self._constants(name, scale_of(absmax))
+            self._scales[source] = self._constants(name, scale_of(self._peaks[name]))
         scales = self._scales[source]
         low = self._node("QuantizeLinear", source, [source, *scales], reader, ir.DataType.INT8)
         return self._node("DequantizeLinear", source, [low, *scales], reader, ir.DataType.FLOAT)
@@ -348,46 +346,3 @@ def _stored(
         shape[axis] = -1
     steps = np.rint(weights / scale.reshape(shape if axis is not None else ()))
     return np.clip(steps, -LIMIT, LIMIT).astype(np.int8), scale
-
-
-Ranges = Mapping[TensorName, tuple[float, float]]
-"""Smallest and largest value per tensor, both finite."""
-
-
-def ranges(
-    network: Network, samples: Samples, runtime: Runtime = CPU, watcher: Watcher | None = None
-) -> Ranges:
-    """Return the range of every tensor that can be INT8: all finite values seen.
-
-    Samples are run one at a time; memory holds two numbers per tensor. NaN and infinities are
-    ignored. A tensor with a single value, or no finite one, has no range: zero would get an
-    arbitrary scale, and any other value would clip other inputs.
-
-    Args:
-        network: The model in FP32.
-        samples: Samples to run on.
-        runtime: Where to run.
-        watcher: Receives progress.
-
-    Raises:
-        CaseError, BackendMissing, RunFailed: as for `Session`.
-    """
-    probe, tensors = ElementProbe(network.model, runtime=runtime), activations(network)
-    told = watcher or Silent()
-    told.stage("calibrate", len(tensors) * len(samples))
-    ends: dict[TensorName, tuple[float, float]] = {}
-    done = count(1)
-
-    def viewer(name: TensorName) -> View:
-        def widen(_: int, array: NDArray[np.float32]) -> None:
-            finite = array[np.isfinite(array)]
-            if finite.size:
-                low, high = ends.get(name, (np.inf, -np.inf))
-                ends[name] = min(low, float(finite.min())), max(high, float(finite.max()))
-            told.step(next(done))
-
-        return View((name,), widen)
-
-    sizes = probe.sizes(samples[0], tensors) if len(samples) else {}
-    probe.run(samples, [viewer(name) for name in tensors], sizes)
-    return {name: (low, high) for name, (low, high) in ends.items() if low < high}

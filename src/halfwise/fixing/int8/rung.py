@@ -15,9 +15,9 @@ from halfwise.fixing.following import Stage
 from halfwise.fixing.int8.placing import (
     FIRST_OPSET,
     QuantisedModel,
+    peaks,
     quantisable,
     quantised,
-    ranges,
 )
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
 from halfwise.fixing.plan.rules import Start
@@ -110,8 +110,7 @@ def int8_rung(
     low, steps = below.space, tuple[Remark, ...]()
     start = start if start is not None and start.has_int8 else None
     try:
-        with stage("calibrate"):
-            quantisation = quantisation_of(low, below.result.kept, watcher, source)
+        quantisation = quantisation_of(low, below.result.kept, watcher, source)
         if quantisation is None or not quantisation.nodes:
             return below
         with stage("emulate"):
@@ -161,13 +160,12 @@ def quantisation_of(
         low: The plans in the low format.
         kept: What the passing plan keeps in FP32, which stays so.
         watcher: Receives progress.
-        source: The quantised model to leave nodes out of; without it, ranges are computed.
+        source: The quantised model to leave nodes out of; without it, ranges are those observed.
 
     Raises:
-        CaseError: nothing has a range; and with RunFailed, as for `ranges`.
+        CaseError: nothing has a range.
     """
-    variant, samples = low.variant, low.bench.samples
-    network, roles = variant.case.network, variant.roles
+    network, roles = low.variant.case.network, low.variant.roles
     names = quantisable(network) if source is None else source.pairs
     candidates = frozenset(n for n in names if roles[n].role is Role.COMPUTE) - kept
     is_old = source is None and network.opset < FIRST_OPSET
@@ -177,8 +175,8 @@ def quantisation_of(
         return None
     if source is not None:
         return Quantisation(source.place, candidates)
-    seen = ranges(network, samples, variant.settings.runtime, watcher)
-    made = Quantisation(partial(quantised, network, ranges=seen), candidates)
+    seen = peaks(low.evidence.observations)
+    made = Quantisation(partial(quantised, network, peaks=seen), candidates)
     if not made.nodes:
         raise CaseError(
             "Every product that could be INT8 reads a tensor that has a single value, or no finite "

@@ -14,7 +14,6 @@ from halfwise.declarations import Inputs, Options
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.int8.blame import blame
 from halfwise.fixing.next_steps import diagnose_step, fix_step, int8_step
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.formats import BF16
@@ -30,6 +29,7 @@ from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison, Step
+from halfwise.tools.blame import blame
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
 from halfwise.tools.compare.walk import (

@@ -12,7 +12,6 @@ from halfwise.errors import HalfwiseError, UsageError
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.filed import judged_as_file
-from halfwise.fixing.int8.blame import blame
 from halfwise.fixing.loop import Stages
 from halfwise.fixing.next_steps import after_verify, unbuildable
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
@@ -58,6 +57,7 @@ from halfwise.tensorrt.constrain import quantised_types, readable
 from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tensorrt.ports import check_covered, check_names
+from halfwise.tools.blame import blame
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.verify.candidate import (
     demand_valid,

@@ -1,6 +1,5 @@
 """A run with engines on the stand-in for TensorRT, ready to prove what the emulation found."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -106,7 +105,7 @@ def stage(
             folder, listener = tmp_path / "files", Listener()
             folder.mkdir()
             how = case, request.settings, settings, worker, folder, listener
-            device = Device(*how, started=time.monotonic())
+            device = Device(*how)
             return Stage(case, request.settings, worker, device, listener)
 
         yield stage

@@ -168,9 +168,9 @@ def found(
     return Found(bench, offers, delivered)
 
 
-def ends(*offers: Outcome, refused: bool = False, **more: Any) -> list[str]:
+def ends(*offers: Outcome, **more: Any) -> list[str]:
     """Return how the rungs of a table ended."""
-    return [rung.end for rung in found(*offers, **more).rungs(refused=refused)]
+    return [rung.end for rung in found(*offers, **more).rungs]
 
 
 def test_every_rung_is_told_with_what_became_of_it():
@@ -179,9 +179,8 @@ def test_every_rung_is_told_with_what_became_of_it():
     refused = outcome(measured(failed(2)), A)
     results = fp32, tf32, low
     more: dict[str, Any] = {"delivered": tf32, "tried": {refused.plan: [refused]}}
-    assert [rung.rung for rung in found(*results, **more).rungs()] == ["fp32", "tf32", "fp16"]
+    assert [rung.rung for rung in found(*results, **more).rungs] == ["fp32", "tf32", "fp16"]
     assert ends(fp32, tf32, low, delivered=tf32) == ["slower", "delivered", "tolerance"]
-    assert ends(fp32, tf32, low, delivered=tf32, refused=True)[-1] == "refused"
 
 
 @pytest.mark.parametrize(
@@ -235,12 +234,12 @@ def failing(kind: str) -> Verdict:
 def test_all_devices_have_to_pass():
     better = verdict(outputs={"y": output_error(rel_max=1e-4)})
     worse = verdict(outputs={"y": output_error(rel_max=1e-3)})
-    assert all_of({"orin": better, "a100": worse}, several=True) is worse
+    assert all_of({"orin": better, "a100": worse}) is worse
     each = {"orin": verdict(), "a100": failing("not-run"), "h200": failing("not-run")}
-    all_three = all_of(each, several=True)
+    all_three = all_of(each)
     assert not all_three.passed
     assert [f.under for f in all_three.failures] == [{"device": "a100"}, {"device": "h200"}]
-    assert all_of({"": each["a100"]}, several=False) is each["a100"]
+    assert all_of({"": each["a100"]}) is each["a100"]
 
 
 # --- verdicts --------------------------------------------------------------------------------

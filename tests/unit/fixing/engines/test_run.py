@@ -133,7 +133,7 @@ def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
 def test_on_small_models_an_engine_is_proven_within_three_builds(stage):
     ready = stage(models.residual(), version="10.0.1", engine={"builds": 1, "max_builds": 1})
     proof = ready.proven()
-    assert proof.engines[""].proven[0].build <= 3
+    assert any("build 1 is proven" in note for note in ready.listener.notes)
     assert proof.engines[""].delivered is not None
 
 

@@ -2,11 +2,23 @@
 
 import numpy as np
 
+from halfwise.case import Samples
+from halfwise.fixing.int8.placing import peaks
+from halfwise.formats import FP16
+from halfwise.graph.model import Network
+from halfwise.graph.roles import roles_of
+from halfwise.observing.reference import observe_network
+from halfwise.records import TensorName
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 
 WIDTH = 32
 LAYERS = 4
+
+
+def peaks_of(network: Network, samples: Samples) -> dict[TensorName, float]:
+    """Return what decides the scales of tensors, as seen on samples."""
+    return peaks(observe_network(network, samples, FP16, roles=roles_of(network))[0])
 
 
 def residual(at: str = "", count: int = 12) -> models.Ill:

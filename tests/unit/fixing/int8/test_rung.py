@@ -17,7 +17,7 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import command
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.int8.placing import quantisable, quantised, ranges
+from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.fixing.int8.rung import int8_plan_of
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import Nodes
@@ -31,7 +31,7 @@ from halfwise.records import Failure, Guard
 from halfwise.reporting.remarks import explain_left_out, remark, with_failures
 from tests import models
 from tests.unit.casing import names
-from tests.unit.fixing.int8.products import outlier, residual
+from tests.unit.fixing.int8.products import outlier, peaks_of, residual
 from tests.unit.fixing.running import Listener, found
 from tests.unit.graph import qdq
 from tests.unit.graph.sketch import Sketch, f32
@@ -256,7 +256,7 @@ def test_what_does_not_count_is_not_gone_on_from():
 def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
     ill = outlier()
     network = network_from_proto(ill.proto)
-    ends = ranges(network, Samples(("x",), lambda _: {"x": ill.inputs["x"]}))
+    ends = peaks_of(network, Samples(("x",), lambda _: {"x": ill.inputs["x"]}))
     given = quantised(network, quantisable(network), ends)
     ir.save(given.model, tmp_path / "given.onnx")
     start = load_network(tmp_path / "given.onnx")

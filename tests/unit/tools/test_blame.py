@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from halfwise.case import Case, Samples, Settings
-from halfwise.fixing.int8 import blame as blaming
-from halfwise.fixing.int8.blame import blame
 from halfwise.graph.excluding import without_pairs
 from halfwise.graph.loading import network_from_proto
 from halfwise.judging.reference import inspected_reference
 from halfwise.progress import Silent
 from halfwise.records import Criterion
+from halfwise.tools import blame as blaming
+from halfwise.tools.blame import blame
 from tests.unit.graph.sketch import Sketch, f32
 
 SIZE, LONG = 8, 75

@@ -8,6 +8,7 @@ left out of the whole. So a few runs on the worst samples say it.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite
 
 import numpy as np
@@ -138,14 +139,12 @@ def _blamed(
 ) -> Blame | None:
     everything, nothing = frozenset(judge.parts), Nodes()
     worst = (worst or worst_first(bench.survey(nothing, watcher)))[:FEW_SAMPLES]
-    trials = dict[Nodes, float]()
 
+    @cache
     def error(left_out: Nodes) -> float:
         """Return the largest error with some parts left out."""
-        if left_out not in trials:
-            watcher.step(len(trials), 2 * MOST_GROUPS, "trials")
-            trials[left_out] = max(bench.contributions(left_out, worst))
-        return trials[left_out]
+        watcher.step(bench.evaluations, 2 * MOST_GROUPS, "trials")
+        return max(bench.contributions(left_out, worst))
 
     def removed(left_out: Nodes) -> float:
         """Return the share of the error that goes with some parts; 0 to 1."""
