@@ -1,9 +1,8 @@
-"""The contract of a repair, and what rules share that replace a part of a graph."""
+"""What rules share that replace a part of a graph."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import onnx_ir as ir
 
@@ -14,36 +13,6 @@ from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Names, Network, Writer, graphs_of, node_name, opset_of
 from halfwise.records import Guard, GuardKind, NodeName, Place, Repair, RepairRule
-
-
-class Rule(Protocol):
-    """A rule of `fixing.repair.making`.
-
-    Attributes:
-        name: Its name.
-        identity: What it rests on, such as "norm(x; eps) = norm(s·x; s²·eps)".
-    """
-
-    name: RepairRule
-    identity: str
-
-    def propose(self, evidence: Evidence) -> Iterable[Repair]:
-        """Yield the repairs that `evidence` asks for; repairs of one rule do not overlap.
-
-        Reads the network without changing it. Proposes nothing unless numbers show a need.
-        """
-        ...
-
-    def apply(self, model: ir.Model, *repairs: Repair) -> None:
-        """Make repairs in place, one after the other.
-
-        Everything that remains keeps its name; graph inputs and outputs keep name, type and shape.
-        Needs only the model and the records, so that a repair can be made again from a run.
-
-        Raises:
-            CaseError: the repair was proposed for another model.
-        """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +42,8 @@ class Rewriting(ABC):
     """A rule that replaces parts of a graph where guards point inside.
 
     Attributes:
-        name: As in `Rule`.
-        identity: Likewise.
+        name: Its name.
+        identity: What it rests on, such as "norm(x; eps) = norm(s·x; s²·eps)".
         alone: Whether it is only for models of which no node may stay in FP32, which costs less.
         kind: The only kind of guards that it answers; "" for all.
     """
@@ -89,7 +58,10 @@ class Rewriting(ABC):
         """Yield the parts of a network, or of a `Part` of one, that can be replaced."""
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each part inside which something raises a guard."""
+        """Yield a repair for each part inside which something raises a guard; they do not overlap.
+
+        Reads the network without changing it. Proposes nothing unless numbers show a need.
+        """
         raised = () if self.alone and evidence.keeps else guards_of(evidence)
         guards = [guard for guard in raised if self.kind in ("", guard.kind)]
         for change in self.changes(evidence.network) if guards else ():
@@ -112,7 +84,10 @@ class Rewriting(ABC):
         return answered(guards, change.inner)
 
     def apply(self, model: ir.Model, *repairs: Repair) -> None:
-        """Replace the parts that repairs name, in place.
+        """Replace the parts that repairs name, in place, one after the other.
+
+        Everything that remains keeps its name; graph inputs and outputs keep name, type and shape.
+        Needs only the model and the records, so that a repair can be made again from a run.
 
         Raises:
             CaseError: there is no such part here, or ONNX cannot raise the opset.
