@@ -8,6 +8,7 @@ found by mixed-integer linear programming (HiGHS).
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -307,6 +308,26 @@ def solve(
     return _Program(constraints, free, losses, muls, mul).solved()
 
 
+def _carried(constraints: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
+    """Return the names that take over the exponent of another one, by that name.
+
+    What an operator passes on unchanged has one exponent before and behind: a Mul before it may as
+    well be behind it.
+    """
+    first: dict[TensorName, TensorName] = {}
+    read = Counter(edge.node for edge in constraints.edges.values())
+    for relation in constraints.equations:
+        edges = [n for n in relation.terms if n in constraints.edges]
+        rest = [n for n in relation.terms if n not in constraints.edges]
+        if len(edges) == len(rest) == 1 and sum(relation.terms.values()) == 0:
+            (edge,), (result,) = edges, rest
+            stored = constraints.edges[edge].tensor
+            alone = result not in constraints.constants and read[constraints.edges[edge].node] == 1
+            if alone and {edge, result, stored} <= free:
+                first[edge] = first[result] = first.get(stored, stored)
+    return first
+
+
 class _Program:
     """The variables: exponents, their sizes, Muls behind tensors, losses."""
 
@@ -321,16 +342,21 @@ class _Program:
         self.mul = mul
         self.variables: list[tuple[float, float, float, bool]] = []
         self.rows: list[tuple[_Terms, float, float]] = []
-        self.columns = {name: self._exponent(constraints, name) for name in sorted(free)}
+        same = _carried(constraints, free)
+        self.columns = {
+            name: self._exponent(constraints, name) for name in sorted(free - same.keys())
+        }
+        self.columns |= {name: self.columns[stored] for name, stored in same.items()}
         for relation in constraints.equations:
             self._row(self._terms(relation.terms), 0, 0)
-        self._read(constraints.edges, muls)
+        self._read({n: e for n, e in constraints.edges.items() if n not in same}, muls)
         follow = {r.absorber for r in constraints.equations}
         for name, column in self.columns.items():
             if name not in follow and name not in constraints.edges:
                 size = self._variable(_OCTAVE, 0, 2 * FARTHEST)
                 self._within({column: 1.0}, {size: 1.0})
-            self._lose(column, losses.get(name, NOTHING))
+            if name not in constraints.edges or name not in same:
+                self._lose(column, losses.get(name, NOTHING))
 
     def solved(self) -> Solution:
         """Return the exponents of least cost."""
