@@ -332,10 +332,12 @@ class Mask(Rewriting):
         for node in network.all_nodes():
             sums = is_standard(node, "Add", "Sub")
             axis = _axis(node.outputs[0], network.opset) if sums else None
+            if axis is None:
+                continue
             for slot in (0, 1) if node.op_type == "Add" else (1,):
-                mask = node.inputs[slot] if axis is not None else None
-                ranked = mask is not None and is_float(mask) and mask.shape is not None
-                if axis is not None and mask is not None and ranked and _rank(mask) >= -axis:
+                mask = node.inputs[slot]
+                rank = mask.shape.rank() if mask is not None and mask.shape is not None else 0
+                if mask is not None and is_float(mask) and rank >= -axis:
                     key = mask, node.op_type, slot, axis, node.graph
                     groups.setdefault(key, []).append(node)
         for (mask, op, slot, axis, _), nodes in groups.items():
@@ -366,10 +368,6 @@ class Mask(Rewriting):
         if not large or 2 * most > MASK_BOUND - _VANISHED or not (lost if swallows else kept):
             return ()
         return tuple(place(guard) for guard in guards if guard.node in change.nodes)
-
-
-def _rank(value: ir.Value) -> int:
-    return 0 if value.shape is None else value.shape.rank()
 
 
 def _replace(
