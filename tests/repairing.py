@@ -8,7 +8,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.rule import Rule
+from halfwise.fixing.repair.making import Rule
 from halfwise.formats import FP16, Format
 from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto, normalise

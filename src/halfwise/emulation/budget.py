@@ -309,16 +309,6 @@ class Budget:
         return other
 
     @property
-    def left(self) -> float:
-        """Seconds that are left, as far as they were counted."""
-        return self._left
-
-    @property
-    def took(self) -> float:
-        """Seconds counted so far."""
-        return min(self.seconds, _LONGEST) - self._left
-
-    @property
     def is_spent(self) -> bool:
         """Whether nothing is left, apart from what the current block must not use."""
         return self._end() is not None

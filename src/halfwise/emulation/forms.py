@@ -140,8 +140,7 @@ class Forms:
         weights: The network's weights in the low format.
         rounded: What low consumers see of constants and of low inputs of the model, by name.
         readings: Inputs of nodes that may have INT8.
-        switches: Returns nodes that read the switches of some nodes in a branch; the last outputs
-            them, bool[1] each.
+        switches: Returns the node that reads the switch, bool[], of each of some nodes in a branch.
     """
 
     roles: Roles
@@ -209,8 +208,8 @@ class Forms:
         """
         seen = dict(scope)
         free = [n for n in nodes if self.roles[node_name(n)].free] if form is Form.OWN else []
-        made = self.switches(free) if free else []
-        switch = dict(zip(free, made[-1].outputs, strict=True)) if free else {}
+        made = self.switches(free)
+        switch = {node: reading.outputs[0] for node, reading in zip(free, made, strict=True)}
         for node in nodes:
             role = self.roles[node_name(node)]
             if node in switch:

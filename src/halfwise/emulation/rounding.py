@@ -147,9 +147,7 @@ POINTWISE = frozenset(
 
 
 _GROUP = 128
-"""Switches that one Gather and one Split hand out; no result depends on it."""
-SPLIT_BY_INPUT = 13
-"""The first opset whose Split takes sizes as an input."""
+"""Switches that one Gather hands out; no result depends on it."""
 
 
 class Elements:
@@ -185,18 +183,6 @@ class Elements:
                 nodes.append(self._gather(self.input, group, f"{self.input.name}::{start}"))
                 self._groups[index] = nodes[-1].outputs[0]
         return nodes
-
-    def within(self, places: range, names: Sequence[str]) -> list[ir.Node]:
-        """Return nodes for the branch of an If; the last outputs the elements, bool[1] each."""
-        group = self._gather(self.input, np.array(places), f"{names[0]}::among")
-        outputs = [ir.val(name, ir.DataType.BOOL) for name in names]
-        inputs, attributes, sizes = [group.outputs[0]], [ir.AttrInt64("axis", 0)], [1] * len(names)
-        if self._graph.opset_imports.get("", 0) < SPLIT_BY_INPUT:
-            attributes.append(ir.AttrInt64s("split", sizes))
-        else:
-            inputs.append(add_constant(self._graph, f"{names[0]}::sizes", np.array(sizes)))
-        split = ir.Node("", "Split", inputs, attributes, outputs=outputs, name=f"{names[0]}::split")
-        return [group, split]
 
     def _gather(self, source: ir.Value, indices: np.ndarray, name: str) -> ir.Node:
         at = add_constant(self._graph, f"{name}::index", indices)

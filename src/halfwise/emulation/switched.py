@@ -269,10 +269,8 @@ class _Builder:
             self._build(body)
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-        """Return the nodes that read the switches of consecutive `nodes` in a branch."""
-        places = [self.places[node_name(n)] for n in nodes]
-        names = [f"{n.name}::is_low" for n in nodes]
-        return self.is_low.within(range(places[0], places[-1] + 1), names)
+        """Return the node that reads the switch of each of `nodes` in a branch."""
+        return [self.is_low.at(self.places[node_name(n)], f"{n.name}::is_low")[-1] for n in nodes]
 
     def _round_constant(self, value: ir.Value, graph: ir.Graph) -> None:
         if not is_float(value) or not self.forms.has_low_reader(value):
@@ -343,9 +341,10 @@ class _Builder:
         inner, _ = self.forms.join(f"{prefix}::alike", *forms, outputs, "::alike")
         alike = ir.Graph([], inner.outputs, nodes=[inner], name=f"{prefix}::alike")
         differ = self.is_low.at(at, f"{prefix}::differ")
+        groups = self.is_low.groups(range(free[0], free[-1] + 1))
         separate = branch(Form.OWN)
         chosen, seen = self.forms.join(prefix, differ[-1].outputs[0], separate, alike, outputs, "")
-        self._replace(nodes, [*is_low, *differ, chosen], seen, graph)
+        self._replace(nodes, [*is_low, *differ, *groups, chosen], seen, graph)
 
     def _replace(
         self,

@@ -81,7 +81,7 @@ def _on_same_case(
     start: Path | None = None,
 ) -> Step:
     """Return a command on the same case, into a folder beside that of this run."""
-    words = _same(case, request, (*_JUDGED, *_SEARCHED), options)
+    words = [_model(case), *_given(request.data.inputs, options, (*_JUDGED, *_SEARCHED))]
     words += [] if start is None else ["--start-from", argument(start)]
     folder = Path(suffix.upper()) if out is None else out.with_name(f"{out.name}.{suffix}")
     return Step(kind=command, command=("halfwise", command, *words, "-o", argument(folder)))
@@ -122,15 +122,12 @@ def after_verify(
     if passed and instead is not None:
         return instead
     if passed:
-        words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
-        words += _options(request.given, _JUDGED)
-        names = {"heldout": "DATA"}
-        return (Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE)),)
+        return (_proof(case, candidate, request.data.inputs, request.given, {"heldout": "DATA"}),)
     if wrong := {one.outcome for one in held} - {"same", "built"}:
         # What the targets sum in decides, and no other file helps where FP32 is wrong.
         given = {name: text for name, text in request.given.items() if name != "accumulate"}
         return (fix_step(case, replace(request, given=given), None),) * ("fragile" in wrong)
-    comparing = _same(case, request, _COMPARED, request.given)
+    comparing = [_model(case), *_given(request.data.inputs, request.given, _COMPARED)]
     comparing += ["--b", f"emulation:{candidate}"]
     looking = Step(kind="compare", command=("halfwise", "compare", *comparing))
     if not loads:
@@ -143,23 +140,17 @@ def after_verify(
     )
 
 
-def _same(
-    case: Case, request: Request, names: Iterable[str], options: Mapping[str, str]
-) -> list[str]:
-    """Return the model, the inputs, and those of the options that have a name among `names`."""
-    return [_model(case), "--inputs", _data(request.data.inputs), *_options(options, names)]
+def _given(
+    inputs: Inputs | None, options: Mapping[str, str], names: Iterable[str]
+) -> Iterator[str]:
+    """Yield the inputs, and those of the options that have a name among `names`."""
+    yield from ("--inputs", argument(inputs) if isinstance(inputs, str | Path) else "DATA")
+    for name in names:
+        yield from _option(name, options[name]) if name in options else ()
 
 
 def _model(case: Case) -> str:
     return "MODEL" if case.network.path is None else argument(case.network.path)
-
-
-def _data(inputs: Inputs | None) -> str:
-    return argument(inputs) if isinstance(inputs, str | Path) else "DATA"
-
-
-def _options(options: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    return [word for name in names if name in options for word in _option(name, options[name])]
 
 
 def delivered_next(
@@ -177,12 +168,9 @@ def delivered_next(
         export += ["--trt-worker", devices[0].worker.name]
     named = {device: command(Path(file)) for device, file in files.items()}
     told = ", ".join(f"{file} ({device})" if device else file for device, file in named.items())
-    data, options = request.data, request.given
-    if data.heldout is not None:
-        options = _heldout(options)
+    data, options = request.data, _heldout(request)
     # Of the inputs of the run, `verify` judges only those that it held out.
-    words = [argument(out), "--inputs", _data(data.heldout or data.inputs)]
-    words += _options(options, _REPEATED)
+    words = [argument(out), *_given(data.heldout or data.inputs, options, _REPEATED)]
     words += _option("metric", options["metric"]) if ":" in options.get("metric", "") else []
     return (
         Step(kind="engines", numbers={"engines": len(files)}, text=told),
@@ -191,10 +179,11 @@ def delivered_next(
     )
 
 
-def _heldout(options: dict[str, str]) -> dict[str, str]:
-    """Return options with the labels of the held-out samples."""
-    labels = options.get("heldout_labels")
-    return options if labels is None else {**options, "labels": labels}
+def _heldout(request: Request) -> dict[str, str]:
+    """Return the options, with the labels of the held-out samples where these were given."""
+    own = request.data.heldout is not None
+    labels = request.given.get("heldout_labels") if own else None
+    return request.given if labels is None else {**request.given, "labels": labels}
 
 
 _ENGINE = ("--target", "tensorrt")
@@ -312,18 +301,26 @@ def _keeps_all(plan: Plan) -> bool:
 
 
 def _proving(case: Case, request: Request, out: Path | None) -> Step:
+    """Return how to prove the engine of a passed run, on samples that it has not seen."""
     if out is None:
         return Step(kind="prove")
-    options, names = request.given, {"heldout": "DATA"}
-    if request.data.heldout is not None:
-        options = _heldout(options)
-    else:
+    options, names = _heldout(request), {"heldout": "DATA"}
+    if request.data.heldout is None:
         names = {"unseen": "DATA"}
         options = {**options, "labels": "LABELS"} if "labels" in options else options
-    file = argument(_delivered(case, out))
-    words = [_model(case), file, "--inputs", _data(request.data.heldout)]
-    words += _options(options, _JUDGED)
-    return Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE))
+    return _proof(case, _delivered(case, out), request.data.heldout, options, names)
+
+
+def _proof(
+    case: Case,
+    file: Path,
+    inputs: Inputs | None,
+    options: Mapping[str, str],
+    names: Mapping[str, str],
+) -> Step:
+    """Return the `halfwise verify` that builds a file and judges its engine."""
+    words = [_model(case), argument(file), *_given(inputs, options, _JUDGED), *_ENGINE]
+    return Step(kind="prove", names=names, command=("halfwise", "verify", *words))
 
 
 def _after_failure(

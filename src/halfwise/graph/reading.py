@@ -6,7 +6,8 @@ another to 1e-6 at all points, but not elsewhere, is not to be expected.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,14 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.formats import ROUNDINGS
-from halfwise.graph.dataflow import FARTHEST, LONGEST_WAY, nodes_between
-from halfwise.graph.model import SMALL_BYTES, Network, constant_array, is_standard
+from halfwise.graph.dataflow import LONGEST_WAY, nodes_between
+from halfwise.graph.model import (
+    SMALL_BYTES,
+    Network,
+    constant_array,
+    is_standard,
+    small_constant,
+)
 
 Nodes = frozenset[ir.Node]
 """The nodes of a match."""
@@ -171,6 +178,8 @@ Array = NDArray[np.float64]
 
 _POINTS: Array = np.linspace(-7.3, 8.1, 65)
 """Points with small to large exponentials; none is an integer."""
+_MOST = 100
+"""Most values that are computed from one."""
 _CANCELLED = 1e-7
 """Absolute tolerance of activations: 1 + tanh(…) and the like cancel for negative x."""
 
@@ -189,29 +198,33 @@ def _clip(node: ir.Node, x: Array, *bounds: Array) -> Array:
     return np.clip(x, low, high)
 
 
+def _plain(compute: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a function of operands as one of a node and its operands."""
+    return lambda _, *operands: compute(*operands)
+
+
 _COMPUTED: Mapping[str, Callable[..., Array]] = {
-    "Abs": np.abs,
-    "Add": np.add,
-    "Div": np.divide,
-    "Erf": _erf,
-    "Exp": np.exp,
-    "Identity": np.positive,
-    "Log": np.log,
-    "Max": lambda *values: np.max(values, axis=0),
-    "Min": lambda *values: np.min(values, axis=0),
-    "Mul": np.multiply,
-    "Neg": np.negative,
-    "Pow": np.power,
-    "Reciprocal": np.reciprocal,
-    "Relu": lambda x: np.maximum(x, 0),
-    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "Softplus": lambda x: np.log1p(np.exp(x)),
-    "Sub": np.subtract,
-    "Tanh": np.tanh,
-}
-_WITH_ATTRIBUTES: Mapping[str, Callable[..., Array]] = {
     "Clip": _clip,
     "HardSigmoid": _hard_sigmoid,
+    "Abs": _plain(np.abs),
+    "Add": _plain(np.add),
+    "Div": _plain(np.divide),
+    "Erf": _plain(_erf),
+    "Exp": _plain(np.exp),
+    "Identity": _plain(np.positive),
+    "Log": _plain(np.log),
+    "Max": _plain(lambda *values: np.max(np.broadcast_arrays(*values), axis=0)),
+    "Min": _plain(lambda *values: np.min(np.broadcast_arrays(*values), axis=0)),
+    "Mul": _plain(np.multiply),
+    "Neg": _plain(np.negative),
+    "Pow": _plain(np.power),
+    "Reciprocal": _plain(np.reciprocal),
+    "Relu": _plain(lambda x: np.maximum(x, 0)),
+    "Sigmoid": _plain(lambda x: 1 / (1 + np.exp(-x))),
+    "Softplus": _plain(lambda x: np.log1p(np.exp(x))),
+    "Sqrt": _plain(np.sqrt),
+    "Sub": _plain(np.subtract),
+    "Tanh": _plain(np.tanh),
 }
 
 _softplus = np.log1p(np.exp(_POINTS))
@@ -278,10 +291,18 @@ def _around(
 ) -> Iterator[Function]:
     """Yield the function that `gate` is part of, of the value farthest before it, if any."""
     for x in _arguments(gate):
-        for value, values in _follow(x, order).items():
+        for value, (values,) in follow(x, [_POINTS], order, _of_same_shape).items():
             if matches(values) and gate in (nodes := nodes_between(x, value)):
                 yield Function(x, value, nodes)
                 return
+
+
+def _of_same_shape(node: ir.Node, operands: Sequence[Array | None]) -> Array | None:
+    """Return what a node makes of each element of x alone."""
+    shapes = [
+        v.shape for v in (*node.inputs, *node.outputs) if v is not None and v.const_value is None
+    ]
+    return elementwise(node, operands) if len(set(map(str, shapes))) == 1 else None
 
 
 def _arguments(gate: ir.Node) -> list[ir.Value]:
@@ -293,39 +314,57 @@ def _arguments(gate: ir.Node) -> list[ir.Value]:
         if value.const_value is None and value not in before:
             before.append(value)
             node = value.producer()
-            if node is not None and (node.op_type in _COMPUTED or node.op_type in _WITH_ATTRIBUTES):
+            if node is not None and node.op_type in _COMPUTED:
                 waiting += [v for v in node.inputs if v is not None]
     return before[::-1]
 
 
-def _follow(x: ir.Value, order: Mapping[ir.Node, int]) -> dict[ir.Value, Array]:
-    """Return the values that depend only on x and scalars, as arrays, in graph order."""
-    computed = {x: _POINTS}
+def follow(
+    x: ir.Value,
+    given: Sequence[Array],
+    order: Mapping[ir.Node, int],
+    compute: Callable[[ir.Node, Sequence[Array | None]], Array | None],
+) -> dict[ir.Value, list[Array]]:
+    """Return the values that depend only on x and small constants, in graph order.
+
+    Args:
+        x: The value.
+        given: Some arrays that it may be.
+        order: The nodes to follow it through, and their places.
+        compute: Returns what a node makes of its operands in FP64, each None if unknown; None, or a
+            ValueError, if that is unknown.
+
+    Returns:
+        What each value is for each of the given arrays, x included.
+    """
+    known = {x: list(given)}
     after = {u.node for u in x.uses()} & order.keys()
-    while after and len(computed) <= FARTHEST:
+    while after and len(known) <= _MOST:
         node = min(after, key=order.__getitem__)
         after.remove(node)
-        operands = [_values(v, computed) for v in node.inputs]
-        present = [a for a in operands if a is not None]
-        result = _computed(node, present) if len(present) == len(operands) else None
-        if result is not None and node.outputs[0].shape == x.shape:
-            computed[node.outputs[0]] = result
-            after |= {u.node for u in node.outputs[0].uses()} & order.keys()
-    return computed
+        operands = zip(*(_operand(v, known, len(given)) for v in node.inputs), strict=True)
+        with suppress(ValueError), np.errstate(all="ignore"):
+            results = [compute(node, each) for each in operands]
+            made = [array for array in results if array is not None]
+            if len(made) == len(given):
+                known[node.outputs[0]] = made
+                after |= {u.node for u in node.outputs[0].uses()} & order.keys()
+    return known
 
 
-def _computed(node: ir.Node, operands: list[Array]) -> Array | None:
-    if not is_standard(node):
+def _operand(
+    value: ir.Value | None, known: Mapping[ir.Value, list[Array]], count: int
+) -> Sequence[Array | None]:
+    if value is not None and value in known:
+        return known[value]
+    constant = small_constant(value)
+    return [None if constant is None else constant.astype(np.float64)] * count
+
+
+def elementwise(node: ir.Node, operands: Sequence[Array | None]) -> Array | None:
+    """Return what an operator of single elements makes of operands; None for others."""
+    compute = _COMPUTED.get(node.op_type) if is_standard(node) else None
+    present = [a for a in operands if a is not None]
+    if compute is None or len(present) < len(operands):
         return None
-    with np.errstate(all="ignore"):
-        if node.op_type in _WITH_ATTRIBUTES:
-            return _WITH_ATTRIBUTES[node.op_type](node, *operands)
-        compute = _COMPUTED.get(node.op_type)
-        return None if compute is None else np.asarray(compute(*operands), np.float64)
-
-
-def _values(value: ir.Value | None, computed: Mapping[ir.Value, Array]) -> Array | None:
-    if value is None or value in computed:
-        return None if value is None else computed[value]
-    number = scalar(value) if value.const_value is not None else None
-    return None if number is None else np.full(_POINTS.shape, number)
+    return np.asarray(compute(node, *present), np.float64)

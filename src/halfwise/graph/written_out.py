@@ -1,9 +1,9 @@
 """Find operators that an exporter decomposed into several nodes.
 
-Norms are read as polynomials (`graph.norms`), activations by their values (`graph.reading`). A
-Softmax is found from the sum of its exponentials, and an attention from the Softmax between its
-two products: squares, division or multiplication by a reciprocal, operands in either order, axes as
-attribute or input, and data movement anywhere in between.
+Norms (`graph.norms`) and activations (`graph.reading`) are recognised by their values. A Softmax is
+found from the sum of its exponentials, and an attention from the Softmax between its two products:
+division or multiplication by a reciprocal, operands in either order, axes as attribute or input,
+and data movement anywhere in between.
 """
 
 from collections.abc import Iterator

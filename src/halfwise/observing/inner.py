@@ -18,7 +18,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.emulation.rounding import SPLIT_BY_INPUT, Steps
+from halfwise.emulation.rounding import Steps
 from halfwise.formats import Format
 from halfwise.graph.dataflow import ancestors
 from halfwise.graph.model import (
@@ -39,6 +39,9 @@ CENTRING = frozenset(
     ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
 )
 """Operators that subtract a mean from what they read."""
+
+SPLIT_BY_INPUT = 13
+"""The first opset whose Split takes sizes as an input."""
 
 EXPONENTS = (-8.0, 12.0)
 """Exponents between which an exponential neither vanishes beside 1 nor overflows in FP16: e⁻⁸ is

@@ -5,20 +5,7 @@ import numpy as np
 import pytest
 
 from halfwise.graph.loading import load_network
-from halfwise.graph.norms import (
-    INVERSE,
-    MEAN,
-    MEAN_SQUARED,
-    NORMALISATIONS,
-    ONE,
-    SCALED,
-    SQUARES,
-    Normalisation,
-    Polynomial,
-    X,
-    constant,
-    read_normalisations,
-)
+from halfwise.graph.norms import NORMALISATIONS, Normalisation, read_normalisations
 from halfwise.graph.written_out import written_out
 from tests.spellings import BIAS, WEIGHT
 from tests.unit.graph.sketch import Sketch
@@ -245,7 +232,7 @@ def test_every_spelling_is_the_same_formula(spelling, opset):
     assert found.eps == pytest.approx(1e-5)
     assert np.allclose(found.weight, weight)
     assert found.bias is not None
-    assert np.array_equal(found.bias, bias)
+    assert np.allclose(found.bias, bias)
     assert found.output.is_graph_output()
 
 
@@ -272,7 +259,9 @@ def test_a_norm_read_by_two_keeps_their_weights_apart():
 def test_weights_of_other_axes_stay_outside():
     s = Sketch()
     y = layer_norm(s, s.input("x", [2, 5, 24]), [-1], SPELLINGS[0])
-    found = only(s, s.op("Add", s.op("Mul", y, WEIGHT), np.ones((5, 24), np.float32)))
+    found = only(
+        s, s.op("Add", s.op("Mul", y, WEIGHT), np.arange(120, dtype=np.float32).reshape(5, 24))
+    )
     assert str(found.output.name).startswith("Mul")
     assert found.bias is None
 
@@ -331,58 +320,3 @@ def test_a_batch_baked_into_a_reshape_is_not_read_over():
     y = s.op("Div", centred, s.op("Sqrt", s.op("Add", variance, 1e-6)))
     kinds = [f.kind for f in read_normalisations(s.network(y))]
     assert "LayerNormalization" not in kinds
-
-
-def known(found: Polynomial | None) -> Polynomial:
-    assert found is not None
-    return found
-
-
-def numbers(*values: float) -> Polynomial:
-    return known(constant(np.array(values)))
-
-
-x = Polynomial({X: np.array(1.0)})
-
-
-def test_the_variance_comes_out():
-    mean = known(x.mean())
-    assert mean.terms == {MEAN: 1.0}
-    centred = known(x + mean.scaled(-1))
-    variance = known(known(centred * centred).mean())
-    assert variance.terms == {SQUARES: 1.0, MEAN_SQUARED: -1.0}
-    assert variance.number(SQUARES) == 1.0
-    assert variance.number(ONE) == 0.0
-    assert variance.is_statistic
-    assert not centred.is_statistic
-
-
-def test_a_root_and_its_reciprocal_cancel():
-    inverse = Polynomial({INVERSE: np.array(0.5)})
-    assert known(known(inverse.reciprocal()) * inverse).is_number
-    assert known(x * inverse).terms == {SCALED: 0.5}
-    assert x.reciprocal() is None
-    assert known(x + inverse).reciprocal() is None
-    assert numbers(0.0, 1.0).reciprocal() is None
-
-
-def test_what_is_no_polynomial():
-    cube = known(known(x * x) * x)
-    assert cube.mean() is None
-    weighted = known(x * numbers(0, 1, 2))
-    assert weighted.mean() is None
-    assert weighted.number(X) is None
-    assert known(cube * x) * x is None
-    assert constant(np.zeros((1 << 20) + 1)) is None
-
-
-def test_terms_that_cancel_are_gone():
-    assert known(x + x.scaled(-1)).terms == {}
-
-
-@pytest.mark.parametrize("values", [(2.0,), (1.0, 2.0)])
-def test_tensors_without_the_axes_meet_numbers_only(values):
-    flat = Polynomial({MEAN: np.array(1.0)}, flat=True)
-    product = flat * numbers(*values)
-    assert (product is not None and product.flat) == (len(values) == 1)
-    assert flat + x is None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.rule import Change, Rewriting, Rule, put_in_place
+from halfwise.fixing.repair.rule import Change, Rewriting, put_in_place
 from halfwise.fixing.repair.scale import Scale
 from halfwise.fixing.repair.shift import Mask, Shift
 from halfwise.graph.conversion import raise_opset
@@ -240,6 +240,7 @@ def _whole(
     return np.ascontiguousarray(np.broadcast_to(inner, sizes), np.float32)
 
 
+Rule = Rewriting | Scale
 RULES: tuple[Rule, ...] = (Mask(), Scale(), Shift(), OneNode(), Split())
 """In the order in which they are made: exact ones, with powers of two, come first."""
 KEY = "halfwise.repairs"

@@ -18,8 +18,9 @@ from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.plan.plan import NONE, Plan, Variant, union
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
+from halfwise.fixing.repair.making import Rule
 from halfwise.fixing.repair.proof import is_same, prove
-from halfwise.fixing.repair.rule import Rule, place
+from halfwise.fixing.repair.rule import place
 from halfwise.fixing.space import Space
 from halfwise.graph.model import Network, node_name
 from halfwise.observing.reference import PART_OF_BUDGET

@@ -1,9 +1,8 @@
-"""The contract of a repair, and what rules share that replace a part of a graph."""
+"""What rules share that replace a part of a graph."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -12,38 +11,8 @@ from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
-from halfwise.graph.model import Names, Network, Writer, graphs_of, is_standard, node_name, opset_of
+from halfwise.graph.model import Names, Network, Writer, graphs_of, node_name, opset_of
 from halfwise.records import Guard, GuardKind, NodeName, Place, Repair, RepairRule
-
-
-class Rule(Protocol):
-    """A rule of `fixing.repair.making`.
-
-    Attributes:
-        name: Its name.
-        identity: What it rests on, such as "norm(x; eps) = norm(s·x; s²·eps)".
-    """
-
-    name: RepairRule
-    identity: str
-
-    def propose(self, evidence: Evidence) -> Iterable[Repair]:
-        """Yield the repairs that `evidence` asks for; repairs of one rule do not overlap.
-
-        Reads the network without changing it. Proposes nothing unless numbers show a need.
-        """
-        ...
-
-    def apply(self, model: ir.Model, *repairs: Repair) -> None:
-        """Make repairs in place, one after the other.
-
-        Everything that remains keeps its name; graph inputs and outputs keep name, type and shape.
-        Needs only the model and the records, so that a repair can be made again from a run.
-
-        Raises:
-            CaseError: the repair was proposed for another model.
-        """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +26,7 @@ class Change:
         stem: Prefix of the names of new nodes; the last node's name if empty.
         opset: The first that has the new operator; 0 for any.
         advice: How to do without the repair.
+        numbers: What tells it from other changes of the same nodes.
     """
 
     nodes: tuple[NodeName, ...]
@@ -65,14 +35,15 @@ class Change:
     stem: str = ""
     opset: int = 0
     advice: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 class Rewriting(ABC):
     """A rule that replaces parts of a graph where guards point inside.
 
     Attributes:
-        name: As in `Rule`.
-        identity: Likewise.
+        name: Its name.
+        identity: What it rests on, such as "norm(x; eps) = norm(s·x; s²·eps)".
         alone: Whether it is only for models of which no node may stay in FP32, which costs less.
         kind: The only kind of guards that it answers; "" for all.
     """
@@ -87,24 +58,36 @@ class Rewriting(ABC):
         """Yield the parts of a network, or of a `Part` of one, that can be replaced."""
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each part inside which something raises a guard."""
+        """Yield a repair for each part inside which something raises a guard; they do not overlap.
+
+        Reads the network without changing it. Proposes nothing unless numbers show a need.
+        """
         raised = () if self.alone and evidence.keeps else guards_of(evidence)
         guards = [guard for guard in raised if self.kind in ("", guard.kind)]
         for change in self.changes(evidence.network) if guards else ():
-            if needs := answered(guards, change.inner):
+            if needs := self.needs(evidence, change, guards):
                 end = evidence.nodes[change.nodes[-1]]
+                later = change.opset > evidence.network.opset
                 yield Repair(
                     rule=self.name,
                     nodes=change.nodes,
-                    numbers={"opset": change.opset}
-                    if change.opset > evidence.network.opset
-                    else {},
+                    numbers={**change.numbers, **({"opset": change.opset} if later else {})},
                     guards=needs,
                     advice=change.advice and evidence.norm_fix(end, change.advice),
                 )
 
+    def needs(
+        self, evidence: Evidence, change: Change, guards: Iterable[Guard]
+    ) -> tuple[Place, ...]:
+        """Return the guards that a change answers; none if numbers do not permit it."""
+        del evidence
+        return answered(guards, change.inner)
+
     def apply(self, model: ir.Model, *repairs: Repair) -> None:
-        """Replace the parts that repairs name, in place.
+        """Replace the parts that repairs name, in place, one after the other.
+
+        Everything that remains keeps its name; graph inputs and outputs keep name, type and shape.
+        Needs only the model and the records, so that a repair can be made again from a run.
 
         Raises:
             CaseError: there is no such part here, or ONNX cannot raise the opset.
@@ -115,10 +98,15 @@ class Rewriting(ABC):
             model.graph, model.ir_version = raised.graph, raised.ir_version
         names = Names(graphs_of(model))
         for repair in repairs:
+            wanted = {name: n for name, n in repair.numbers.items() if name != "opset"}
             there = self.changes(Part.of(model, repair.nodes))
-            change = next((c for c in there if c.nodes[-1] == repair.nodes[-1]), None)
+            fits = (c for c in there if (c.nodes[-1], c.numbers) == (repair.nodes[-1], wanted))
+            change = next(fits, None)
             if change is None:
-                raise misfit(repair)
+                raise CaseError(
+                    f"The repair '{repair.rule}' at {repair.nodes[0]} does not fit this model.",
+                    "Use the model that it was proposed for, or run `halfwise fix` on this one.",
+                )
             change.make(Writer(model, change.stem or repair.nodes[-1], names))
 
 
@@ -148,27 +136,6 @@ def _remove_unused(root: ir.Node) -> None:
         before = [v.producer() for v in node.inputs if v is not None]
         graph.remove(node, safe=True)
         waiting += [n for n in before if n is not None]
-
-
-def named(model: ir.Model, repair: Repair, *ops: str) -> list[ir.Node]:
-    """Return the nodes of a repair, in its order; only of operators `ops` if given.
-
-    Raises:
-        CaseError: the model lacks one, or it has another operator.
-    """
-    nodes = {node.name: node for node in model.graph.all_nodes()}
-    present = [nodes[name] for name in repair.nodes if name in nodes]
-    if len(present) < len(repair.nodes) or not all(is_standard(n, *ops) for n in present):
-        raise misfit(repair)
-    return present
-
-
-def misfit(repair: Repair) -> CaseError:
-    """Return the error for a repair that does not fit the model."""
-    return CaseError(
-        f"The repair '{repair.rule}' at {repair.nodes[0]} does not fit this model.",
-        "Use the model that it was proposed for, or run `halfwise fix` on this one.",
-    )
 
 
 def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[Place, ...]:

@@ -22,23 +22,20 @@ one selection of the scores where they are swallowed.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.attribute.ranges import mask_guards, range_guards
-from halfwise.fixing.repair.rule import Change, Rewriting, misfit, named, place, put_in_place
+from halfwise.fixing.repair.rule import Change, Rewriting, place, put_in_place
 from halfwise.graph.model import (
-    Names,
     Network,
     Writer,
     constant_array,
-    graphs_of,
     is_standard,
     node_name,
-    opset_of,
 )
 from halfwise.graph.reading import (
     Nodes,
@@ -52,9 +49,8 @@ from halfwise.graph.reading import (
 )
 from halfwise.graph.roles import is_float
 from halfwise.graph.scaling import add_behind
-from halfwise.graph.sensitivity import masked_by_constants
 from halfwise.graph.written_out import BY_AXIS
-from halfwise.records import NodeName, Place, Repair, RepairRule
+from halfwise.records import Guard, Place, RepairRule
 
 _CHOICES: Mapping[str, tuple[int, int]] = {
     "ArgMax": (0, 0),
@@ -317,13 +313,7 @@ _VANISHED = 104.0
 """exp(−104) is zero in FP32."""
 
 
-_Masked = tuple[ir.Value, str, int, int, bool]
-"""What sums of scores and a mask share that only Softmaxes read: the mask, Add or Sub, the slot
-that reads the mask, the Softmax's axis from the end (< 0), and whether a masked score leaves no
-trace in FP32."""
-
-
-class Mask:
+class Mask(Rewriting):
     """Masks that leave the range of the low format together with a score.
 
     The function stays for scores of a row less than 15256 apart, and mask values up to 2¹⁷, or
@@ -333,54 +323,73 @@ class Mask:
     name: RepairRule = "mask"
     identity = "softmax(s + m) = softmax(s + max(m − max m, −15360))"
 
-    def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield one repair for each mask, Softmax axis and graph, with all sums that read it."""
-        if evidence.fmt.has_range_of_fp32:
-            return
-        guards: dict[NodeName, list[Place]] = {}
-        for guard in (*mask_guards(evidence), *range_guards(evidence)):
-            guards.setdefault(guard.node, []).append(place(guard))
-        groups: dict[tuple[_Masked, object], list[NodeName]] = {}
-        for name, node in evidence.nodes.items():
-            if name in guards and (masked := _masked(evidence, node)) is not None:
-                groups.setdefault((masked, node.graph), []).append(name)
-        for ((_, _, slot, axis, swallows), _), names in groups.items():
-            yield Repair(
-                rule=self.name,
-                nodes=tuple(names),
-                numbers={"slot": slot, "axis": axis, "swallows": float(swallows)},
-                guards=tuple(g for name in names for g in guards[name]),
-                advice=_ADVICE,
-            )
+    def changes(self, network: Network) -> Iterator[Change]:
+        """Yield every tensor that is added in front of Softmaxes, with all sums that read it.
 
-    def apply(self, model: ir.Model, *repairs: Repair) -> None:
-        """Replace masks by their distance; see `Rule.apply`."""
-        for repair in repairs:
-            _replace(model, repair)
+        Whether it is a mask, and whether it swallows scores, only numbers tell.
+        """
+        groups: dict[tuple[ir.Value, str, int, int, object], list[ir.Node]] = {}
+        for node in network.all_nodes():
+            sums = is_standard(node, "Add", "Sub")
+            axis = _axis(node.outputs[0], network.opset) if sums else None
+            if axis is None:
+                continue
+            for slot in (0, 1) if node.op_type == "Add" else (1,):
+                mask = node.inputs[slot]
+                rank = mask.shape.rank() if mask is not None and mask.shape is not None else 0
+                if mask is not None and is_float(mask) and rank >= -axis:
+                    key = mask, node.op_type, slot, axis, node.graph
+                    groups.setdefault(key, []).append(node)
+        for (mask, op, slot, axis, _), nodes in groups.items():
+            for swallows in (False, True):
+                yield Change(
+                    tuple(map(node_name, nodes)),
+                    nodes,
+                    partial(_replace, mask, nodes, slot, axis, swallows, positive=op == "Sub"),
+                    stem=node_name(nodes[0]),
+                    advice=_ADVICE,
+                    numbers={"slot": slot, "axis": axis, "swallows": float(swallows)},
+                )
+
+    def needs(
+        self, evidence: Evidence, change: Change, guards: Iterable[Guard]
+    ) -> tuple[Place, ...]:
+        """Return the guards on sums with a mask, if larger scores permit the rule.
+
+        A value of the binade k has FP32's spacing 2^(k−23); a score of less than half of it leaves
+        no trace. If the mask swallows scores, it has to swallow all up to `_ALL`.
+        """
+        slot, swallows = int(change.numbers["slot"]), bool(change.numbers["swallows"])
+        read = [evidence.nodes[name].inputs for name in change.nodes]
+        mask, most = read[0][slot], _LARGER * max(evidence.absmax(v[1 - slot]) for v in read)
+        large = [k for k in evidence.binades(mask) if 2.0 ** (k + 1) > MASK_BOUND]
+        kept = all(2.0 ** (k + 1) <= _QUANTISED for k in large)
+        lost = not kept and all(max(_ALL, most) < 2.0 ** (k - 24) for k in large)
+        if not large or 2 * most > MASK_BOUND - _VANISHED or not (lost if swallows else kept):
+            return ()
+        return tuple(place(guard) for guard in guards if guard.node in change.nodes)
 
 
-def _replace(model: ir.Model, repair: Repair) -> None:
-    sums = named(model, repair, "Add", "Sub")
-    slot, axis = int(repair.numbers["slot"]), int(repair.numbers["axis"])
-    mask, opset = sums[0].inputs[slot], opset_of(model)
-    if mask is None or any(node.inputs[slot] is not mask for node in sums):
-        raise misfit(repair)
-    if any(_axis(node.outputs[0], opset) != axis for node in sums):
-        raise misfit(repair)
-    names = Names(graphs_of(model))
-    writer = Writer(model, repair.nodes[0], names)
-    distance, top = _distance(writer, mask, axis, positive=sums[0].op_type == "Sub")
-    lost = _beyond(writer, top) if repair.numbers["swallows"] else None
+def _replace(
+    mask: ir.Value,
+    sums: list[ir.Node],
+    slot: int,
+    axis: int,
+    swallows: bool,
+    writer: Writer,
+    *,
+    positive: bool,
+) -> None:
+    distance, top = _distance(writer, mask, axis, positive=positive)
+    lost = _beyond(writer, top) if swallows else None
     sums[0].prepend(writer.made)
     for node in sums:
         node.replace_input_with(slot, distance)
-        if lost is not None:
-            writer = Writer(model, node_name(node), names)
-            scores = node.inputs[1 - slot]
-            assert scores is not None
+        scores = node.inputs[1 - slot]
+        if lost is not None and scores is not None:
             zero = writer.constant("zero", np.asarray(0, np.float32))
             node.replace_input_with(1 - slot, writer.op("Where", lost, zero, scores))
-            node.prepend(writer.made)
+            node.prepend(writer.made[-1])
 
 
 def _distance(
@@ -413,54 +422,6 @@ def _beyond(writer: Writer, top: ir.Value) -> ir.Value | None:
         )
     beyond = np.abs(constant_array(top)) > MASK_BOUND
     return writer.constant("lost", beyond) if beyond.any() else None
-
-
-def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
-    """Return the sum that a node represents, if larger scores permit the rule.
-
-    If the mask swallows scores, it has to swallow all up to `_ALL`.
-    """
-    if not is_standard(node, "Add", "Sub"):
-        return None
-    axis = _axis(node.outputs[0], evidence.network.opset)
-    for slot in (0, 1) if node.op_type == "Add" else (1,):
-        mask, scores = node.inputs[slot], node.inputs[1 - slot]
-        if axis is None or mask is None or scores is None or not is_float(mask):
-            continue
-        if mask.shape is None or mask.shape.rank() < -axis:
-            continue
-        most = _LARGER * evidence.absmax(scores)
-        if evidence.absmax(mask) <= MASK_BOUND or 2 * most > MASK_BOUND - _VANISHED:
-            continue
-        if not (_is_finite(evidence, scores) and _is_finite(evidence, mask)):
-            continue
-        if not masked_by_constants(mask, evidence.roles, evidence.tensors, MASK_BOUND):
-            continue
-        swallows = _swallows(evidence, mask, max(_ALL, most))
-        if swallows is not None:
-            return mask, node.op_type, slot, axis, swallows
-    return None
-
-
-def _is_finite(evidence: Evidence, value: ir.Value) -> bool:
-    """Return whether no infinity was seen: FP16 has such masks, and NaN for rows of them."""
-    if value.const_value is not None:
-        return bool(np.isfinite(constant_array(value)).all())
-    observation = evidence.observed(value)
-    return observation is not None and not observation.nonfinite
-
-
-def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:
-    """Return whether scores up to `scores` leave no trace in FP32 where they are masked.
-
-    None if some do and others do not.
-
-    A value of the binade k has FP32's spacing 2^(k−23); less than half of it leaves no trace.
-    """
-    large = [k for k in evidence.binades(mask) if 2.0 ** (k + 1) > MASK_BOUND]
-    if all(2.0 ** (k + 1) <= _QUANTISED for k in large):
-        return False
-    return True if all(scores < 2.0 ** (k - 24) for k in large) else None
 
 
 def _axis(value: ir.Value, opset: int) -> int | None:

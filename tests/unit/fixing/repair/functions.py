@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.ort import Session
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.rule import Rule
+from halfwise.fixing.repair.making import Rule
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto, normalise
 from halfwise.graph.model import Network

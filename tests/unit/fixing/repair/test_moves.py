@@ -8,7 +8,7 @@ import pytest
 from halfwise.emulation.budget import OutOfTime
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.repair import making, moves
-from halfwise.fixing.repair.rule import Rule
+from halfwise.fixing.repair.making import Rule
 from tests.unit.casing import names
 from tests.unit.fixing import running
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, dear, sluiced

@@ -125,7 +125,7 @@ def test_repairs_that_change_the_function_fail(written, monkeypatch):
     monkeypatch.setattr(making, "RULES", (Sluice(off=1.001),))
     run = verified(written)
     assert failures(run) == ["other-graph", "unproven"]
-    assert "of an output's largest value, 0.0001 is allowed" in reasons(run.verdict.failures)[-1]
+    assert "of an output's largest value, 0.0002 is allowed" in reasons(run.verdict.failures)[-1]
 
 
 def test_metadata_that_cannot_be_read_is_one_clear_sentence(written):
