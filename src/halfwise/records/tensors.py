@@ -33,6 +33,8 @@ class Detail(Record):
         subnormal: Fraction of elements that become subnormal, not counting zeros.
         histogram: log2 histogram of the magnitudes of finite elements.
         samples: Number of samples behind these figures.
+        integers: Whether those within the low format's range are three or more whole numbers, some
+            of which it rounds.
     """
 
     smallest_nonzero: float
@@ -41,6 +43,7 @@ class Detail(Record):
     subnormal: float
     histogram: Histogram
     samples: int
+    integers: bool = False
 
 
 class Observation(Record):

@@ -9,6 +9,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from halfwise.formats import Format
+from halfwise.graph.dataflow import moves
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
@@ -122,6 +123,15 @@ class Evidence:
         outputs = [v for n in self.nodes.values() for v in n.outputs]
         values = [*self.network.graph.inputs, *outputs]
         return {tensor_name(v): v for v in values if v.name and is_float(v)}
+
+    @cached_property
+    def made(self) -> Mapping[TensorName, ir.Value]:
+        """Those of `values` whose elements are no copies of other floats that a node moved."""
+
+        def copies(node: ir.Node | None) -> bool:
+            return node is not None and moves(node, self.roles) and any(map(is_float, node.inputs))
+
+        return {name: v for name, v in self.values.items() if not copies(v.producer())}
 
     @cached_property
     def _norms(self) -> Mapping[NodeName, str]:

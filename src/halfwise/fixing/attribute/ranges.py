@@ -32,7 +32,7 @@ from halfwise.graph.roles import is_float
 from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
 from halfwise.graph.weights import span
 from halfwise.observing.inner import PRODUCTS, is_exponent
-from halfwise.records import AdjustedConstant, Guard, GuardKind, Observation
+from halfwise.records import AdjustedConstant, Guard, GuardKind
 
 _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
@@ -182,31 +182,21 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
     - "headroom": absmax · headroom ≥ threshold, but absmax is below it. Not for masks and the like,
       which select constants.
 
-    A tensor copied by data movement from one out of range is not reported again. The nodes are the
+    A tensor copied by data movement is not reported again. The nodes are the
     producer and all compute consumers, through data movement.
     """
-    threshold = evidence.fmt.overflow_threshold
-    for observation in evidence.observations.tensors:
-        if observation.absmax * evidence.headroom >= threshold:
-            yield from _tensor(evidence, observation)
+    for value in evidence.made.values():
+        yield from _tensor(evidence, value)
     yield from _inside(evidence)
 
 
-def _tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
-    value = evidence.values.get(observation.tensor)
-    if value is None:
-        return []
-    producer = value.producer()
-    readers = low_consumers(value, evidence.roles)
-    limit = evidence.fmt.overflow_threshold
-    overflows = observation.absmax >= limit
-    if producer is not None and _is_copy(
-        evidence, producer, limit if overflows else observation.absmax
-    ):
-        return []
-    if producer is None and not readers:
-        return []
+def _tensor(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    observation, producer = evidence.observed(value), value.producer()
+    readers, limit = low_consumers(value, evidence.roles), evidence.fmt.overflow_threshold
     reach = limit / evidence.headroom
+    if observation is None or observation.absmax < reach or (producer is None and not readers):
+        return []
+    overflows = observation.absmax >= limit
     if not overflows and selects_constants(value, evidence.roles, evidence.tensors, reach):
         return []
     square = square_of(value) if producer is not None else None
@@ -228,13 +218,6 @@ def _tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
         severity=graded(Band.OVERFLOW, observation.absmax / limit)
         if overflows
         else _HEADROOM_WEIGHT * observation.absmax / limit,
-    )
-
-
-def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
-    """Return whether the elements that reach `limit` existed before `producer` moved them."""
-    return moves(producer, evidence.roles) and any(
-        evidence.absmax(v) >= limit for v in producer.inputs
     )
 
 
@@ -416,7 +399,8 @@ def _mask(evidence: Evidence, value: ir.Value, extreme: float) -> list[Guard]:
 def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     """Return the compute nodes from `value` to the next Softmax behind it, the Softmax last.
 
-    Of a written-out one, that is the Exp, and the ReduceMax comes first. Values that a Max or Clip bounds are no mask.
+    Of a written-out one, that is the Exp, and the ReduceMax comes first. Values that a Max or Clip
+    bounds are no mask.
     """
     paths: list[tuple[ir.Value, list[ir.Node]]] = [(value, [])]
     visited = {value}

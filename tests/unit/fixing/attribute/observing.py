@@ -41,6 +41,9 @@ def detail(array: np.ndarray, fmt: Format) -> Detail:
         subnormal=float(below.sum() / magnitudes.size),
         histogram=histogram(nonzero),
         samples=1,
+        integers=np.unique(array).size > 2
+        and bool((magnitudes == np.rint(magnitudes)).all())
+        and bool((fmt.round(array.astype(np.float32)) != array).any()),
     )
 
 
