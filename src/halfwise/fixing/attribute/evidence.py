@@ -82,19 +82,15 @@ class Evidence:
         headroom: Factor on observed ranges within which an overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
         keeps: Whether nodes may stay in FP32; else a repair may cost more than such a node.
-        muls: Whether a scale may insert Muls; else it folds into weights, whatever that loses.
-        raised: The guards that all this raises, if already computed.
     """
 
     network: Network
     roles: Roles
     observations: Observations
     fmt: Format
-    headroom: float
-    accumulate: str
+    headroom: float = 2.0
+    accumulate: str = "fp32"
     keeps: bool = True
-    muls: bool = True
-    raised: tuple[Guard, ...] | None = None
 
     @cached_property
     def nodes(self) -> Mapping[NodeName, ir.Node]:

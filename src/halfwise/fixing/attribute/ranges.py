@@ -399,8 +399,8 @@ def _mask(evidence: Evidence, value: ir.Value, extreme: float) -> list[Guard]:
 def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     """Return the compute nodes from `value` to the next Softmax behind it, the Softmax last.
 
-    Of a written-out one, that is the Exp, and the ReduceMax comes first. Values that a Max or Clip
-    bounds are no mask.
+    Of a written-out one, that is the Exp, and the ReduceMax comes first. Values that are
+    bounded are no mask.
     """
     paths: list[tuple[ir.Value, list[ir.Node]]] = [(value, [])]
     visited = {value}
@@ -412,8 +412,8 @@ def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
                 largest = (v.producer() for v in path[-1].inputs if v is not None)
                 return [*(n for n in largest if n and n.op_type == "ReduceMax"), *path, node]
             output = node.outputs[0]
-            bound = split_constant(output, "Max", "Clip")
-            bounded = bound is not None and bound[1] > -MASK_SHARE * evidence.fmt.max
+            bound = split_constant(output, "Max", "Min", "Clip")
+            bounded = bound is not None and abs(bound[1]) < MASK_SHARE * evidence.fmt.max
             passes = node.op_type in _PATH and not bounded and output not in visited
             if passes and len(path) < LONGEST_WAY:
                 visited.add(output)

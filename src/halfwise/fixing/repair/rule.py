@@ -8,8 +8,7 @@ from typing import Protocol
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute import Attribution
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Names, Network, Writer, graphs_of, is_standard, node_name, opset_of
@@ -27,7 +26,7 @@ class Rule(Protocol):
     name: RepairRule
     identity: str
 
-    def propose(self, evidence: Evidence) -> Iterable[Repair]:
+    def propose(self, evidence: Attribution) -> Iterable[Repair]:
         """Yield the repairs that `evidence` asks for; repairs of one rule do not overlap.
 
         Reads the network without changing it. Proposes nothing unless numbers show a need.
@@ -86,9 +85,9 @@ class Rewriting(ABC):
     def changes(self, network: Network) -> Iterable[Change]:
         """Yield the parts of a network, or of a `Part` of one, that can be replaced."""
 
-    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+    def propose(self, evidence: Attribution) -> Iterator[Repair]:
         """Yield a repair for each part inside which something raises a guard."""
-        raised = () if self.alone and evidence.keeps else guards_of(evidence)
+        raised = () if self.alone and evidence.keeps else evidence.guards
         guards = [guard for guard in raised if self.kind in ("", guard.kind)]
         for change in self.changes(evidence.network) if guards else ():
             if needs := answered(guards, change.inner):

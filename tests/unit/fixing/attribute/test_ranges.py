@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.case import Samples
-from halfwise.fixing.attribute import attribute
+from halfwise.fixing.attribute import Attribution
 from halfwise.formats import BF16, FP16
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe_network
@@ -437,7 +437,9 @@ def raised(sketch: Sketch, output: str, x: np.ndarray) -> list[Guard]:
     roles = roles_of(network)
     samples = Samples(("0",), lambda _: {"x": x})
     observation, _ = observe_network(network, samples, FP16, roles=roles)
-    return [g for g in attribute(network, roles, observation, FP16) if g.kind == "cancellation"]
+    return [
+        g for g in Attribution(network, roles, observation, FP16).guards if g.kind == "cancellation"
+    ]
 
 
 def test_a_constant_that_is_added_and_taken_away() -> None:
@@ -503,5 +505,7 @@ def test_an_exponent_need_not_cancel_to_lose_digits() -> None:
     network, x = s.network(output), {"x": np.linspace(3, 6, 64, dtype=np.float32)}
     roles = roles_of(network)
     observation, _ = observe_network(network, Samples(("0",), lambda _: x), BF16, roles=roles)
-    (guard,) = (g for g in attribute(network, roles, observation, BF16) if g.kind == "cancellation")
+    (guard,) = (
+        g for g in Attribution(network, roles, observation, BF16).guards if g.kind == "cancellation"
+    )
     assert message(guard).startswith("operands rounded to BF16 reach 4.5 in more (Add), and e is ")
