@@ -314,11 +314,13 @@ class Variant:
         """What costs are relative to; None if shapes are unknown or nothing costs anything."""
         shapes = lambda: self.shapes  # noqa: E731
         model = cost_model(self.case, self.settings, self.roles, self.low_io, shapes)
-        least = 0.0 if model is None else model.cost(self._all_low)
-        if model is None or least == 0:
+        low = 0.0 if model is None else model.cost(self._all_low)
+        if model is None or low == 0:
             return None
-        base = None if self.original is None else self.original.prices
-        return Prices(model, least, frozenset(self.roles), base)
+        if self.original and self.original.prices:
+            return replace(self.original.prices, model=model)
+        fp32, tf32 = (model.cost(frozenset(self.roles), tf32=tf32) / low for tf32 in (False, True))
+        return Prices(model, low, fp32, tf32)
 
     @property
     def _all_low(self) -> Nodes:
