@@ -1,13 +1,13 @@
-"""What happens inside an op but shows in none of its tensors: squares, sums, cancellation, margins.
+"""What happens inside an op but shows in none of its tensors: sums, cancellation, margins.
 
-Squares follow from extrema. Sums are computed in the model: each op that sums gets a twin on
+Sums are computed in the model: each op that sums gets a twin on
 magnitudes. Cancellation and margins need elements, so they are views of tensors. Fused operators
 give out what they compute inside: a twin is asked for the scores of an attention, the sum of a
 SkipLayerNormalization.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
@@ -30,7 +30,7 @@ from halfwise.graph.model import (
     small_constant,
     tensor_name,
 )
-from halfwise.graph.reading import moves, scalar, split_constant
+from halfwise.graph.reading import moves, split_constant
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
 from halfwise.records import InnerKind, InnerObservation, NodeName, TensorName
@@ -194,38 +194,6 @@ class InnerNumbers:
             for node in network.nodes()
             for kind, (value, sample) in self._worst.get(node_name(node), {}).items()
         )
-
-
-def squares(
-    network: Network, roles: Roles, absmax: Mapping[TensorName, tuple[float, int]]
-) -> Iterator[tuple[NodeName, float, int]]:
-    """Yield (node, largest square inside it, sample) for every node that squares and may be low.
-
-    Pow with a constant exponent of 2 or more and Mul(x, x) square their input; the output of
-    ReduceSumSquare is Σx², that of ReduceL2 its root.
-
-    Args:
-        network: The model.
-        roles: Role per node.
-        absmax: The largest finite magnitude of each tensor, and the sample that holds it.
-    """
-    for node in network.all_nodes():
-        if not roles[node_name(node)].free:
-            continue
-        match node.op_type:
-            case "Pow" if (scalar(node.inputs[1]) or 0.0) >= 2:
-                squared, power = node.inputs[0], 2
-            case "Mul" if node.inputs[0] is node.inputs[1]:
-                squared, power = node.inputs[0], 2
-            case "ReduceSumSquare":
-                squared, power = node.outputs[0], 1
-            case "ReduceL2":
-                squared, power = node.outputs[0], 2
-            case _:
-                continue
-        if squared is not None and squared.name in absmax:
-            value, sample = absmax[tensor_name(squared)]
-            yield node_name(node), value**power, sample
 
 
 Twins = Callable[[ir.Node, Steps, int], dict[InnerKind, ir.Value]]

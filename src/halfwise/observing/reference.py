@@ -36,7 +36,6 @@ from halfwise.metrics import Outputs
 from halfwise.observing.inner import (
     InnerNumbers,
     insides,
-    squares,
     sums,
     views,
     with_smallest,
@@ -81,7 +80,7 @@ def observe_network(
 ) -> tuple[Observations, list[Outputs]]:
     """Return statistics of the FP32 model on `samples`, and its outputs on each.
 
-    Extrema and squares come from all samples. Element statistics, sums, cancellation and margins
+    Extrema come from all samples. Element statistics, sums, cancellation and margins
     come from at most `detail_samples`: up to half of them are those where most tensors reach their
     extremum, the others are evenly spread; fewer if more than `DETAIL_ELEMENTS` would be visited.
 
@@ -91,7 +90,7 @@ def observe_network(
         fmt: The low format that thresholds and margins refer to.
         roles: Role per node; the inside of an op is observed where the node may be low.
         runtime: Where it runs.
-        detail_samples: 0 leaves out everything but extrema and squares.
+        detail_samples: 0 leaves out everything but extrema.
         progress: See `Observer`.
         budget: See `Observer`.
 
@@ -131,7 +130,7 @@ def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: in
 
 
 class Observer:
-    """Statistics of a model so far: extrema and squares at once, the rest by `look`.
+    """Statistics of a model so far: extrema at once, the rest by `look`.
 
     Attributes:
         outputs: Outputs of each sample, by name, bit for bit those of a plain run.
@@ -150,7 +149,7 @@ class Observer:
         few_sums: bool = False,
         seen: Seen | None = None,
     ) -> None:
-        """Find extrema and squares.
+        """Find extrema.
 
         Args:
             network: The model.
@@ -189,9 +188,6 @@ class Observer:
         if seen is not None and not known:
             seen.probe.release()  # of another model, such as one whose opset was raised
         self.outputs = self._extrema(seen.probe if seen is not None and known else None, known)
-        absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
-        for node, value, sample in squares(network, roles, absmax):
-            self._inner.add(node, "square", value, sample)
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
             for body in observed_bodies(network, samples, runtime)

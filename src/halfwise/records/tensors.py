@@ -77,11 +77,12 @@ class InnerObservation(Record):
     Attributes:
         node: The node.
         op: Its operator type.
-        kind: What `value` is. "square": the largest x² (or Σx²) inside Pow, ReduceL2 and
-            ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
-            ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "score": the largest
-            magnitude of scaled products of queries and keys in an attention of one node, masked
-            ones included. "residual": that of the sum that a SkipLayerNormalization normalises.
+        kind: What `value` is. "square": the largest Σx² inside ReduceL2, which follows from its
+            output and is not recorded. "sum": the largest Σ|x| that a running sum can reach in
+            ReduceSum, ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "score": the
+            largest magnitude of scaled products of queries and keys in an attention of one node,
+            masked ones included. "residual": that of the sum that a SkipLayerNormalization
+            normalises.
             "mean-square": the largest mean of its squares. "cancellation": median over
             elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean, and of
             Σ|a||b| / |Σab| in products before a logarithm; inf if most results are zero (zeros of a

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.dataflow import moves
-from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import binades, span
@@ -192,9 +192,25 @@ class Evidence:
             return 1.0
         return self.fmt.ulp(magnitude) / 2 / magnitude
 
+    @cached_property
+    def _squares(self) -> list[InnerObservation]:
+        """Sums of squares, of which a ReduceL2 gives the root."""
+        roots = [n for n in self.nodes.values() if is_standard(n, "ReduceL2")]
+        return [
+            InnerObservation(
+                node=node_name(node),
+                op=node.op_type,
+                kind="square",
+                value=seen.absmax**2,
+                worst_sample=seen.worst_sample,
+            )
+            for node in roots
+            if (seen := self.observed(node.outputs[0])) and self.roles.of(node).free
+        ]
+
     def inside(self, kind: str) -> Iterable[tuple[ir.Node, InnerObservation]]:
         """Yield node and number of every observation of one kind inside ops."""
-        for observation in self.observations.inner:
+        for observation in (*self.observations.inner, *self._squares):
             if observation.kind == kind and observation.node in self.nodes:
                 yield self.nodes[observation.node], observation
 

@@ -159,11 +159,8 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
     return direct | (first ^ second)
 
 
-_SQUARED = {
-    "ReduceL2": "Divide by the largest magnitude before, and multiply by it afterwards.",
-    "ReduceSumSquare": "Divide by the largest magnitude before, multiply by its square afterwards.",
-}
-"""Repairs of squares inside an op that preserve its result."""
+_SQUARED = "Divide by the largest magnitude before, and multiply by it afterwards."
+"""Repair of a root of squares that preserves its result."""
 _SEVERITY_OF_INNER = 0.8
 """Only possible: an op may keep what is inside in FP32, as the emulation does."""
 _HEADROOM_WEIGHT = 0.5
@@ -175,8 +172,8 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
 
     - "overflow", or "square" if the tensor is a square: absmax ≥ `fmt.overflow_threshold`, the
       smallest magnitude that rounds to infinity (IEEE 754-2019, 4.3.1).
-    - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold although the result
-      fits. Only possible, because ops may use FP32 inside; certain with FP16 accumulation.
+    - "square" inside ReduceL2: Σx² reaches the threshold although its root fits. Only possible,
+      because ops may use FP32 inside; certain with FP16 accumulation.
     - The same of the scores, sums and mean squares inside fused attentions and norms: whether they
       are FP32 depends on the kernel that the runtime takes.
     - "headroom": absmax · headroom ≥ threshold, but absmax is below it. Not for masks and the like,
@@ -243,7 +240,7 @@ def _inside(evidence: Evidence) -> Iterator[Guard]:
                 node,
                 None,
                 facts=evidence.inner(observation) | {"limit": evidence.fmt.max, "what": what},
-                fix=_SQUARED.get(observation.op, ""),
+                fix=_SQUARED if kind == "square" else "",
                 nodes=[node],
                 severity=graded(Band.OVERFLOW, observation.value / limit)
                 if certain

@@ -31,7 +31,6 @@ from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.reading import scalar
 from halfwise.graph.roles import Roles
 from halfwise.graph.scaling import Relations, at_once, relations, rescale
-from halfwise.observing.inner import squares
 from halfwise.observing.statistics import detail_of
 from halfwise.records import (
     Guard,
@@ -307,12 +306,8 @@ def scaled(
     nodes = {node_name(node): node for node in original.all_nodes()}
     if (shown := _shown(before, nodes, exponents, network, fmt)) is None:
         return None
-    absmax = {name: (one.absmax, one.worst_sample) for name, one in shown.items()}
-    squared = {node: value for node, value, _ in squares(network, roles, absmax)}
 
     def inside(one: InnerObservation) -> float:
-        if one.kind == "square":
-            return squared[one.node]
         e = exponents[tensor_name(nodes[one.node].outputs[0])] if one.kind == "sum" else 0
         return math.ldexp(one.value, e)
 
