@@ -161,27 +161,19 @@ class Evidence:
         counts, level = self.binades(value), math.frexp(magnitude)[1] - 1
         return sum(n for k, n in counts.items() if k < level) / max(1, sum(counts.values()))
 
-    def inexact(self, value: ir.Value | None) -> float:
-        """Return which share of the non-zero elements may have an error above `SIGNIFICANT`."""
-        return self.below(value, self.fmt.smallest_subnormal / 2 / SIGNIFICANT)
-
     def absmax(self, value: ir.Value | None) -> float:
         """Return the largest finite magnitude of a tensor or constant, 0 if unknown."""
         if value is None or not is_float(value):
             return 0.0
         if value.const_value is not None:
-            return self.largest(value)
+            low, high = self.span(value)
+            return 0.0 if math.isnan(low) else max(-low, high)
         observation = self.observed(value)
         return 0.0 if observation is None else observation.absmax
 
     def span(self, value: ir.Value) -> tuple[float, float]:
         """Return the smallest and largest finite element of a constant, NaN for none."""
         return span(constant_array(value))
-
-    def largest(self, value: ir.Value) -> float:
-        """Return the largest finite magnitude of a constant, 0 for none."""
-        low, high = self.span(value)
-        return 0.0 if math.isnan(low) else max(-low, high)
 
     def relative_error(self, magnitude: float) -> float:
         """Return the largest relative error of a value of this magnitude stored low (1 if zeroed).

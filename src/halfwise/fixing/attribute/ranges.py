@@ -324,7 +324,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         facts={"share": share, "limit": fmt.smallest_normal, "zeroed": zeroed},
         fix=FOLDING if folded else "",
         nodes=nodes,
-        severity=graded(Band.INEXACT, fmt.smallest_normal / evidence.largest(value)),
+        severity=graded(Band.INEXACT, fmt.smallest_normal / evidence.absmax(value)),
     )
 
 

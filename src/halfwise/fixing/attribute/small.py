@@ -76,7 +76,7 @@ def _is_index(node: ir.Node) -> bool:
 
 
 def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
-    largest = evidence.largest(value)
+    largest = evidence.absmax(value)
     if not evidence.fmt.largest_exact_integer < largest <= evidence.fmt.max:
         return []
     distinct = np.unique(constant_array(value).astype(np.float32))
@@ -338,7 +338,8 @@ def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
 
 def _is_vanishing(evidence: Evidence, value: ir.Value | None) -> bool:
     """Return whether more than `SIGNIFICANT` of the non-zero elements have an error above it."""
-    return evidence.inexact(value) > SIGNIFICANT
+    inexact = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
+    return evidence.below(value, inexact) > SIGNIFICANT
 
 
 def _whole_tensor(evidence: Evidence, value: ir.Value) -> list[Guard]:
