@@ -16,7 +16,7 @@ Nothing is fitted. `bench/traffic.py` compares predictions with a builder's kern
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -245,34 +245,30 @@ class CostModel:
                 through a quantisation; if the network has none, both factors, or the residual.
             tf32: Whether FP32 products compute in TF32.
         """
-        types = self._types(fp32, bf16, int8)
-        kernel = self._kernels(types)
-        moved = self._bytes(types, kernel)
-        operations = defaultdict[NodeName | None, float](float)
-        for part in self._parts:
-            if part.flops:
-                kind = types[part.name]
-                rate = FLOPS_PER_BYTE_TF32 if tf32 and kind is _FP32 else kind.flops_per_byte
-                operations[kernel[part.name]] += part.flops / rate
-        return sum(max(operations[name], size) for name, size in moved.items())
+        work = self._work(fp32, bf16, int8, tf32=tf32)
+        return sum(max(operations, size) for operations, size in work)
 
     def traffic(
         self, fp32: Assignment, bf16: Assignment = _NONE, int8: Assignment = _NONE
     ) -> float:
         """Return the bytes that all kernels read and write; arguments as for `cost`."""
-        types = self._types(fp32, bf16, int8)
-        return sum(self._bytes(types, self._kernels(types)).values())
+        return sum(size for _, size in self._work(fp32, bf16, int8))
 
-    def _bytes(
-        self, types: Mapping[NodeName, _Type], kernel: Mapping[NodeName, NodeName]
-    ) -> dict[NodeName | None, float]:
-        """Return the bytes that each kernel reads and writes; those of Casts for None."""
-        moved = self._moved(types, kernel, self._values)
+    def _work(
+        self, fp32: Assignment, bf16: Assignment, int8: Assignment, *, tf32: bool = False
+    ) -> list[tuple[float, float]]:
+        """Return the operations, in bytes, and the bytes moved, of each kernel and all Casts."""
+        types = self._types(fp32, bf16, int8)
+        kernel = self._kernels(types)
+        moved = self._moved(types, kernel)
+        operations = defaultdict[NodeName | None, float](float)
         for part in self._parts:
-            kind = types[part.name]
-            size = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
-            moved[kernel[part.name]] += size
-        return moved
+            kind, name = types[part.name], kernel[part.name]
+            rate = FLOPS_PER_BYTE_TF32 if tf32 and kind is _FP32 else kind.flops_per_byte
+            operations[name] += part.flops / rate
+            constants = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
+            moved[name] += constants
+        return [(operations[name], size) for name, size in moved.items()]
 
     def _types(self, fp32: Assignment, bf16: Assignment, int8: Assignment) -> dict[NodeName, _Type]:
         bf16, int8 = self._following(fp32, bf16), int8 | self._int8
@@ -290,25 +286,20 @@ class CostModel:
         kernel = dict(self._kernel)
         for product, epilogue, read_twice in self._epilogues:
             is_apart = any(len({types[name] for name in readers}) > 1 for readers in read_twice)
-            if is_apart or self._stores_sums(product, types):
+            stores_sums = product in self._storing_sums and types[product] is _INT8
+            if is_apart or stores_sums:
                 kernel |= dict.fromkeys(epilogue, min(epilogue))
         for core, products in self._cores:
             if {types[name] for name in products} in ({_LOW}, {_BF16}):
                 kernel |= dict.fromkeys(core, min(products))
         return kernel
 
-    def _stores_sums(self, name: NodeName, types: Mapping[NodeName, _Type]) -> bool:
-        return types[name] is _INT8 and name in self._storing_sums
-
     def _moved(
-        self,
-        types: Mapping[NodeName, _Type],
-        kernel: Mapping[NodeName, NodeName],
-        values: Iterable[_Value],
+        self, types: Mapping[NodeName, _Type], kernel: Mapping[NodeName, NodeName]
     ) -> dict[NodeName | None, float]:
         """Return the bytes of values that each kernel reads and writes; those of Casts for None."""
         moved = defaultdict[NodeName | None, float](float)
-        for value in values:
+        for value in self._values:
             maker, own = value.maker, None if value.maker is None else kernel[value.maker.name]
             # A generated kernel takes a value as it is stored.
             wanted = [
@@ -319,13 +310,14 @@ class CostModel:
             if not wanted and not value.is_output:
                 continue
             end = _LOW if value.end in self.low_io else _FP32
-            stored = end if maker is None else _FP32
-            if maker is not None and value.gives_low:
-                stored = types[maker.name].output
+            made = None if maker is None else types[maker.name]
+            stored = end if made is None else _FP32
+            if made is not None and value.gives_low:
+                stored = made.output
             kinds = {kind for _, _, kind in wanted} | ({end} if value.is_output else set())
-            stores_sums = maker is not None and self._stores_sums(maker.name, types)
+            is_int8 = made is _INT8
+            stores_sums = maker is not None and is_int8 and maker.name in self._storing_sums
             # Integer sums are given in any type.
-            is_int8 = maker is not None and types[maker.name] is _INT8
             if stores_sums or (is_int8 and _FP32 in kinds):
                 stored = _FP32
             wants = {stored if kind is None else kind for kind in kinds}

@@ -30,7 +30,7 @@ from halfwise.graph.model import (
     small_constant,
     tensor_name,
 )
-from halfwise.graph.reading import moves, split_constant
+from halfwise.graph.reading import moves
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
 from halfwise.records import InnerKind, InnerObservation, NodeName, TensorName
@@ -50,7 +50,6 @@ def cancellation(
     total: NDArray[np.float32],
     *,
     constant: bool = False,
-    positive: bool = False,
     exponent: bool = False,
     beyond: float = -np.inf,
 ) -> float:
@@ -66,8 +65,6 @@ def cancellation(
             Computation", 1974), else off by a relative 2⁻²⁴.
         constant: Whether an operand is a constant. Then results of zero do not count: a value equal
             to a constant, such as 1 in 1 - mask, rounds to the same number as the constant.
-        positive: Whether only results above zero count, because readers clamp the others: for
-            example, most pairs of boxes do not overlap, and their differences are dropped.
         exponent: Whether the result is only an exponent of e.
         beyond: Smaller medians are not computed: finding a median takes longer than all the rest.
 
@@ -82,8 +79,6 @@ def cancellation(
             counts &= total != 0
         if exponent:
             counts &= (total > EXPONENTS[0]) & (total < EXPONENTS[1])
-        if positive:
-            counts &= total > 0
         if not counts.all():
             largest, total = largest[counts], total[counts]
         ratio = np.divide(largest, 1.0 if exponent else np.abs(total), dtype=np.float64)
@@ -144,16 +139,6 @@ def is_exponent(value: ir.Value) -> bool:
 
     uses = [(use.node, use.idx) for use in value.uses()]
     return bool(uses) and not value.is_graph_output() and all(starmap(raises, uses))
-
-
-def _clamped_at_zero(value: ir.Value) -> bool:
-    """Return whether every reader replaces negative elements of `value` with a constant."""
-    uses = [(use.node, use.idx) for use in value.uses()]
-    if any(node.op_type == "Clip" and slot for node, slot in uses):
-        return False  # A bound: as the upper one, it passes on what is negative.
-    bounds = [split_constant(n.outputs[0], "Max", "Clip") for n, _ in uses if n.op_type != "Relu"]
-    is_read = bool(uses) and not value.is_graph_output()
-    return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
 
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -376,7 +361,6 @@ def views(
         is_sum = node.op_type in ("Add", "Sub")
         counting = {
             "constant": is_sum and not all(map(varies, node.inputs)),
-            "positive": is_sum and _clamped_at_zero(result),
             "exponent": is_sum and is_exponent(result),
         }
 
