@@ -7,7 +7,7 @@ SkipLayerNormalization.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
@@ -400,25 +400,3 @@ def _read_by_logarithms(network: Network, roles: Roles) -> set[ir.Node]:
 
     logarithms = (node for node in network.nodes() if is_standard(node, "Log"))
     return {node for log in logarithms for node in ancestors([log], before, counts)}
-
-
-def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[TensorName, TensorName]:
-    """Add nodes that compute the smallest non-zero magnitude of tensors; return their outputs.
-
-    The result is inf where all elements are zero; no element may be NaN. The model has opset 9 or
-    later.
-    """
-    graph, smallest = model.graph, {}
-    values = {v.name: v for v in (*graph.inputs, *(v for n in graph for v in n.outputs))}
-    none = add_constant(graph, "halfwise::inf", np.array(np.inf, np.float32))
-    for tensor in tensors:
-        value, steps = values[tensor], Steps(f"halfwise::smallest::{tensor}")
-        counts = steps.op("Cast", [value], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
-        nonzero = steps.op("Where", [counts, steps.op("Abs", [value]), none])
-        smallest[tensor] = tensor_name(steps.op("ReduceMin", [nonzero]))
-        producer = value.producer()
-        if producer is None:
-            graph.insert_before(graph[0], steps.nodes)
-        else:
-            graph.insert_after(producer, steps.nodes)
-    return smallest

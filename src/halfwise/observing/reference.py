@@ -1,7 +1,7 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +38,6 @@ from halfwise.observing.inner import (
     insides,
     sums,
     views,
-    with_smallest,
     with_twins,
 )
 from halfwise.observing.statistics import DetailCounter
@@ -293,24 +292,21 @@ class Observer:
         counters, model = self._counters, self._network.copy()
         details = self._network, model, self._roles, self._fmt, self._inner, chosen, self._drawn
         inner = views(*details)
-        smallest = with_smallest(model, [t for t in counters if t in self._drawn])
 
-        def counting(name: TensorName) -> Iterator[View]:
+        def counting(name: TensorName) -> View:
             def count(_: int, array: NDArray[Any]) -> None:
                 self._budget.check()
                 counters[name].add(array)
 
-            yield View((name,), count, drawn=self._drawn.get(name, 0))
-            if name in smallest:
-                yield View((smallest[name],), lambda _, array: counters[name].reach(array.item()))
+            return View((name,), count, drawn=self._drawn.get(name, 0))
 
         computed = {tensor_name(v) for n in self._network.nodes() for v in n.outputs if v.name}
-        ordered = [v for name in counters if name not in computed for v in counting(name)]
+        ordered = [counting(name) for name in counters if name not in computed]
         for node in self._network.nodes():
             if (name := node_name(node)) in inner:
                 ordered.append(inner[name])
             outputs = (tensor_name(v) for v in node.outputs if v.name)
-            ordered += [view for t in outputs if t in counters for view in counting(t)]
+            ordered += [counting(t) for t in outputs if t in counters]
         ordered.append(View((), lambda _: self._tick()))
         probe = ElementProbe(model, runtime=self._runtime)
         probe.run(self._samples.select(chosen), ordered, self._sizes)

@@ -42,10 +42,6 @@ class DetailCounter:
         self._zeros, self._smallest = 0, _INFINITY
         self._whole, self._changed = True, False
 
-    def reach(self, smallest: float) -> None:
-        """Take the smallest non-zero magnitude where only some elements of a tensor are added."""
-        self._smallest = min(self._smallest, int(np.float32(smallest).view(np.uint32)))
-
     def add(self, array: NDArray[np.float32]) -> None:
         """Count the elements of f32[*shape]; NaN and infinities do not count."""
         bits = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint32)

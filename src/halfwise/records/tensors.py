@@ -24,7 +24,7 @@ class Histogram(Record):
 class Detail(Record):
     """Element statistics of one tensor, from at most 32 samples.
 
-    All but the smallest magnitude are those of 16,384 elements drawn from a larger tensor.
+    They are those of 16,384 elements drawn from a larger tensor on each sample.
 
     Attributes:
         smallest_nonzero: Smallest non-zero magnitude; inf if all elements are zero.
