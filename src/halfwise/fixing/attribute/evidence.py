@@ -206,27 +206,9 @@ class Evidence:
             if observation.kind == kind and observation.node in self.nodes:
                 yield self.nodes[observation.node], observation
 
-    def sample(self, index: int) -> str:
-        """Return the identifier for an index into the observed samples, "" for none."""
-        samples = self.observations.samples
-        return samples[index] if 0 <= index < len(samples) else ""
-
     def fewer(self, detail: Detail) -> int | None:
         """Return how many samples statistics cover; None if they cover all."""
         return detail.samples if detail.samples < len(self.observations.samples) else None
-
-    def inner(self, observation: InnerObservation) -> dict[str, str | float | None]:
-        """Return the facts of a guard on the inside of an op: which op, its number, and the sample.
-
-        If the op is in a body, the guard names another node.
-        """
-        sample = self.sample(observation.worst_sample)
-        return {
-            "inside": observation.node,
-            "op": observation.op,
-            "value": observation.value,
-            "sample": sample,
-        }
 
     def norm_fix(self, node: ir.Node, otherwise: str = "") -> str:
         """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""
@@ -243,16 +225,24 @@ class Evidence:
         fix: str,
         nodes: Iterable[ir.Node],
         severity: float,
+        seen: Observation | InnerObservation | None = None,
     ) -> list[Guard]:
         """Return one guard on the compute nodes among `nodes`; nothing if there are none.
 
-        Entries of `facts` (see `Guard.names` and `Guard.numbers`) that are "" or None are left out.
-        So are nodes that only move data: they follow the nodes that they lie between.
+        It tells the sample on which a number was `seen`; of one inside an op also the number, and
+        which op: if that is in a body, the guard names another node. Entries of `facts` (see
+        `Guard.names` and `Guard.numbers`) that are "" or None are left out. So are nodes that only
+        move data: they follow the nodes that they lie between.
         """
         free = {node_name(n) for n in nodes if self.roles.of(n).role is Role.COMPUTE}
         if not free:
             return []
-        facts = {"low": self.fmt.name, **facts}
+        known: dict[str, str | float | None] = {"low": self.fmt.name}
+        if seen is not None and 0 <= seen.worst_sample < len(self.observations.samples):
+            known["sample"] = self.observations.samples[seen.worst_sample]
+        if isinstance(seen, InnerObservation):
+            known |= {"inside": seen.node, "op": seen.op, "value": seen.value}
+        facts = {**known, **facts}
         return [
             Guard(
                 kind=kind,

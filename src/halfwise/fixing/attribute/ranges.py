@@ -67,7 +67,8 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
             "sum",
             node,
             None,
-            facts=evidence.inner(observation) | facts,
+            seen=observation,
+            facts=facts,
             fix="Accumulate in FP32.",
             nodes=[node],
             severity=severity,
@@ -124,13 +125,14 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
         if error <= SIGNIFICANT:
             continue
         zeros = math.isinf(observation.value)
-        facts = evidence.inner(observation) | {"share": None if zeros else min(error, 1.0)}
+        facts = {"share": None if zeros else min(error, 1.0)}
         if node.op_type in ("Add", "Sub") and is_exponent(node.outputs[0]):
             facts |= {"exponent": observation.value}
         yield from evidence.guard(
             "cancellation",
             node,
             node.outputs[0],
+            seen=observation,
             facts=facts,
             fix=evidence.norm_fix(node),
             nodes=[node, *_origins(evidence, node)],
@@ -202,11 +204,11 @@ def _tensor(evidence: Evidence, value: ir.Value) -> list[Guard]:
         ("square" if square else "overflow") if overflows else "headroom",
         node,
         value,
+        seen=observation,
         facts={
             "squared": square.value.name if square else "",
             "value": observation.absmax,
             "limit": evidence.fmt.max,
-            "sample": evidence.sample(observation.worst_sample),
             "share": (observation.detail.overflow or None) if observation.detail else None,
             "samples": evidence.fewer(observation.detail) if observation.detail else None,
         },
@@ -239,7 +241,8 @@ def _inside(evidence: Evidence) -> Iterator[Guard]:
                 raised,
                 node,
                 None,
-                facts=evidence.inner(observation) | {"limit": evidence.fmt.max, "what": what},
+                seen=observation,
+                facts={"limit": evidence.fmt.max, "what": what},
                 fix=_SQUARED if kind == "square" else "",
                 nodes=[node],
                 severity=graded(Band.OVERFLOW, observation.value / limit)

@@ -20,7 +20,7 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import constant_array, is_standard, node_name
 from halfwise.graph.roles import is_float
-from halfwise.records import Guard
+from halfwise.records import Guard, Observation
 from halfwise.wording import number
 
 _PROPORTIONAL = frozenset(("CumSum", "Div", "Mul", "ReduceSum", "Resize"))
@@ -66,8 +66,7 @@ def _integers(evidence: Evidence, value: ir.Value) -> list[Guard]:
     node = value.producer() or next(iter(indexed), None)
     if node is None or not (counts or indexed):
         return []
-    sample = evidence.sample(observation.worst_sample)
-    return _counted(evidence, node, value, observation.absmax, sample)
+    return _counted(evidence, node, value, observation.absmax, observation)
 
 
 def _is_index(node: ir.Node) -> bool:
@@ -84,18 +83,23 @@ def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
     if not whole or np.unique(evidence.fmt.round(distinct)).size == distinct.size:
         return []
     readers = low_consumers(value, evidence.roles)
-    return _counted(evidence, readers[0], value, largest, "") if readers else []
+    return _counted(evidence, readers[0], value, largest) if readers else []
 
 
 def _counted(
-    evidence: Evidence, node: ir.Node, value: ir.Value, largest: float, sample: str
+    evidence: Evidence,
+    node: ir.Node,
+    value: ir.Value,
+    largest: float,
+    seen: Observation | None = None,
 ) -> list[Guard]:
     limit = evidence.fmt.largest_exact_integer
     return evidence.guard(
         "integer",
         node,
         value,
-        facts={"value": largest, "sample": sample, "limit": limit},
+        seen=seen,
+        facts={"value": largest, "limit": limit},
         fix="Compute positions and indices in FP32 (or as integers) and cast the result.",
         nodes=[node, *low_consumers(value, evidence.roles)],
         severity=graded(Band.INEXACT, largest / limit),
@@ -106,10 +110,8 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
     value = node.inputs[0]
     largest = evidence.absmax(value)
     error = _half_spacing(evidence, largest)
-    observation = evidence.observed(value)
     if value is None or error <= SIGNIFICANT:
         return []
-    sample = evidence.sample(observation.worst_sample) if observation else ""
 
     def large(source: ir.Node) -> Sequence[ir.Value | None]:
         if source.op_type in _PROPORTIONAL:
@@ -121,7 +123,8 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "angle",
         node,
         value,
-        facts={"op": node.op_type, "value": largest, "sample": sample, "error": error},
+        seen=evidence.observed(value),
+        facts={"op": node.op_type, "value": largest, "error": error},
         fix="Compute phases and their sines and cosines in FP32 and cast the result, or "
         "store them as a table where positions are fixed.",
         nodes=[node, *upstream(value, evidence.roles, large)],
@@ -181,7 +184,8 @@ def selection_guards(evidence: Evidence) -> Iterator[Guard]:
             "margin",
             node,
             scores,
-            facts=evidence.inner(observation) | {"value": observation.value or None},
+            seen=observation,
+            facts={"value": observation.value or None},
             fix="Judge the task's metric rather than equal indices, or keep the scores in FP32.",
             nodes=[node, *producers(scores, evidence.roles)],
             severity=_SEVERITY_OF_TIE if observation.value == 0.0 else 1.0 - observation.value / 2,
@@ -351,9 +355,9 @@ def _whole_tensor(evidence: Evidence, value: ir.Value) -> list[Guard]:
         "underflow",
         node,
         value,
+        seen=observation,
         facts={
             "value": observation.absmax,
-            "sample": evidence.sample(observation.worst_sample),
             "becomes": "zero" if observation.absmax <= fmt.flush_threshold else "subnormal",
             "limit": fmt.smallest_normal,
         },
