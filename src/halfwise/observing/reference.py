@@ -107,23 +107,25 @@ def observe_network(
     return observer.records(), observer.outputs
 
 
-def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: int) -> list[int]:
+def choose_samples(
+    extrema: Sequence[tuple[float, int]], samples: Sequence[int], count: int
+) -> list[int]:
     """Return the samples to examine closely, in ascending order.
 
     Args:
         extrema: Per tensor, its largest magnitude and the sample that holds it.
-        samples: Number of samples.
-        count: Number to choose, 1 ≤ count ≤ samples.
+        samples: Indices of samples, ascending.
+        count: Number to choose, from 1 to all of them.
 
     Returns:
         `count` different indices: up to half of them (rounded up) those that hold the extremum of
         most tensors, the larger extremum first where they tie; the others evenly spread.
     """
-    held = Counter(sample for absmax, sample in extrema if absmax > 0)
+    held = Counter(sample for absmax, sample in extrema if absmax > 0 and sample in samples)
     largest = {s: max(a for a, sample in extrema if sample == s) for s in held}
     ranked = sorted(held, key=lambda s: (-held[s], -largest[s], s))
     worst = ranked[: (count + 1) // 2]
-    others = [s for s in range(samples) if s not in worst]
+    others = [s for s in samples if s not in worst]
     at = np.linspace(0, max(len(others) - 1, 0), count - len(worst)).round().astype(int)
     return sorted([*worst, *(others[i] for i in at)])
 
@@ -213,8 +215,9 @@ class Observer:
         visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
         affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
         every = range(len(self._samples))
-        chosen = self._choose(every, min(count, len(every), affordable))
-        summed = self._choose(chosen, 1) if self._few_sums else chosen
+        extrema = [(reach.absmax, reach.worst_sample) for reach in self._reach.values()]
+        chosen = choose_samples(extrema, every, min(count, len(every), affordable))
+        summed = choose_samples(extrema, chosen, 1) if self._few_sums else chosen
         network, roles = self._network, self._roles
         self._steps = self._done + len(summed) + 2 * len(chosen)
         self._measure(*with_twins(network, roles, sums), summed)
@@ -224,16 +227,6 @@ class Observer:
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
-
-    def _choose(self, samples: Sequence[int], count: int) -> list[int]:
-        """Return `count` of some samples, as `choose_samples` does."""
-        place = {sample: i for i, sample in enumerate(samples)}
-        held = [
-            (r.absmax, place[r.worst_sample])
-            for r in self._reach.values()
-            if r.worst_sample in place
-        ]
-        return [samples[i] for i in choose_samples(held, len(samples), count)]
 
     def _extrema(
         self, probe: Probe | None, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]

@@ -277,11 +277,11 @@ def test_samples_are_not_kept():
 
 def test_choice_holds_the_worst_samples_and_spreads_the_rest():
     extrema = [(1.0, 7), (2.0, 7), (9.0, 3), (1.0, 5), (0.0, 0), (0.0, 0)]
-    assert choose_samples(extrema, 100, 1) == [7]
-    assert choose_samples(extrema, 100, 4) == [0, 3, 7, 99]
-    assert choose_samples(extrema, 8, 8) == list(range(8))
-    assert choose_samples([], 5, 2) == [0, 4]
-    assert choose_samples([], 1, 1) == [0]
+    assert choose_samples(extrema, range(100), 1) == [7]
+    assert choose_samples(extrema, range(100), 4) == [0, 3, 7, 99]
+    assert choose_samples(extrema, range(8), 8) == list(range(8))
+    assert choose_samples([], range(5), 2) == [0, 4]
+    assert choose_samples([], range(1), 1) == [0]
 
 
 def test_bodies_are_observed_run_by_run():

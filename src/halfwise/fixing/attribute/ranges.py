@@ -258,7 +258,7 @@ ADDENDS = {
 }  # fmt: skip
 """Operands that are added to something else, so that a tiny one is lost in it anyway.
 
-The variance of a BatchNormalization (slot 4) has a rule of its own.
+The variance of a BatchNormalization (slot 4) divides as well, once its eps is added.
 """
 
 
