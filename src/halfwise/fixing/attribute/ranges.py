@@ -191,15 +191,16 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
 
 def _tensor(evidence: Evidence, value: ir.Value) -> list[Guard]:
     observation, producer = evidence.observed(value), value.producer()
-    readers, limit = low_consumers(value, evidence.roles), evidence.fmt.overflow_threshold
+    limit = evidence.fmt.overflow_threshold
     reach = limit / evidence.headroom
-    if observation is None or observation.absmax < reach or (producer is None and not readers):
+    if observation is None or observation.absmax < reach:
         return []
-    overflows = observation.absmax >= limit
-    if not overflows and selects_constants(value, evidence.roles, evidence.tensors, reach):
+    overflows, readers = observation.absmax >= limit, low_consumers(value, evidence.roles)
+    node = producer or next(iter(readers), None)
+    grows = overflows or not selects_constants(value, evidence.roles, evidence.tensors, reach)
+    if node is None or not grows:
         return []
     square = square_of(value) if producer is not None else None
-    node = producer or readers[0]
     return evidence.guard(
         ("square" if square else "overflow") if overflows else "headroom",
         node,
