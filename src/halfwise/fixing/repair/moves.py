@@ -138,7 +138,7 @@ class _Move:
 
         The first take a tenth of the time to find, and are mostly enough.
         """
-        scales = any(rule.name == "scale" for rule in allowed_rules(self.space))
+        scales = any(isinstance(rule, Scale) for rule in allowed_rules(self.space))
         folding = self._proposal(Scale(muls=False)) if scales else ()
         yield [folding] if folding else []
         yield [some for some in self._exact if some != folding]
