@@ -11,7 +11,6 @@ from bench.figures import Figure, at_most, equal
 from bench.runs import Workbench
 from examples.digits import vit
 from halfwise.case import Settings
-from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.evidence import gather
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.repair.scale import Scale
@@ -35,13 +34,8 @@ def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
     settings: Settings = request.settings
     roles = roles_of(case.network)
     seen = gather(case.network, roles, case.calibration, settings, lambda _done, _total: None)
-    evidence = Evidence(
-        *(case.network, roles, seen.observations, settings.fmt),
-        headroom=settings.headroom,
-        accumulate=settings.accumulate,
-    )
     started = time.process_time()
-    repairs = list(Scale().propose(evidence))
+    repairs = list(Scale().propose(seen))
     spent = time.process_time() - started
     muls = sum("@" in name for repair in repairs for name in repair.exponents)
     told = {guard for repair in repairs for guard in repair.guards}

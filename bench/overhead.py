@@ -25,7 +25,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.emulation.switched import SWITCH_INPUT, Switched, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.evidence import headroom_limits
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
@@ -78,7 +78,7 @@ def assignments(name: str, case: Case) -> list[Figure]:
     roles = roles_of(network)
     few = case.calibration.select(range(min(SAMPLES, len(case.calibration))))
     observed = observe_network(network, few, settings.fmt, roles=roles, detail_samples=0)[0]
-    limits = headroom_limits(network, roles, observed, settings.fmt, settings.headroom)
+    limits = Attribution(network, roles, observed, settings.fmt, settings.headroom).limits
     switched = emulate_switched(network, roles, settings.fmt, limits=limits)
     session = Session(switched.model)
     samples = [dict(s) for s in few]

@@ -7,7 +7,7 @@ import numpy as np
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.repair.making import Rule
 from halfwise.formats import FP16, Format
 from halfwise.graph.casts import rewrite
@@ -27,13 +27,13 @@ def samples_of(ill: Ill) -> list[Arrays]:
     return [ill.sample(i) for i in range(len(next(iter(ill.inputs.values()))))]
 
 
-def evidence(network: Network, samples: Sequence[Arrays], fmt: Format = FP16) -> Evidence:
+def evidence(network: Network, samples: Sequence[Arrays], fmt: Format = FP16) -> Attribution:
     """Return what the FP32 reference shows on the samples."""
     roles = roles_of(network)
     ids = tuple(f"s{i}" for i in range(len(samples)))
     observer = Observer(network, Samples(ids, samples.__getitem__), fmt, roles)
     observer.look(DETAIL_SAMPLES)
-    return Evidence(network, roles, observer.records(), fmt, 2.0, "fp32")
+    return Attribution(network, roles, observer.records(), fmt, 2.0, "fp32")
 
 
 def proposed(network: Network, samples: Sequence[Arrays], *rules: Rule) -> list[Repair]:

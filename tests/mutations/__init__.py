@@ -32,14 +32,14 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "headroom counts the wrong way",
-        "if observation.absmax * evidence.headroom >= threshold:",
-        "if observation.absmax >= threshold * evidence.headroom:",
+        "reach = limit / evidence.headroom",
+        "reach = limit * evidence.headroom",
         _GUARDS,
     ),
     Mutation(
         "an eps that becomes subnormal is taken for zero",
-        "vanishes = eps <= fmt.flush_threshold",
-        "vanishes = eps <= fmt.smallest_normal",
+        "vanishes = bool(tiny) and tiny[0][1] <= fmt.flush_threshold",
+        "vanishes = bool(tiny) and tiny[0][1] <= fmt.smallest_normal",
         _GUARDS,
     ),
     Mutation(

@@ -21,7 +21,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import static
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed, UsageError
-from halfwise.fixing.attribute import attribute
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import fix_run
@@ -506,7 +506,7 @@ def _unjudged(network: Network, rules: Rules, *, low_io: bool) -> onnx.ModelProt
     roles = roles_of(network)
     unseen = Observations(tensors=(), inner=(), samples=())
     kept = set(apply_rules(network, roles, rules).kept)
-    guards = attribute(network, roles, unseen, FP16)
+    guards = Attribution(network, roles, unseen, FP16).guards
     # An eps that FP16 stores as zero needs no data to be known.
     shown = [g for g in guards if g.severity >= CERTAIN or g.names.get("becomes") == "zero"]
     for guard in shown:

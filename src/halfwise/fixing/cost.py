@@ -16,9 +16,8 @@ Nothing is fitted. `bench/traffic.py` compares predictions with a builder's kern
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import onnx_ir as ir
 
@@ -31,7 +30,6 @@ from halfwise.fixing.kernels import (
     Part,
     Read,
     described,
-    elements,
     kernels,
     raw_of,
 )
@@ -147,9 +145,8 @@ class CostModel:
         stored = (at for pair in pairs_of(network) if pair.source is None for at in pair.readers)
         self._folded = {node_name(move) for n, slot in stored for move in moves_before(n, slot)}
         outputs: dict[ir.Value, ir.Value] = {}
-        times: dict[ir.Value, float] = {}
-        self._add(network.graph, shapes, runs or {}, 1.0, outputs, times)
-        self._values = list(self._read_values(shapes, outputs, times))
+        self._add(network.graph, shapes, runs or {}, 1.0, outputs)
+        self._values = list(self._read_values(outputs))
         products = frozenset(p.name for p in self._parts if not p.is_generated)
         cores = [frozenset(map(node_name, nodes)) for nodes in attentions(network)]
         self._cores = [(core, core & products) for core in cores if core <= self._kernel.keys()]
@@ -164,7 +161,6 @@ class CostModel:
         runs: Mapping[Key, float],
         often: float,
         outputs: dict[ir.Value, ir.Value],
-        times: dict[ir.Value, float],
     ) -> None:
         """Add the nodes of a graph that runs `often` times, bodies before their node."""
         for node in graph:
@@ -175,42 +171,37 @@ class CostModel:
             bodies = [(body, runs.get((name, at))) for at, body in bodies_of(node)]
             for body, ran in bodies:
                 if ran:
-                    self._add(body, shapes, runs, ran, outputs, times)
-            part = described(
-                node,
-                role,
-                shapes,
-                self._pairs.get(name, {}),
-                residual=self._residuals.get(name),
-                has_bodies=any(ran is not None for _, ran in bodies),
-                times=often,
+                    self._add(body, shapes, runs, ran, outputs)
+            self._parts.append(
+                described(
+                    node,
+                    role,
+                    shapes,
+                    self._pairs.get(name, {}),
+                    residual=self._residuals.get(name),
+                    has_bodies=any(ran is not None for _, ran in bodies),
+                    times=often,
+                )
             )
-            self._parts.append(part)
-            times |= {value: often for value, _, _ in part.outputs}
         self._kernel |= kernels(graph, {p.name for p in self._parts if p.is_generated})
-        times |= dict.fromkeys(graph.inputs, often)
         given = {raw_of(v): v for v in graph.outputs if v.name and is_float(v)}
         outputs |= {raw: v for raw, v in given.items() if raw.graph is graph}
 
-    def _read_values(
-        self,
-        shapes: Shapes,
-        outputs: Mapping[ir.Value, ir.Value],
-        times: Mapping[ir.Value, float],
-    ) -> Iterator[_Value]:
+    def _read_values(self, outputs: Mapping[ir.Value, ir.Value]) -> Iterator[_Value]:
         """Yield the values that are read or given out."""
-        made = {v: (part, low) for part in self._parts for v, _, low in part.outputs}
+        made = {v: (part, size, low) for part in self._parts for v, size, low in part.outputs}
         reads = defaultdict[ir.Value, list[tuple[Part, Read]]](list)
         for part in self._parts:
             for read in part.inputs:
                 if not part.is_free:
                     reads[read.value].append((part, read))
         for value in dict.fromkeys((*reads, *outputs)):
-            maker, gives_low = made.get(value, (None, False))
+            most = max((read.elements for _, read in reads[value]), default=0.0)
+            maker, size, gives_low = made.get(value, (None, most, False))
             at_end = value in outputs or maker is None
             yield _Value(
                 maker,
-                times.get(value, 1.0) * elements(value, shapes),
+                size,
                 gives_low,
                 tuple(reads[value]),
                 tensor_name(outputs.get(value, value)) if at_end else None,
@@ -254,34 +245,30 @@ class CostModel:
                 through a quantisation; if the network has none, both factors, or the residual.
             tf32: Whether FP32 products compute in TF32.
         """
-        types = self._types(fp32, bf16, int8)
-        kernel = self._kernels(types)
-        moved = self._bytes(types, kernel)
-        operations = defaultdict[NodeName | None, float](float)
-        for part in self._parts:
-            if part.flops:
-                kind = types[part.name]
-                rate = FLOPS_PER_BYTE_TF32 if tf32 and kind is _FP32 else kind.flops_per_byte
-                operations[kernel[part.name]] += part.times * part.flops / rate
-        return sum(max(operations[name], size) for name, size in moved.items())
+        work = self._work(fp32, bf16, int8, tf32=tf32)
+        return sum(max(operations, size) for operations, size in work)
 
     def traffic(
         self, fp32: Assignment, bf16: Assignment = _NONE, int8: Assignment = _NONE
     ) -> float:
         """Return the bytes that all kernels read and write; arguments as for `cost`."""
-        types = self._types(fp32, bf16, int8)
-        return sum(self._bytes(types, self._kernels(types)).values())
+        return sum(size for _, size in self._work(fp32, bf16, int8))
 
-    def _bytes(
-        self, types: Mapping[NodeName, _Type], kernel: Mapping[NodeName, NodeName]
-    ) -> dict[NodeName | None, float]:
-        """Return the bytes that each kernel reads and writes; those of Casts for None."""
-        moved = self._moved(types, kernel, self._values)
+    def _work(
+        self, fp32: Assignment, bf16: Assignment, int8: Assignment, *, tf32: bool = False
+    ) -> list[tuple[float, float]]:
+        """Return the operations, in bytes, and the bytes moved, of each kernel and all Casts."""
+        types = self._types(fp32, bf16, int8)
+        kernel = self._kernels(types)
+        moved = self._moved(types, kernel)
+        operations = defaultdict[NodeName | None, float](float)
         for part in self._parts:
-            kind = types[part.name]
-            size = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
-            moved[kernel[part.name]] += part.times * size
-        return moved
+            kind, name = types[part.name], kernel[part.name]
+            rate = FLOPS_PER_BYTE_TF32 if tf32 and kind is _FP32 else kind.flops_per_byte
+            operations[name] += part.flops / rate
+            constants = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
+            moved[name] += constants
+        return [(operations[name], size) for name, size in moved.items()]
 
     def _types(self, fp32: Assignment, bf16: Assignment, int8: Assignment) -> dict[NodeName, _Type]:
         bf16, int8 = self._following(fp32, bf16), int8 | self._int8
@@ -299,25 +286,20 @@ class CostModel:
         kernel = dict(self._kernel)
         for product, epilogue, read_twice in self._epilogues:
             is_apart = any(len({types[name] for name in readers}) > 1 for readers in read_twice)
-            if is_apart or self._stores_sums(product, types):
+            stores_sums = product in self._storing_sums and types[product] is _INT8
+            if is_apart or stores_sums:
                 kernel |= dict.fromkeys(epilogue, min(epilogue))
         for core, products in self._cores:
             if {types[name] for name in products} in ({_LOW}, {_BF16}):
                 kernel |= dict.fromkeys(core, min(products))
         return kernel
 
-    def _stores_sums(self, name: NodeName, types: Mapping[NodeName, _Type]) -> bool:
-        return types[name] is _INT8 and name in self._storing_sums
-
     def _moved(
-        self,
-        types: Mapping[NodeName, _Type],
-        kernel: Mapping[NodeName, NodeName],
-        values: Iterable[_Value],
+        self, types: Mapping[NodeName, _Type], kernel: Mapping[NodeName, NodeName]
     ) -> dict[NodeName | None, float]:
         """Return the bytes of values that each kernel reads and writes; those of Casts for None."""
         moved = defaultdict[NodeName | None, float](float)
-        for value in values:
+        for value in self._values:
             maker, own = value.maker, None if value.maker is None else kernel[value.maker.name]
             # A generated kernel takes a value as it is stored.
             wanted = [
@@ -328,13 +310,14 @@ class CostModel:
             if not wanted and not value.is_output:
                 continue
             end = _LOW if value.end in self.low_io else _FP32
-            stored = end if maker is None else _FP32
-            if maker is not None and value.gives_low:
-                stored = types[maker.name].output
+            made = None if maker is None else types[maker.name]
+            stored = end if made is None else _FP32
+            if made is not None and value.gives_low:
+                stored = made.output
             kinds = {kind for _, _, kind in wanted} | ({end} if value.is_output else set())
-            stores_sums = maker is not None and self._stores_sums(maker.name, types)
+            is_int8 = made is _INT8
+            stores_sums = maker is not None and is_int8 and maker.name in self._storing_sums
             # Integer sums are given in any type.
-            is_int8 = maker is not None and types[maker.name] is _INT8
             if stores_sums or (is_int8 and _FP32 in kinds):
                 stored = _FP32
             wants = {stored if kind is None else kind for kind in kinds}
@@ -351,7 +334,7 @@ class CostModel:
             moved[None] += value.elements * sum(stored.size + kind.size for kind in casts)
             # A product's operand and what is added to it are read apart.
             read = {
-                (kernel[p.name], kind and p.name): (kind or stored).size * p.times * r.elements
+                (kernel[p.name], kind and p.name): (kind or stored).size * r.elements
                 for p, r, kind in wanted
             }
             for (name, _), size in read.items():
@@ -360,7 +343,7 @@ class CostModel:
 
     def macs(self, nodes: Assignment) -> float:
         """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
-        each = {p.name: p.times * p.flops for p in self._parts}
+        each = {p.name: p.flops for p in self._parts}
         whole = sum(each.values())
         return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
 
@@ -406,28 +389,12 @@ class Prices:
 
     Attributes:
         model: The cost model of the network.
-        low: Cost of everything low in it, in bytes, > 0.
-        nodes: All nodes of the network.
-        base: What costs of a repaired network are relative to: those of the network without
-            repairs. None for itself.
+        least: Cost of everything low in the network without repairs, in bytes, > 0.
+        fp32: Cost of everything in FP32 there, relative to `least`.
+        tf32: The same with products in TF32.
     """
 
     model: CostModel
-    low: float
-    nodes: Assignment
-    base: "Prices | None" = None
-
-    @property
-    def least(self) -> float:
-        """Cost of everything low, in bytes."""
-        return self.base.least if self.base else self.low
-
-    @cached_property
-    def fp32(self) -> float:
-        """Cost of everything in FP32, relative to `least`."""
-        return self.base.fp32 if self.base else self.model.cost(self.nodes) / self.low
-
-    @cached_property
-    def tf32(self) -> float:
-        """The same with products in TF32."""
-        return self.base.tf32 if self.base else self.model.cost(self.nodes, tf32=True) / self.low
+    least: float
+    fp32: float
+    tf32: float

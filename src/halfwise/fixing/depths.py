@@ -277,15 +277,7 @@ class Depths:
         )
         new = lacking_in(space.evidence.nonfinite, rewritten.model, emulated.nonfinite)
         harmful = self._harmful(rewritten, new, self._fates(rewritten, new, samples))
-        needed = attribute_inside(
-            of.case.network,
-            of.roles,
-            space.evidence.observations,
-            settings.fmt,
-            harmful,
-            space.evidence.guards,
-            space.held_nodes,
-        )
+        needed = attribute_inside(space.evidence, harmful, space.held_nodes)
         guards = tuple(filter(self._may_help, needed))
         return Inside(guards, frozenset() if guards else frozenset(harmful))
 

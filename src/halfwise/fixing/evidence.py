@@ -1,74 +1,18 @@
-"""What a network shows on samples: ranges, guards, and ranges reduced for the headroom."""
+"""What networks show on samples."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 from halfwise.case import FEW_SAMPLES, Samples, Seen, Settings
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.attribute import attribute
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.plan.plan import Variant
 from halfwise.fixing.repair.scale import scaled
-from halfwise.formats import Format
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
-from halfwise.graph.sensitivity import selects_constants
-from halfwise.metrics import Outputs
 from halfwise.observing import Observer
 from halfwise.progress import Watcher
-from halfwise.records import Guard, NodeName, Observations, TensorName
-
-
-def headroom_limits(
-    network: Network, roles: Roles, observations: Observations, fmt: Format, headroom: float
-) -> dict[TensorName, float]:
-    """Return a smaller range for tensors that fit, but not at `headroom` times their range.
-
-    The search emulates these tensors with that range: elements beyond max / headroom become
-    infinite. The output then shows whether an overflow on larger data would matter. A format with
-    FP32's range has none; nor does a tensor whose large values are constants it selects: masks do
-    not grow.
-    """
-    if fmt.has_range_of_fp32:
-        return {}
-    limit = fmt.overflow_threshold / headroom
-    observed = {o.tensor: o for o in observations.tensors}
-    near = {n: limit for n, o in observed.items() if limit <= o.absmax < fmt.overflow_threshold}
-    computed = [v for n in network.nodes() for v in n.outputs if v.name in near]
-    fixed = (v for v in computed if selects_constants(v, roles, observed, limit))
-    return {n: near[n] for n in near.keys() - {v.name for v in fixed}}
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Evidence from one set of samples.
-
-    Attributes:
-        observations: Ranges and inner numbers.
-        references: Outputs of each sample.
-        guards: Guards, most severe first.
-        limits: Reduced ranges of tensors that would overflow within the headroom.
-    """
-
-    observations: Observations
-    references: list[Outputs]
-    guards: tuple[Guard, ...]
-    limits: dict[TensorName, float]
-
-    @property
-    def nonfinite(self) -> frozenset[TensorName]:
-        """Tensors that are not finite in FP32 either."""
-        return frozenset(o.tensor for o in self.observations.tensors if o.nonfinite)
-
-    @property
-    def suspected(self) -> frozenset[NodeName]:
-        """Nodes that some guard names."""
-        return frozenset(n for guard in self.guards for n in guard.nodes)
-
-    @property
-    def certain(self) -> list[frozenset[NodeName]]:
-        """Groups of nodes that are certain to lose precision."""
-        return [frozenset(guard.nodes) for guard in self.guards if guard.severity >= 1]
 
 
 def gather(
@@ -79,7 +23,7 @@ def gather(
     progress: Callable[[int, int], None],
     budget: Budget | None = None,
     seen: Seen | None = None,
-) -> Evidence:
+) -> Attribution:
     """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
 
     Elements are visited on `FEW_SAMPLES`; extrema cover all samples.
@@ -98,26 +42,16 @@ def gather(
     )
 
     observer.look(FEW_SAMPLES)
-    return _concluded(network, roles, observer.records(), list(observer.outputs), settings)
-
-
-def _concluded(
-    network: Network,
-    roles: Roles,
-    observations: Observations,
-    references: list[Outputs],
-    settings: Settings,
-) -> Evidence:
-    guards = attribute(
+    return Attribution(
         network,
         roles,
-        observations,
+        observer.records(),
         settings.fmt,
-        headroom=settings.headroom,
-        accumulate=settings.accumulate,
+        settings.headroom,
+        settings.accumulate,
+        keeps=not settings.rules.only,
+        references=observer.outputs,
     )
-    limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
-    return Evidence(observations, references, guards, limits)
 
 
 class Observed:
@@ -126,13 +60,13 @@ class Observed:
     def __init__(self, budget: Budget, watcher: Watcher) -> None:
         """Take what pays, and what receives progress."""
         self._budget, self._watcher = budget, watcher
-        self._latest: dict[Variant, Evidence] = {}
+        self._latest: dict[Variant, Attribution] = {}
 
-    def __getitem__(self, variant: Variant) -> Evidence:
+    def __getitem__(self, variant: Variant) -> Attribution:
         """Return the evidence that was gathered last."""
         return self._latest[variant]
 
-    def get(self, variant: Variant) -> Evidence | None:
+    def get(self, variant: Variant) -> Attribution | None:
         """Return the evidence that was gathered last, or follows from that of the original."""
         original = variant.original
         if variant not in self._latest and original is not None:
@@ -140,12 +74,12 @@ class Observed:
             network, roles, repairs = variant.case.network, variant.roles, variant.case.repairs
             of = before.observations, original.case.network, network, repairs, roles, settings.fmt
             if (observations := scaled(*of)) is not None:
-                self._latest[variant] = _concluded(
-                    network, roles, observations, before.references, settings
+                self._latest[variant] = replace(
+                    before, network=network, roles=roles, observations=observations
                 )
         return self._latest.get(variant)
 
-    def look(self, variant: Variant, samples: Samples) -> Evidence:
+    def look(self, variant: Variant, samples: Samples) -> Attribution:
         """Gather evidence, incomplete if the budget ends; see `gather`."""
         evidence = gather(
             variant.case.network,

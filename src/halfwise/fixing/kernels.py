@@ -42,20 +42,20 @@ class Read:
 
     Attributes:
         value: The tensor, in front of any quantisation and whatever only changes its shape.
-        elements: Number of elements read.
+        elements: Number of elements read per inference.
         takes_low: Whether a low node reads it low.
         quantised: Whether an INT8 node reads it in INT8.
     """
 
     value: ir.Value
-    elements: int
+    elements: float
     takes_low: bool
     quantised: bool
 
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a kernel.
+    """A node's part of a kernel, in numbers per inference.
 
     Attributes:
         name: Its name.
@@ -66,18 +66,16 @@ class Part:
         outputs: Per float output: the value, elements, and whether a low node gives it low.
         is_free: Whether it moves no data.
         is_generated: Whether a generated kernel computes it, as the file's Casts around it.
-        times: Runs per inference.
     """
 
     name: NodeName
     flops: float
-    stored: int
-    weights: int
+    stored: float
+    weights: float
     inputs: tuple[Read, ...]
-    outputs: tuple[tuple[ir.Value, int, bool], ...]
+    outputs: tuple[tuple[ir.Value, float, bool], ...]
     is_free: bool
     is_generated: bool
-    times: float
 
 
 def described(
@@ -96,19 +94,19 @@ def described(
     the slot `residual` of a sum that a convolution's kernel computes.
     """
     written = [
-        (v, elements(v, shapes), _at(role.outputs, i))
+        (v, times * elements(v, shapes), _at(role.outputs, i))
         for i, v in enumerate(node.outputs)
         if v.name and is_float(v)
     ]
     most = sum(count for _, count, _ in written)
-    read, stored, weights = [], 0, 0
+    read, stored, weights = [], 0.0, 0.0
     factors = {0, 1} if is_standard(node, *QUANTISABLE) else {residual}
     for slot, value in enumerate(node.inputs):
         if value is None or not is_float(value):
             continue
         raw, quantised = raw_of(value, pairs.get(slot)), slot in (set(pairs) or factors)
         constant = raw.const_value
-        size = elements(raw, shapes) if constant is None else constant.size
+        size = times * (elements(raw, shapes) if constant is None else constant.size)
         # Gather and Slice read what they return.
         size = min(size, most) if role.role is Role.MOVEMENT else size
         if constant is None:
@@ -118,14 +116,13 @@ def described(
             weights += size if quantised else 0
     return Part(
         node_name(node),
-        flops(node, shapes, most),
+        times * flops(node, shapes, most / times),
         stored,
         weights,
         tuple(read),
         tuple(written),
         has_bodies,
         is_generated(node, role),
-        times,
     )
 
 
@@ -193,7 +190,7 @@ def _at(slots: tuple[bool, ...], index: int) -> bool:
     return index < len(slots) and slots[index]
 
 
-def flops(node: ir.Node, shapes: Shapes, written: int) -> float:
+def flops(node: ir.Node, shapes: Shapes, written: float) -> float:
     """Return the operations of a product that gives `written` elements: two per multiply-add.
 
     0 for other nodes, and if shapes are unknown.

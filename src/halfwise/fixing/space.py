@@ -10,8 +10,9 @@ from typing import Self
 from halfwise.case import Chosen, Samples
 from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.bench import Bench, Outcome
-from halfwise.fixing.evidence import Evidence, Observed
+from halfwise.fixing.evidence import Observed
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant, union
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search, SearchResult
@@ -181,7 +182,7 @@ class Space:
         return self.chosen is None
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Attribution:
         """What the samples show."""
         return self.observed[self.variant]
 

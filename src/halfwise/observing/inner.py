@@ -1,13 +1,13 @@
-"""What happens inside an op but shows in none of its tensors: squares, sums, cancellation, margins.
+"""What happens inside an op but shows in none of its tensors: sums, cancellation, margins.
 
-Squares follow from extrema. Sums are computed in the model: each op that sums gets a twin on
+Sums are computed in the model: each op that sums gets a twin on
 magnitudes. Cancellation and margins need elements, so they are views of tensors. Fused operators
 give out what they compute inside: a twin is asked for the scores of an attention, the sum of a
 SkipLayerNormalization.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
@@ -30,7 +30,7 @@ from halfwise.graph.model import (
     small_constant,
     tensor_name,
 )
-from halfwise.graph.reading import moves, scalar, split_constant
+from halfwise.graph.reading import moves
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
 from halfwise.records import InnerKind, InnerObservation, NodeName, TensorName
@@ -53,7 +53,6 @@ def cancellation(
     total: NDArray[np.float32],
     *,
     constant: bool = False,
-    positive: bool = False,
     exponent: bool = False,
     beyond: float = -np.inf,
 ) -> float:
@@ -69,8 +68,6 @@ def cancellation(
             Computation", 1974), else off by a relative 2⁻²⁴.
         constant: Whether an operand is a constant. Then results of zero do not count: a value equal
             to a constant, such as 1 in 1 - mask, rounds to the same number as the constant.
-        positive: Whether only results above zero count, because readers clamp the others: for
-            example, most pairs of boxes do not overlap, and their differences are dropped.
         exponent: Whether the result is only an exponent of e.
         beyond: Smaller medians are not computed: finding a median takes longer than all the rest.
 
@@ -85,8 +82,6 @@ def cancellation(
             counts &= total != 0
         if exponent:
             counts &= (total > EXPONENTS[0]) & (total < EXPONENTS[1])
-        if positive:
-            counts &= total > 0
         if not counts.all():
             largest, total = largest[counts], total[counts]
         ratio = np.divide(largest, 1.0 if exponent else np.abs(total), dtype=np.float64)
@@ -149,16 +144,6 @@ def is_exponent(value: ir.Value) -> bool:
     return bool(uses) and not value.is_graph_output() and all(starmap(raises, uses))
 
 
-def _clamped_at_zero(value: ir.Value) -> bool:
-    """Return whether every reader replaces negative elements of `value` with a constant."""
-    uses = [(use.node, use.idx) for use in value.uses()]
-    if any(node.op_type == "Clip" and slot for node, slot in uses):
-        return False  # A bound: as the upper one, it passes on what is negative.
-    bounds = [split_constant(n.outputs[0], "Max", "Clip") for n, _ in uses if n.op_type != "Relu"]
-    is_read = bool(uses) and not value.is_graph_output()
-    return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
-
-
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 """Operators that add up products."""
 _SPECTRAL = (*PRODUCTS, "Abs", "Add", "Clip", "Max", "Mul", "Pow", "ReduceSum", "Sqrt")
@@ -197,38 +182,6 @@ class InnerNumbers:
             for node in network.nodes()
             for kind, (value, sample) in self._worst.get(node_name(node), {}).items()
         )
-
-
-def squares(
-    network: Network, roles: Roles, absmax: Mapping[TensorName, tuple[float, int]]
-) -> Iterator[tuple[NodeName, float, int]]:
-    """Yield (node, largest square inside it, sample) for every node that squares and may be low.
-
-    Pow with a constant exponent of 2 or more and Mul(x, x) square their input; the output of
-    ReduceSumSquare is Σx², that of ReduceL2 its root.
-
-    Args:
-        network: The model.
-        roles: Role per node.
-        absmax: The largest finite magnitude of each tensor, and the sample that holds it.
-    """
-    for node in network.all_nodes():
-        if not roles[node_name(node)].free:
-            continue
-        match node.op_type:
-            case "Pow" if (scalar(node.inputs[1]) or 0.0) >= 2:
-                squared, power = node.inputs[0], 2
-            case "Mul" if node.inputs[0] is node.inputs[1]:
-                squared, power = node.inputs[0], 2
-            case "ReduceSumSquare":
-                squared, power = node.outputs[0], 1
-            case "ReduceL2":
-                squared, power = node.outputs[0], 2
-            case _:
-                continue
-        if squared is not None and squared.name in absmax:
-            value, sample = absmax[tensor_name(squared)]
-            yield node_name(node), value**power, sample
 
 
 Twins = Callable[[ir.Node, Steps, int], dict[InnerKind, ir.Value]]
@@ -411,7 +364,6 @@ def views(
         is_sum = node.op_type in ("Add", "Sub")
         counting = {
             "constant": is_sum and not all(map(varies, node.inputs)),
-            "positive": is_sum and _clamped_at_zero(result),
             "exponent": is_sum and is_exponent(result),
         }
 
@@ -451,25 +403,3 @@ def _read_by_logarithms(network: Network, roles: Roles) -> set[ir.Node]:
 
     logarithms = (node for node in network.nodes() if is_standard(node, "Log"))
     return {node for log in logarithms for node in ancestors([log], before, counts)}
-
-
-def with_smallest(model: ir.Model, tensors: Iterable[TensorName]) -> dict[TensorName, TensorName]:
-    """Add nodes that compute the smallest non-zero magnitude of tensors; return their outputs.
-
-    The result is inf where all elements are zero; no element may be NaN. The model has opset 9 or
-    later.
-    """
-    graph, smallest = model.graph, {}
-    values = {v.name: v for v in (*graph.inputs, *(v for n in graph for v in n.outputs))}
-    none = add_constant(graph, "halfwise::inf", np.array(np.inf, np.float32))
-    for tensor in tensors:
-        value, steps = values[tensor], Steps(f"halfwise::smallest::{tensor}")
-        counts = steps.op("Cast", [value], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL)
-        nonzero = steps.op("Where", [counts, steps.op("Abs", [value]), none])
-        smallest[tensor] = tensor_name(steps.op("ReduceMin", [nonzero]))
-        producer = value.producer()
-        if producer is None:
-            graph.insert_before(graph[0], steps.nodes)
-        else:
-            graph.insert_after(producer, steps.nodes)
-    return smallest

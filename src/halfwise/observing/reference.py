@@ -1,7 +1,7 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,10 +36,8 @@ from halfwise.metrics import Outputs
 from halfwise.observing.inner import (
     InnerNumbers,
     insides,
-    squares,
     sums,
     views,
-    with_smallest,
     with_twins,
 )
 from halfwise.observing.statistics import DetailCounter
@@ -81,7 +79,7 @@ def observe_network(
 ) -> tuple[Observations, list[Outputs]]:
     """Return statistics of the FP32 model on `samples`, and its outputs on each.
 
-    Extrema and squares come from all samples. Element statistics, sums, cancellation and margins
+    Extrema come from all samples. Element statistics, sums, cancellation and margins
     come from at most `detail_samples`: up to half of them are those where most tensors reach their
     extremum, the others are evenly spread; fewer if more than `DETAIL_ELEMENTS` would be visited.
 
@@ -91,7 +89,7 @@ def observe_network(
         fmt: The low format that thresholds and margins refer to.
         roles: Role per node; the inside of an op is observed where the node may be low.
         runtime: Where it runs.
-        detail_samples: 0 leaves out everything but extrema and squares.
+        detail_samples: 0 leaves out everything but extrema.
         progress: See `Observer`.
         budget: See `Observer`.
 
@@ -109,29 +107,31 @@ def observe_network(
     return observer.records(), observer.outputs
 
 
-def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: int) -> list[int]:
+def choose_samples(
+    extrema: Sequence[tuple[float, int]], samples: Sequence[int], count: int
+) -> list[int]:
     """Return the samples to examine closely, in ascending order.
 
     Args:
         extrema: Per tensor, its largest magnitude and the sample that holds it.
-        samples: Number of samples.
-        count: Number to choose, 1 ≤ count ≤ samples.
+        samples: Indices of samples, ascending.
+        count: Number to choose, from 1 to all of them.
 
     Returns:
         `count` different indices: up to half of them (rounded up) those that hold the extremum of
         most tensors, the larger extremum first where they tie; the others evenly spread.
     """
-    held = Counter(sample for absmax, sample in extrema if absmax > 0)
+    held = Counter(sample for absmax, sample in extrema if absmax > 0 and sample in samples)
     largest = {s: max(a for a, sample in extrema if sample == s) for s in held}
     ranked = sorted(held, key=lambda s: (-held[s], -largest[s], s))
     worst = ranked[: (count + 1) // 2]
-    others = [s for s in range(samples) if s not in worst]
+    others = [s for s in samples if s not in worst]
     at = np.linspace(0, max(len(others) - 1, 0), count - len(worst)).round().astype(int)
     return sorted([*worst, *(others[i] for i in at)])
 
 
 class Observer:
-    """Statistics of a model so far: extrema and squares at once, the rest by `look`.
+    """Statistics of a model so far: extrema at once, the rest by `look`.
 
     Attributes:
         outputs: Outputs of each sample, by name, bit for bit those of a plain run.
@@ -150,7 +150,7 @@ class Observer:
         few_sums: bool = False,
         seen: Seen | None = None,
     ) -> None:
-        """Find extrema and squares.
+        """Find extrema.
 
         Args:
             network: The model.
@@ -189,9 +189,6 @@ class Observer:
         if seen is not None and not known:
             seen.probe.release()  # of another model, such as one whose opset was raised
         self.outputs = self._extrema(seen.probe if seen is not None and known else None, known)
-        absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
-        for node, value, sample in squares(network, roles, absmax):
-            self._inner.add(node, "square", value, sample)
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
             for body in observed_bodies(network, samples, runtime)
@@ -218,8 +215,9 @@ class Observer:
         visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
         affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
         every = range(len(self._samples))
-        chosen = self._choose(every, min(count, len(every), affordable))
-        summed = self._choose(chosen, 1) if self._few_sums else chosen
+        extrema = [(reach.absmax, reach.worst_sample) for reach in self._reach.values()]
+        chosen = choose_samples(extrema, every, min(count, len(every), affordable))
+        summed = choose_samples(extrema, chosen, 1) if self._few_sums else chosen
         network, roles = self._network, self._roles
         self._steps = self._done + len(summed) + 2 * len(chosen)
         self._measure(*with_twins(network, roles, sums), summed)
@@ -229,16 +227,6 @@ class Observer:
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
-
-    def _choose(self, samples: Sequence[int], count: int) -> list[int]:
-        """Return `count` of some samples, as `choose_samples` does."""
-        place = {sample: i for i, sample in enumerate(samples)}
-        held = [
-            (r.absmax, place[r.worst_sample])
-            for r in self._reach.values()
-            if r.worst_sample in place
-        ]
-        return [samples[i] for i in choose_samples(held, len(samples), count)]
 
     def _extrema(
         self, probe: Probe | None, seen: Sequence[tuple[Outputs, Mapping[TensorName, Extremum]]]
@@ -297,24 +285,21 @@ class Observer:
         counters, model = self._counters, self._network.copy()
         details = self._network, model, self._roles, self._fmt, self._inner, chosen, self._drawn
         inner = views(*details)
-        smallest = with_smallest(model, [t for t in counters if t in self._drawn])
 
-        def counting(name: TensorName) -> Iterator[View]:
+        def counting(name: TensorName) -> View:
             def count(_: int, array: NDArray[Any]) -> None:
                 self._budget.check()
                 counters[name].add(array)
 
-            yield View((name,), count, drawn=self._drawn.get(name, 0))
-            if name in smallest:
-                yield View((smallest[name],), lambda _, array: counters[name].reach(array.item()))
+            return View((name,), count, drawn=self._drawn.get(name, 0))
 
         computed = {tensor_name(v) for n in self._network.nodes() for v in n.outputs if v.name}
-        ordered = [v for name in counters if name not in computed for v in counting(name)]
+        ordered = [counting(name) for name in counters if name not in computed]
         for node in self._network.nodes():
             if (name := node_name(node)) in inner:
                 ordered.append(inner[name])
             outputs = (tensor_name(v) for v in node.outputs if v.name)
-            ordered += [view for t in outputs if t in counters for view in counting(t)]
+            ordered += [counting(t) for t in outputs if t in counters]
         ordered.append(View((), lambda _: self._tick()))
         probe = ElementProbe(model, runtime=self._runtime)
         probe.run(self._samples.select(chosen), ordered, self._sizes)

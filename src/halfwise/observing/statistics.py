@@ -19,6 +19,8 @@ _BLOCK = 1 << 14
 ones would take three times as long as the counting itself."""
 _INFINITY = 0x7F800000
 _FIRST_EXPONENT = -149
+_FEWEST_COUNTED = 3
+"""Different whole numbers from which a tensor counts something: masks have two."""
 
 
 class DetailCounter:
@@ -38,10 +40,7 @@ class DetailCounter:
         self._exponents = np.zeros(256, np.int64)
         self._tiny = np.zeros(-126 - _FIRST_EXPONENT, np.int64)
         self._zeros, self._smallest = 0, _INFINITY
-
-    def reach(self, smallest: float) -> None:
-        """Take the smallest non-zero magnitude where only some elements of a tensor are added."""
-        self._smallest = min(self._smallest, int(np.float32(smallest).view(np.uint32)))
+        self._whole, self._changed = True, False
 
     def add(self, array: NDArray[np.float32]) -> None:
         """Count the elements of f32[*shape]; NaN and infinities do not count."""
@@ -60,7 +59,8 @@ class DetailCounter:
             zeros=self._zeros,
         )
         smallest = float(np.uint32(self._smallest).view(np.float32))
-        return detail_of(histogram, smallest, samples, self._fmt)
+        detail = detail_of(histogram, smallest, samples, self._fmt)
+        return detail.model_copy(update={"integers": self._whole and self._changed})
 
     def _add_block(self, magnitudes: NDArray[np.uint32]) -> None:
         exponents = np.bincount(magnitudes >> 23, minlength=256)
@@ -71,6 +71,12 @@ class DetailCounter:
             small = magnitudes[(magnitudes > 0) & (magnitudes < 1 << 23)]
             self._zeros += int(exponents[0]) - small.size
             self._tiny += np.bincount(np.frexp(small)[1] - 1, minlength=self._tiny.size)
+        if self._whole:
+            values = magnitudes.view(np.float32)
+            values = values[values <= self._fmt.max]
+            self._whole = bool((values == np.rint(values)).all())
+            if self._whole and (self._fmt.round(values) != values).any():
+                self._changed |= np.unique(values).size >= _FEWEST_COUNTED
 
 
 def detail_of(histogram: Histogram, smallest: float, samples: int, fmt: Format) -> Detail:

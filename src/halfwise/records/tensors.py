@@ -24,7 +24,7 @@ class Histogram(Record):
 class Detail(Record):
     """Element statistics of one tensor, from at most 32 samples.
 
-    All but the smallest magnitude are those of 16,384 elements drawn from a larger tensor.
+    They are those of 16,384 elements drawn from a larger tensor on each sample.
 
     Attributes:
         smallest_nonzero: Smallest non-zero magnitude; inf if all elements are zero.
@@ -33,6 +33,8 @@ class Detail(Record):
         subnormal: Fraction of elements that become subnormal, not counting zeros.
         histogram: log2 histogram of the magnitudes of finite elements.
         samples: Number of samples behind these figures.
+        integers: Whether those within the low format's range are three or more whole numbers, some
+            of which it rounds.
     """
 
     smallest_nonzero: float
@@ -41,6 +43,7 @@ class Detail(Record):
     subnormal: float
     histogram: Histogram
     samples: int
+    integers: bool = False
 
 
 class Observation(Record):
@@ -74,11 +77,12 @@ class InnerObservation(Record):
     Attributes:
         node: The node.
         op: Its operator type.
-        kind: What `value` is. "square": the largest x² (or Σx²) inside Pow, ReduceL2 and
-            ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
-            ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "score": the largest
-            magnitude of scaled products of queries and keys in an attention of one node, masked
-            ones included. "residual": that of the sum that a SkipLayerNormalization normalises.
+        kind: What `value` is. "square": the largest Σx² inside ReduceL2, which follows from its
+            output and is not recorded. "sum": the largest Σ|x| that a running sum can reach in
+            ReduceSum, ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "score": the
+            largest magnitude of scaled products of queries and keys in an attention of one node,
+            masked ones included. "residual": that of the sum that a SkipLayerNormalization
+            normalises.
             "mean-square": the largest mean of its squares. "cancellation": median over
             elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean, and of
             Σ|a||b| / |Σab| in products before a logarithm; inf if most results are zero (zeros of a

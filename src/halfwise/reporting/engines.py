@@ -470,7 +470,7 @@ def observed(observations: Observations, limit: float) -> Report:
     """Return the report on ranges: what reaches `limit` or is not finite, the largest first."""
     tensors = [o for o in observations.tensors if o.absmax >= limit or o.nonfinite]
     tensors.sort(key=lambda o: (o.nonfinite > 0, o.absmax), reverse=True)
-    ranges = ("square", "sum", "score", "residual", "mean-square")
+    ranges = ("sum", "score", "residual", "mean-square")
     inner = [i for i in observations.inner if i.kind in ranges and i.value >= limit]
     inner.sort(key=lambda i: i.value, reverse=True)
     constants = [c for c in observations.constants if c.largest >= limit]

@@ -4,7 +4,8 @@ import pytest
 from onnx import TensorProto
 
 from halfwise.case import Samples, Settings
-from halfwise.fixing.evidence import gather, headroom_limits
+from halfwise.fixing.attribute import Attribution
+from halfwise.fixing.evidence import gather
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
@@ -40,7 +41,7 @@ def seen(**absmax: float) -> Observations:
 
 def limits(observations: Observations, fmt: Format, headroom: float) -> dict[TensorName, float]:
     roles = roles_of(network(), low_type(fmt))
-    return headroom_limits(network(), roles, observations, fmt, headroom)
+    return Attribution(network(), roles, observations, fmt, headroom).limits
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,8 @@ def test_a_mask_does_not_grow_with_the_data():
     allowed = sketch.input("allowed", [4], TensorProto.BOOL)
     filled = sketch.op("Where", allowed, 0.0, -60_000.0, name="fill")
     masked = sketch.network(sketch.op("Add", sketch.input("x", [4]), filled, name="add"))
-    found = headroom_limits(masked, roles_of(masked), seen(fill=60_000, add=60_010), FP16, 2.0)
+    known = seen(fill=60_000, add=60_010)
+    found = Attribution(masked, roles_of(masked), known, FP16).limits
     assert found == {"add_out": 32_760}
 
 

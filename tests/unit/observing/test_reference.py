@@ -183,7 +183,7 @@ def test_no_details_on_request():
         net, samples_of(arrays(2)), FP16, roles=roles_of(net), detail_samples=0
     )
     assert all(o.detail is None for o in found.tensors)
-    assert {i.kind for i in found.inner} == {"square"}
+    assert found.inner == ()
 
 
 def test_without_time_there_are_extrema_and_outputs_alone():
@@ -277,11 +277,11 @@ def test_samples_are_not_kept():
 
 def test_choice_holds_the_worst_samples_and_spreads_the_rest():
     extrema = [(1.0, 7), (2.0, 7), (9.0, 3), (1.0, 5), (0.0, 0), (0.0, 0)]
-    assert choose_samples(extrema, 100, 1) == [7]
-    assert choose_samples(extrema, 100, 4) == [0, 3, 7, 99]
-    assert choose_samples(extrema, 8, 8) == list(range(8))
-    assert choose_samples([], 5, 2) == [0, 4]
-    assert choose_samples([], 1, 1) == [0]
+    assert choose_samples(extrema, range(100), 1) == [7]
+    assert choose_samples(extrema, range(100), 4) == [0, 3, 7, 99]
+    assert choose_samples(extrema, range(8), 8) == list(range(8))
+    assert choose_samples([], range(5), 2) == [0, 4]
+    assert choose_samples([], range(1), 1) == [0]
 
 
 def test_bodies_are_observed_run_by_run():
@@ -304,7 +304,6 @@ def test_a_branch_that_never_runs_is_not_observed():
     samples = Samples(("a",), lambda _: {"c": np.array(True), "x": f32([300, 1])})
     seen = observe_network(net, samples, FP16, roles=roles_of(net))[0]
     assert list(by_name(seen)) == ["x", "h", "y", "p"]
-    assert [(one.kind, one.value) for one in seen.inner] == [("square", 9e4)]
 
 
 def test_the_session_of_another_model_is_freed(monkeypatch):

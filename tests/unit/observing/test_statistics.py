@@ -39,6 +39,23 @@ def neighbours(*values: float) -> np.ndarray:
     )
 
 
+@pytest.mark.parametrize(
+    ("fmt", "values", "counts"),
+    [
+        (FP16, np.arange(2040, 2060), True),
+        (FP16, [-3001, 0, 4097, 1e9], True),
+        (FP16, np.arange(2049), False),
+        (FP16, [4096, 8192, 1e5, np.inf], False),
+        (FP16, [0, -2999, 0, -2999], False),
+        (FP16, [2049, 2050, 2051, 0.5], False),
+        (BF16, np.arange(300), True),
+        (BF16, np.arange(257), False),
+    ],
+)
+def test_whole_numbers_count_where_the_format_rounds_some(fmt, values, counts):
+    assert detail(fmt, np.array(values, np.float32)).integers is counts
+
+
 @pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda f: f.name)
 @given(x=anything)
 @example(neighbours(65504, 65519.996, 65520, 2.0**16, 2.0**-14, 2.0**-14 - 2.0**-25))

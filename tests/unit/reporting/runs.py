@@ -239,9 +239,6 @@ def observations(**changed: Any) -> Observations:
         ),
         "inner": (
             InnerObservation(
-                node=NodeName("/norm/Pow"), op="Pow", kind="square", value=2.8e7, worst_sample=1
-            ),
-            InnerObservation(
                 node=NodeName("/norm/Mean"), op="ReduceMean", kind="sum", value=1e9, worst_sample=1
             ),
             InnerObservation(

@@ -134,7 +134,7 @@ def test_observations(capsys):
     print_report(observed(observations(tensors=tensors), 10_000))
     out = printed(capsys)
     assert out.startswith("4 of 6 ")
-    assert "inside: square" in out
+    assert "inside: sum" in out
     assert "\x1b" not in out
 
 

@@ -3,8 +3,9 @@
 One file per family of causes; each docstring gives rules, thresholds and their sources.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -21,25 +22,18 @@ from halfwise.fixing.attribute.small import (
     selection_guards,
     small_guards,
 )
-from halfwise.formats import Format
 from halfwise.graph.dataflow import moves, operands, producers, upstream
-from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Roles, is_float
-from halfwise.records import Guard, NodeName, Observations, TensorName
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.metrics import Outputs
+from halfwise.records import Guard, NodeName, TensorName
 
-__all__ = ["Infinity", "attribute", "attribute_inside", "guards_of"]
+__all__ = ["Attribution", "Infinity", "attribute_inside"]
 
 
-def attribute(
-    network: Network,
-    roles: Roles,
-    observations: Observations,
-    fmt: Format,
-    *,
-    headroom: float = 2.0,
-    accumulate: str = "fp32",
-) -> tuple[Guard, ...]:
-    """Return every guard that the observations raise, most severe first.
+@dataclass(frozen=True, eq=False)
+class Attribution(Evidence):
+    """The evidence from one set of samples, and the guards that it raises.
 
     A guard is a suspicion, not a verdict: even an infinity that a tanh absorbs raises one. Severity
     is 3 to 4 if values leave the range, 2 to 3 if a denominator or logarithm reads zero, 1 to 2 if
@@ -47,25 +41,47 @@ def attribute(
     See `halfwise.fixing.attribute.evidence`. For a format with FP32's range there are none about
     values that leave it.
 
-    Args:
-        network: The FP32 model.
-        roles: Roles of its nodes for `fmt`.
-        observations: Observations of its tensors, with statistics taken for `fmt`.
-        fmt: The low format.
-        headroom: Factor ≥ 1 on observed ranges within which an overflow counts.
-        accumulate: "fp16" to check running sums inside ops too; "fp32" otherwise.
-
-    Returns:
-        Guards by descending severity, then in graph order of their nodes. `Guard.nodes` are in
-        graph order and hold nodes with role COMPUTE only, at least one.
+    Attributes:
+        references: Outputs of each sample.
     """
-    return guards_of(Evidence(network, roles, observations, fmt, headroom, accumulate))
+
+    references: Sequence[Outputs] = ()
+
+    @cached_property
+    def guards(self) -> tuple[Guard, ...]:
+        """Guards by descending severity, then in graph order of their nodes.
+
+        `Guard.nodes` are in graph order and hold nodes with role COMPUTE only, at least one.
+        """
+        return _guards(self)
+
+    @property
+    def limits(self) -> dict[TensorName, float]:
+        """A smaller range for tensors that fit, but not at `headroom` times their range.
+
+        The search emulates these tensors with that range: elements beyond become infinite. The
+        output then shows whether an overflow on larger data would matter.
+        """
+        limit = self.fmt.overflow_threshold / self.headroom
+        return {g.tensor: limit for g in self.guards if g.kind == "headroom" and g.tensor}
+
+    @property
+    def nonfinite(self) -> frozenset[TensorName]:
+        """Tensors that are not finite in FP32 either."""
+        return frozenset(o.tensor for o in self.observations.tensors if o.nonfinite)
+
+    @property
+    def suspected(self) -> frozenset[NodeName]:
+        """Nodes that some guard names."""
+        return frozenset(n for guard in self.guards for n in guard.nodes)
+
+    @property
+    def certain(self) -> list[frozenset[NodeName]]:
+        """Groups of nodes that are certain to lose precision."""
+        return [frozenset(guard.nodes) for guard in self.guards if guard.severity >= 1]
 
 
-def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
-    """Return every guard that `evidence` raises, most severe first; see `attribute`."""
-    if evidence.raised is not None:
-        return evidence.raised
+def _guards(evidence: Evidence) -> tuple[Guard, ...]:
     fmt = evidence.fmt
     masks = [] if fmt.has_range_of_fp32 else list(mask_guards(evidence))
     ranges = () if fmt.has_range_of_fp32 else range_guards(evidence)
@@ -103,13 +119,7 @@ class Infinity:
 
 
 def attribute_inside(
-    network: Network,
-    roles: Roles,
-    observations: Observations,
-    fmt: Format,
-    inside: Mapping[TensorName, Infinity],
-    guards: Collection[Guard],
-    held: Collection[NodeName],
+    evidence: Attribution, inside: Mapping[TensorName, Infinity], held: Collection[NodeName]
 ) -> Iterator[Guard]:
     """Yield what must be FP32 so that nothing is infinite inside, as far as can be determined.
 
@@ -121,26 +131,21 @@ def attribute_inside(
     none, the producer and what computes its operands; and finally everything before it.
 
     Args:
-        network: The FP32 model.
-        roles: Roles of its nodes for `fmt`.
-        observations: Observations of its tensors.
-        fmt: The low format.
+        evidence: What was observed in FP32.
         inside: Harmful infinities in a mixed model, by tensor of the network.
-        guards: Guards.
         held: Nodes already FP32 for such a reason.
     """
-    evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
     values = {t: v for t in inside if (v := evidence.values.get(t)) is not None}
     makers = {t: v.producer() for t, v in values.items()}
     computed = {t: n for t, n in makers.items() if n is None or not moves(n, evidence.roles)}
-    beyond = {t for t, v in values.items() if evidence.absmax(v) >= fmt.overflow_threshold}
+    beyond = {t for t, v in values.items() if evidence.absmax(v) >= evidence.fmt.overflow_threshold}
     for tensor, node in computed.items():
         if tensor in beyond:
             yield from _beyond(evidence, values[tensor], inside[tensor])
         elif (
             node is not None and not beyond and not any(v and v.name in inside for v in node.inputs)
         ):
-            yield from _born(evidence, values[tensor], node, inside[tensor], guards, held)
+            yield from _born(evidence, values[tensor], node, inside[tensor], held)
 
 
 def _beyond(evidence: Evidence, value: ir.Value, infinity: Infinity) -> list[Guard]:
@@ -167,14 +172,13 @@ def _beyond(evidence: Evidence, value: ir.Value, infinity: Infinity) -> list[Gua
 
 
 def _born(
-    evidence: Evidence,
+    evidence: Attribution,
     value: ir.Value,
     node: ir.Node,
     infinity: Infinity,
-    guards: Collection[Guard],
     held: Collection[NodeName],
 ) -> list[Guard]:
-    named = [n for g in guards if node_name(node) in g.nodes for n in g.nodes]
+    named = [n for g in evidence.guards if node_name(node) in g.nodes for n in g.nodes]
     near = [p for v in operands(node) if is_float(v) for p in producers(v, evidence.roles)]
     # Nearest first, within the reach of any guard.
     behind = upstream(value, evidence.roles, operands)

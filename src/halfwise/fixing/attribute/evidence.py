@@ -9,7 +9,8 @@ from functools import cached_property
 import onnx_ir as ir
 
 from halfwise.formats import Format
-from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.dataflow import moves
+from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import binades, span
@@ -81,19 +82,15 @@ class Evidence:
         headroom: Factor on observed ranges within which an overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
         keeps: Whether nodes may stay in FP32; else a repair may cost more than such a node.
-        muls: Whether a scale may insert Muls; else it folds into weights, whatever that loses.
-        raised: The guards that all this raises, if already computed.
     """
 
     network: Network
     roles: Roles
     observations: Observations
     fmt: Format
-    headroom: float
-    accumulate: str
+    headroom: float = 2.0
+    accumulate: str = "fp32"
     keeps: bool = True
-    muls: bool = True
-    raised: tuple[Guard, ...] | None = None
 
     @cached_property
     def nodes(self) -> Mapping[NodeName, ir.Node]:
@@ -122,6 +119,15 @@ class Evidence:
         outputs = [v for n in self.nodes.values() for v in n.outputs]
         values = [*self.network.graph.inputs, *outputs]
         return {tensor_name(v): v for v in values if v.name and is_float(v)}
+
+    @cached_property
+    def made(self) -> Mapping[TensorName, ir.Value]:
+        """Those of `values` whose elements are no copies of other floats that a node moved."""
+
+        def copies(node: ir.Node | None) -> bool:
+            return node is not None and moves(node, self.roles) and any(map(is_float, node.inputs))
+
+        return {name: v for name, v in self.values.items() if not copies(v.producer())}
 
     @cached_property
     def _norms(self) -> Mapping[NodeName, str]:
@@ -155,27 +161,19 @@ class Evidence:
         counts, level = self.binades(value), math.frexp(magnitude)[1] - 1
         return sum(n for k, n in counts.items() if k < level) / max(1, sum(counts.values()))
 
-    def inexact(self, value: ir.Value | None) -> float:
-        """Return which share of the non-zero elements may have an error above `SIGNIFICANT`."""
-        return self.below(value, self.fmt.smallest_subnormal / 2 / SIGNIFICANT)
-
     def absmax(self, value: ir.Value | None) -> float:
         """Return the largest finite magnitude of a tensor or constant, 0 if unknown."""
         if value is None or not is_float(value):
             return 0.0
         if value.const_value is not None:
-            return self.largest(value)
+            low, high = self.span(value)
+            return 0.0 if math.isnan(low) else max(-low, high)
         observation = self.observed(value)
         return 0.0 if observation is None else observation.absmax
 
     def span(self, value: ir.Value) -> tuple[float, float]:
         """Return the smallest and largest finite element of a constant, NaN for none."""
         return span(constant_array(value))
-
-    def largest(self, value: ir.Value) -> float:
-        """Return the largest finite magnitude of a constant, 0 for none."""
-        low, high = self.span(value)
-        return 0.0 if math.isnan(low) else max(-low, high)
 
     def relative_error(self, magnitude: float) -> float:
         """Return the largest relative error of a value of this magnitude stored low (1 if zeroed).
@@ -186,33 +184,31 @@ class Evidence:
             return 1.0
         return self.fmt.ulp(magnitude) / 2 / magnitude
 
+    @cached_property
+    def _squares(self) -> list[InnerObservation]:
+        """Sums of squares, of which a ReduceL2 gives the root."""
+        roots = [n for n in self.nodes.values() if is_standard(n, "ReduceL2")]
+        return [
+            InnerObservation(
+                node=node_name(node),
+                op=node.op_type,
+                kind="square",
+                value=seen.absmax**2,
+                worst_sample=seen.worst_sample,
+            )
+            for node in roots
+            if (seen := self.observed(node.outputs[0])) and self.roles.of(node).free
+        ]
+
     def inside(self, kind: str) -> Iterable[tuple[ir.Node, InnerObservation]]:
         """Yield node and number of every observation of one kind inside ops."""
-        for observation in self.observations.inner:
+        for observation in (*self.observations.inner, *self._squares):
             if observation.kind == kind and observation.node in self.nodes:
                 yield self.nodes[observation.node], observation
-
-    def sample(self, index: int) -> str:
-        """Return the identifier for an index into the observed samples, "" for none."""
-        samples = self.observations.samples
-        return samples[index] if 0 <= index < len(samples) else ""
 
     def fewer(self, detail: Detail) -> int | None:
         """Return how many samples statistics cover; None if they cover all."""
         return detail.samples if detail.samples < len(self.observations.samples) else None
-
-    def inner(self, observation: InnerObservation) -> dict[str, str | float | None]:
-        """Return the facts of a guard on the inside of an op: which op, its number, and the sample.
-
-        If the op is in a body, the guard names another node.
-        """
-        sample = self.sample(observation.worst_sample)
-        return {
-            "inside": observation.node,
-            "op": observation.op,
-            "value": observation.value,
-            "sample": sample,
-        }
 
     def norm_fix(self, node: ir.Node, otherwise: str = "") -> str:
         """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""
@@ -229,16 +225,24 @@ class Evidence:
         fix: str,
         nodes: Iterable[ir.Node],
         severity: float,
+        seen: Observation | InnerObservation | None = None,
     ) -> list[Guard]:
         """Return one guard on the compute nodes among `nodes`; nothing if there are none.
 
-        Entries of `facts` (see `Guard.names` and `Guard.numbers`) that are "" or None are left out.
-        So are nodes that only move data: they follow the nodes that they lie between.
+        It tells the sample on which a number was `seen`; of one inside an op also the number, and
+        which op: if that is in a body, the guard names another node. Entries of `facts` (see
+        `Guard.names` and `Guard.numbers`) that are "" or None are left out. So are nodes that only
+        move data: they follow the nodes that they lie between.
         """
         free = {node_name(n) for n in nodes if self.roles.of(n).role is Role.COMPUTE}
         if not free:
             return []
-        facts = {"low": self.fmt.name, **facts}
+        known: dict[str, str | float | None] = {"low": self.fmt.name}
+        if seen is not None and 0 <= seen.worst_sample < len(self.observations.samples):
+            known["sample"] = self.observations.samples[seen.worst_sample]
+        if isinstance(seen, InnerObservation):
+            known |= {"inside": seen.node, "op": seen.op, "value": seen.value}
+        facts = {**known, **facts}
         return [
             Guard(
                 kind=kind,

@@ -17,8 +17,9 @@ from halfwise.fixing.attribute.evidence import (
     Evidence,
     graded,
 )
-from halfwise.graph.casts import adjusted_constants
+from halfwise.graph.casts import adjusted_constants, fill_of
 from halfwise.graph.dataflow import (
+    LONGEST_WAY,
     constant_behind,
     consumers,
     low_consumers,
@@ -27,9 +28,11 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import constant_array, is_standard, node_name
 from halfwise.graph.reading import axes_of, split_constant, square_of
+from halfwise.graph.roles import is_float
 from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
+from halfwise.graph.weights import span
 from halfwise.observing.inner import PRODUCTS, is_exponent
-from halfwise.records import AdjustedConstant, Guard, GuardKind, Observation
+from halfwise.records import AdjustedConstant, Guard, GuardKind
 
 _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
@@ -64,7 +67,8 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
             "sum",
             node,
             None,
-            facts=evidence.inner(observation) | facts,
+            seen=observation,
+            facts=facts,
             fix="Accumulate in FP32.",
             nodes=[node],
             severity=severity,
@@ -121,13 +125,14 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
         if error <= SIGNIFICANT:
             continue
         zeros = math.isinf(observation.value)
-        facts = evidence.inner(observation) | {"share": None if zeros else min(error, 1.0)}
+        facts = {"share": None if zeros else min(error, 1.0)}
         if node.op_type in ("Add", "Sub") and is_exponent(node.outputs[0]):
             facts |= {"exponent": observation.value}
         yield from evidence.guard(
             "cancellation",
             node,
             node.outputs[0],
+            seen=observation,
             facts=facts,
             fix=evidence.norm_fix(node),
             nodes=[node, *_origins(evidence, node)],
@@ -156,11 +161,8 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
     return direct | (first ^ second)
 
 
-_SQUARED = {
-    "ReduceL2": "Divide by the largest magnitude before, and multiply by it afterwards.",
-    "ReduceSumSquare": "Divide by the largest magnitude before, multiply by its square afterwards.",
-}
-"""Repairs of squares inside an op that preserve its result."""
+_SQUARED = "Divide by the largest magnitude before, and multiply by it afterwards."
+"""Repair of a root of squares that preserves its result."""
 _SEVERITY_OF_INNER = 0.8
 """Only possible: an op may keep what is inside in FP32, as the emulation does."""
 _HEADROOM_WEIGHT = 0.5
@@ -172,51 +174,42 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
 
     - "overflow", or "square" if the tensor is a square: absmax ≥ `fmt.overflow_threshold`, the
       smallest magnitude that rounds to infinity (IEEE 754-2019, 4.3.1).
-    - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold although the result
-      fits. Only possible, because ops may use FP32 inside; certain with FP16 accumulation.
+    - "square" inside ReduceL2: Σx² reaches the threshold although its root fits. Only possible,
+      because ops may use FP32 inside; certain with FP16 accumulation.
     - The same of the scores, sums and mean squares inside fused attentions and norms: whether they
       are FP32 depends on the kernel that the runtime takes.
     - "headroom": absmax · headroom ≥ threshold, but absmax is below it. Not for masks and the like,
       which select constants.
 
-    A tensor copied by data movement from one out of range is not reported again. The nodes are the
+    A tensor copied by data movement is not reported again. The nodes are the
     producer and all compute consumers, through data movement.
     """
-    threshold = evidence.fmt.overflow_threshold
-    for observation in evidence.observations.tensors:
-        if observation.absmax * evidence.headroom >= threshold:
-            yield from _tensor(evidence, observation)
+    for value in evidence.made.values():
+        yield from _tensor(evidence, value)
     yield from _inside(evidence)
 
 
-def _tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
-    value = evidence.values.get(observation.tensor)
-    if value is None:
-        return []
-    producer = value.producer()
-    readers = low_consumers(value, evidence.roles)
+def _tensor(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    observation, producer = evidence.observed(value), value.producer()
     limit = evidence.fmt.overflow_threshold
-    overflows = observation.absmax >= limit
-    if producer is not None and _is_copy(
-        evidence, producer, limit if overflows else observation.absmax
-    ):
-        return []
-    if producer is None and not readers:
-        return []
     reach = limit / evidence.headroom
-    if not overflows and selects_constants(value, evidence.roles, evidence.tensors, reach):
+    if observation is None or observation.absmax < reach:
+        return []
+    overflows, readers = observation.absmax >= limit, low_consumers(value, evidence.roles)
+    node = producer or next(iter(readers), None)
+    grows = overflows or not selects_constants(value, evidence.roles, evidence.tensors, reach)
+    if node is None or not grows:
         return []
     square = square_of(value) if producer is not None else None
-    node = producer or readers[0]
     return evidence.guard(
         ("square" if square else "overflow") if overflows else "headroom",
         node,
         value,
+        seen=observation,
         facts={
             "squared": square.value.name if square else "",
             "value": observation.absmax,
             "limit": evidence.fmt.max,
-            "sample": evidence.sample(observation.worst_sample),
             "share": (observation.detail.overflow or None) if observation.detail else None,
             "samples": evidence.fewer(observation.detail) if observation.detail else None,
         },
@@ -225,13 +218,6 @@ def _tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
         severity=graded(Band.OVERFLOW, observation.absmax / limit)
         if overflows
         else _HEADROOM_WEIGHT * observation.absmax / limit,
-    )
-
-
-def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
-    """Return whether the elements that reach `limit` existed before `producer` moved them."""
-    return moves(producer, evidence.roles) and any(
-        evidence.absmax(v) >= limit for v in producer.inputs
     )
 
 
@@ -256,8 +242,9 @@ def _inside(evidence: Evidence) -> Iterator[Guard]:
                 raised,
                 node,
                 None,
-                facts=evidence.inner(observation) | {"limit": evidence.fmt.max, "what": what},
-                fix=_SQUARED.get(observation.op, ""),
+                seen=observation,
+                facts={"limit": evidence.fmt.max, "what": what},
+                fix=_SQUARED if kind == "square" else "",
                 nodes=[node],
                 severity=graded(Band.OVERFLOW, observation.value / limit)
                 if certain
@@ -272,7 +259,7 @@ ADDENDS = {
 }  # fmt: skip
 """Operands that are added to something else, so that a tiny one is lost in it anyway.
 
-The variance of a BatchNormalization (slot 4) has a rule of its own.
+The variance of a BatchNormalization (slot 4) divides as well, once its eps is added.
 """
 
 
@@ -282,10 +269,9 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     - "constant-range": finite elements above `fmt.max`. TensorRT stores them as the largest finite
       value, plain conversions as infinity: both are wrong. Not for BF16, which has FP32's range.
     - "constant-subnormal": more than half of the non-zero elements are below `fmt.smallest_normal`,
-      in an operand that is not only added; in a divisor, which makes large what it is small for,
-      any element that is stored with an error above `SIGNIFICANT`.
-    - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
-      changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
+      in an operand that is not only added. In a divisor, which makes large what it is small for,
+      any element that is stored with an error above `SIGNIFICANT`, relative to what divides: of a
+      BatchNormalization's variance with its eps.
     """
     every = evidence.network.model.graph.all_nodes()
     fills = [n.outputs[0] for n in every if n.op_type == "ConstantOfShape"]
@@ -295,9 +281,6 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
         yield from _beyond(evidence, values[adjusted.name], adjusted)
     for value in evidence.constants:
         yield from _tiny(evidence, value)
-    for node in evidence.nodes.values():
-        if node.op_type == "BatchNormalization":
-            yield from _variance(evidence, node)
 
 
 def _beyond(evidence: Evidence, value: ir.Value, adjusted: AdjustedConstant) -> list[Guard]:
@@ -329,61 +312,43 @@ _MOSTLY_TINY = 0.5
 
 def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     fmt = evidence.fmt
-    uses = [
-        (n, slot)
-        for n, slot in consumers(value, evidence.roles)
-        if evidence.roles.reads_low(n, slot) and slot not in ADDENDS.get(n.op_type, ())
-    ]
-    nodes, divides = [n for n, _ in uses], any(n.op_type == "Div" and s == 1 for n, s in uses)
+    uses = [(n, i) for n, i in consumers(value, evidence.roles) if evidence.roles.reads_low(n, i)]
+    added = [a for n, i in uses if (a := _added_to_divisor(n, i)) is not None]
+    nodes = [n for n, i in uses if added or i not in ADDENDS.get(n.op_type, ())]
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
     share, zeroed = (evidence.below(value, m) for m in (fmt.smallest_normal, fmt.flush_threshold))
-    if share <= _MOSTLY_TINY and not (divides and _is_inexact(evidence, value)):
+    if not (_is_inexact(evidence, value, min(added)) if added else share > _MOSTLY_TINY):
         return []
+    folded = any(n.op_type == "BatchNormalization" for n in nodes)
     return evidence.guard(
         "constant-subnormal",
         nodes[0],
         value,
         facts={"share": share, "limit": fmt.smallest_normal, "zeroed": zeroed},
-        fix="",
+        fix=FOLDING if folded else "",
         nodes=nodes,
-        severity=graded(Band.INEXACT, fmt.smallest_normal / evidence.largest(value)),
+        severity=graded(Band.INEXACT, fmt.smallest_normal / evidence.absmax(value)),
     )
 
 
-def _is_inexact(evidence: Evidence, value: ir.Value) -> bool:
-    """Return whether a constant has an element whose error is above `SIGNIFICANT`."""
+def _added_to_divisor(node: ir.Node, slot: int) -> float | None:
+    """Return what is added to an operand before it divides; None if it does not divide."""
+    if (node.op_type, slot) == ("BatchNormalization", 4):
+        return node.attributes.get_float("epsilon", 1e-5)
+    return 0.0 if (node.op_type, slot) == ("Div", 1) else None
+
+
+def _is_inexact(evidence: Evidence, value: ir.Value, added: float) -> bool:
+    """Return whether an element of a constant, with what is added, has too large an error."""
     array: NDArray[np.float32] = constant_array(value).astype(np.float32)
     array = array[np.abs(array) <= evidence.fmt.max]
-    return bool((np.abs(evidence.fmt.round(array) - array) > SIGNIFICANT * np.abs(array)).any())
-
-
-def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
-    value = node.inputs[4] if len(node.inputs) > 4 else None
-    if value is None or value.const_value is None or not evidence.roles.reads_low(node, 4):
-        return []
-    variance: NDArray[np.float32] = constant_array(value).astype(np.float32)
-    eps = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
-    within = (variance >= 0) & (variance <= evidence.fmt.max)
-    change = np.abs(evidence.fmt.round(variance) - variance) / (2 * (np.abs(variance) + eps))
-    lost = np.where(within, change, 0.0)
-    if lost.size == 0 or lost.max() <= SIGNIFICANT:
-        return []
-    return evidence.guard(
-        "constant-subnormal",
-        node,
-        value,
-        facts={"elements": int((lost > SIGNIFICANT).sum()), "share": float(lost.max())},
-        fix=FOLDING,
-        nodes=[node],
-        severity=graded(Band.INEXACT, float(lost.max()) / SIGNIFICANT),
-    )
+    error = np.abs(evidence.fmt.round(array) - array)
+    return bool((error > SIGNIFICANT * (np.abs(array) + added)).any())
 
 
 _PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum"))
 """Operators between a mask constant and its Softmax."""
-_LONGEST_PATH = 8
-"""Nodes between a mask constant and its Softmax; exporters write at most Sub, Mul, Add, Clip."""
 _SEVERITY_OF_MASKED_ROW = 0.7
 """NaN, but only if a row is fully masked."""
 _SEVERITY_OF_CHOSEN_MASK = 0.2
@@ -400,29 +365,18 @@ def mask_guards(evidence: Evidence) -> Iterator[Guard]:
     possible: no range shows whether a row is fully masked. The nodes are those between the constant
     and the Softmax, and the Softmax.
     """
-    edge = -MASK_SHARE * evidence.fmt.max
+    edge = MASK_SHARE * evidence.fmt.max
     spans = [(v, *evidence.span(v)) for v in evidence.constants]
-    fills = (n for n in evidence.nodes.values() if n.op_type == "ConstantOfShape")
-    spans += [(n.outputs[0], fill, fill) for n in fills if (fill := _fill(n)) is not None]
+    fills = [n for n in evidence.nodes.values() if n.op_type == "ConstantOfShape"]
+    spans += [(n.outputs[0], *span(fill_of(n).numpy())) for n in fills if is_float(n.outputs[0])]
     for value, lowest, highest in spans:
-        if lowest <= edge:
-            yield from _mask(evidence, value, lowest)
-        elif highest >= -edge:
-            yield from _mask(evidence, value, highest)
-
-
-def _fill(node: ir.Node) -> float | None:
-    """Return the finite float that a ConstantOfShape repeats; None for others."""
-    filled = node.attributes.get("value")
-    array = None if filled is None else filled.as_tensor().numpy()
-    if array is None or array.dtype.kind != "f" or not np.isfinite(array).all():
-        return None
-    return float(array.item())
+        if lowest <= -edge or highest >= edge:
+            yield from _mask(evidence, value, lowest if lowest <= -edge else highest)
 
 
 def _mask(evidence: Evidence, value: ir.Value, extreme: float) -> list[Guard]:
-    path = _way_to_softmax(evidence, value, positive=extreme > 0)
-    if not path:
+    path = _way_to_softmax(evidence, value)
+    if not path or (extreme > 0 and not any(n.op_type in ("Sub", "Neg") for n in path)):
         return []
     added = next((n for n in path if n.op_type in ("Add", "Sub", "Sum")), None)
     end = path[-1]
@@ -443,43 +397,26 @@ def _mask(evidence: Evidence, value: ir.Value, extreme: float) -> list[Guard]:
     )
 
 
-def _way_to_softmax(evidence: Evidence, value: ir.Value, *, positive: bool) -> list[ir.Node]:
+def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     """Return the compute nodes from `value` to the next Softmax behind it, the Softmax last.
 
-    A positive mask has to be subtracted on the way.
+    Of a written-out one, that is the Exp, and the ReduceMax comes first. Values that are
+    bounded are no mask.
     """
-    edge = -MASK_SHARE * evidence.fmt.max
-    paths: list[tuple[ir.Value, list[ir.Node], bool]] = [(value, [], positive)]
+    paths: list[tuple[ir.Value, list[ir.Node]]] = [(value, [])]
     visited = {value}
-    for current, path, above in paths:
-        uses = [*consumers(current, evidence.roles)]
-        end = [n for n, _ in uses if n.op_type in ("Softmax", "LogSoftmax")][:1]
-        if (end := end or _written_softmax(evidence, current)) and not above:
-            return [*path, *end]
-        for node, slot in uses:
+    for current, path in paths:
+        for node in (n for n, _ in consumers(current, evidence.roles)):
+            if node.op_type in ("Softmax", "LogSoftmax"):
+                return [*path, node]
+            if node.op_type == "Exp" and path and path[-1].op_type == "Sub":
+                largest = (v.producer() for v in path[-1].inputs if v is not None)
+                return [*(n for n in largest if n and n.op_type == "ReduceMax"), *path, node]
             output = node.outputs[0]
-            passes = node.op_type in _PATH and not _bounds(node, edge, positive=above)
-            if passes and output not in visited and len(path) < _LONGEST_PATH:
+            bound = split_constant(output, "Max", "Min", "Clip")
+            bounded = bound is not None and abs(bound[1]) < MASK_SHARE * evidence.fmt.max
+            passes = node.op_type in _PATH and not bounded and output not in visited
+            if passes and len(path) < LONGEST_WAY:
                 visited.add(output)
-                turned = above and (node.op_type, slot) in (("Sub", 1), ("Neg", 0))
-                paths.append((output, [*path, node], above and not turned))
+                paths.append((output, [*path, node]))
     return []
-
-
-def _bounds(node: ir.Node, edge: float, *, positive: bool) -> bool:
-    """Return whether all output values are above `edge`; or below -`edge` for a positive mask."""
-    bound = split_constant(node.outputs[0], *(("Min",) if positive else ("Max", "Clip")))
-    return bound is not None and (bound[1] < -edge if positive else bound[1] > edge)
-
-
-def _written_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
-    """Return the ReduceMax, Sub and Exp that begin a written-out Softmax of `value`."""
-    begin = low_consumers(value, evidence.roles)
-    subtract = [n for n in begin if n.op_type == "Sub"]
-    exps = [
-        e
-        for s in subtract
-        for e in low_consumers(s.outputs[0], evidence.roles)
-        if e.op_type == "Exp"
-    ]
-    return [*(n for n in begin if n.op_type == "ReduceMax"), *subtract, *exps] if exps else []

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import (
     SIGNIFICANT,
@@ -16,23 +15,16 @@ from halfwise.graph.dataflow import (
     constant_behind,
     consumers,
     low_consumers,
-    moves,
     producers,
-    reaching,
     upstream,
 )
-from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
-from halfwise.graph.reading import CLOSED, from_integer
+from halfwise.graph.model import constant_array, is_standard, node_name
 from halfwise.graph.roles import is_float
-from halfwise.records import Guard, Observation, TensorName
+from halfwise.records import Guard, Observation
 from halfwise.wording import number
 
-_INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
-"""Operators whose float outputs hold integers."""
 _PROPORTIONAL = frozenset(("CumSum", "Div", "Mul", "ReduceSum", "Resize"))
 """Operators that pass on the relative errors of what they read, whatever its size."""
-_COUNTING = CLOSED | {"Clip", "CumSum", "ReduceMax", "ReduceMin", "ReduceSum", "Sum", "Where"}
-"""Operators whose results are integers if their operands are."""
 _INDICES = (ir.DataType.INT32, ir.DataType.INT64)
 """Types of indices and sizes."""
 
@@ -40,12 +32,10 @@ _INDICES = (ir.DataType.INT32, ir.DataType.INT64)
 def integer_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield integer, grid and angle guards.
 
-    - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor, Ceil,
-      Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16 (pytorch/pytorch#81926);
-      what `_COUNTING` makes of such tensors above it; any float above it that becomes an index or
-      a size by a Cast to INT32 or INT64;
-      and constants of integers if rounding makes different ones equal. The nodes are all that
-      compute with them.
+    - "integer": computed float tensors above `fmt.largest_exact_integer`, 2048 in FP16 and 256 in
+      BF16 (pytorch/pytorch#81926), that hold nothing but whole numbers, some of which rounding
+      changes, or become an index or a size by a Cast to INT32 or INT64; and constants of integers
+      if rounding makes different ones equal. The nodes are all that compute with them.
     - "grid": GridSample on an image with a side longer than that many pixels, because the grid
       runs over [-1, 1] and half its spacing there is a growing fraction of a pixel
       (pytorch/pytorch#89836). From a quarter of that on it is possible: 1/16 of a pixel, and pixel
@@ -57,95 +47,59 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       up are followed at any size, since their relative errors are the angle's.
     """
     for node in evidence.nodes.values():
-        if _holds_integers(evidence, node):
-            yield from _integers(evidence, node, node.outputs[0])
-        elif (value := _truncated(node)) is not None:
-            source = value.producer()
-            if source is None or not _holds_integers(evidence, source):
-                yield from _integers(evidence, source or node, value)
-        elif node.op_type in ("Sin", "Cos", "Tan"):
+        if node.op_type in ("Sin", "Cos", "Tan"):
             yield from _angle(evidence, node)
         elif node.op_type == "GridSample":
             yield from _grid(evidence, node)
+    for value in evidence.made.values():
+        yield from _integers(evidence, value)
     for value in evidence.constants:
         yield from _integer_constant(evidence, value)
 
 
-def _holds_integers(evidence: Evidence, node: ir.Node) -> bool:
-    counts = node.op_type in _INTEGER_VALUED | _COUNTING or from_integer(node)
-    return counts and is_float(node.outputs[0]) and _is_whole(evidence, node.outputs[0])
-
-
-def _truncated(node: ir.Node) -> ir.Value | None:
-    """Return the float that a node casts to an index or a size; None if it does not."""
-    source = node.inputs[0] if is_standard(node, "Cast") else None
-    return source if is_float(source) and node.outputs[0].dtype in _INDICES else None
-
-
-def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
-    """Return whether the operators alone, or a constant's elements, make `value` integers."""
-
-    def begins(node: ir.Node | None) -> bool:
-        return node is None or node.op_type in _INTEGER_VALUED or from_integer(node)
-
-    def behind(value: ir.Value) -> Iterable[ir.Value]:
-        node = value.producer()
-        read = () if node is None or begins(node) or not passes(value) else node.inputs
-        return (v for v in read if v is not None and is_float(v))
-
-    def passes(value: ir.Value) -> bool:
-        node = value.producer()
-        if value.const_value is not None:
-            return _has_integers(constant_array(value))
-        counts = node is not None and (node.op_type in _COUNTING or moves(node, evidence.roles))
-        return counts or (node is not None and begins(node))
-
-    return all(map(passes, reaching([value], behind)))
-
-
-def _has_integers(array: NDArray[np.generic]) -> bool:
-    numbers = array.astype(np.float32)
-    return bool((numbers == np.rint(numbers)).all())
-
-
-def _integers(evidence: Evidence, node: ir.Node, value: ir.Value) -> list[Guard]:
-    observation, fmt = evidence.observed(value), evidence.fmt
-    if observation is None or observation.absmax <= fmt.largest_exact_integer:
+def _integers(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    observation = evidence.observed(value)
+    if observation is None or observation.absmax <= evidence.fmt.largest_exact_integer:
         return []
-    # A mask of zeros and -1e4, say, counts nothing; one beyond the range has its own guards.
-    single = (
-        observation.detail is not None and observation.detail.smallest_nonzero == observation.absmax
-    )
-    largest = np.array([observation.absmax], np.float32)
-    if single and (observation.absmax > fmt.max or fmt.round(largest)[0] == largest[0]):
+    counts = observation.detail is not None and observation.detail.integers
+    indexed = [use.node for use in value.uses() if _is_index(use.node)]
+    node = value.producer() or next(iter(indexed), None)
+    if node is None or not (counts or indexed):
         return []
-    return _counted(
-        evidence, node, value, observation.absmax, evidence.sample(observation.worst_sample)
-    )
+    return _counted(evidence, node, value, observation.absmax, observation)
+
+
+def _is_index(node: ir.Node) -> bool:
+    """Return whether a node casts floats to an index or a size."""
+    return is_standard(node, "Cast") and node.outputs[0].dtype in _INDICES
 
 
 def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
-    largest = evidence.largest(value)
+    largest = evidence.absmax(value)
     if not evidence.fmt.largest_exact_integer < largest <= evidence.fmt.max:
         return []
     distinct = np.unique(constant_array(value).astype(np.float32))
-    if not _has_integers(distinct):
-        return []
-    if np.unique(evidence.fmt.round(distinct)).size == distinct.size:
+    whole = bool((distinct == np.rint(distinct)).all())
+    if not whole or np.unique(evidence.fmt.round(distinct)).size == distinct.size:
         return []
     readers = low_consumers(value, evidence.roles)
-    return _counted(evidence, readers[0], value, largest, "") if readers else []
+    return _counted(evidence, readers[0], value, largest) if readers else []
 
 
 def _counted(
-    evidence: Evidence, node: ir.Node, value: ir.Value, largest: float, sample: str
+    evidence: Evidence,
+    node: ir.Node,
+    value: ir.Value,
+    largest: float,
+    seen: Observation | None = None,
 ) -> list[Guard]:
     limit = evidence.fmt.largest_exact_integer
     return evidence.guard(
         "integer",
         node,
         value,
-        facts={"value": largest, "sample": sample, "limit": limit},
+        seen=seen,
+        facts={"value": largest, "limit": limit},
         fix="Compute positions and indices in FP32 (or as integers) and cast the result.",
         nodes=[node, *low_consumers(value, evidence.roles)],
         severity=graded(Band.INEXACT, largest / limit),
@@ -156,10 +110,8 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
     value = node.inputs[0]
     largest = evidence.absmax(value)
     error = _half_spacing(evidence, largest)
-    observation = evidence.observed(value)
     if value is None or error <= SIGNIFICANT:
         return []
-    sample = evidence.sample(observation.worst_sample) if observation else ""
 
     def large(source: ir.Node) -> Sequence[ir.Value | None]:
         if source.op_type in _PROPORTIONAL:
@@ -171,7 +123,8 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "angle",
         node,
         value,
-        facts={"op": node.op_type, "value": largest, "sample": sample, "error": error},
+        seen=evidence.observed(value),
+        facts={"op": node.op_type, "value": largest, "error": error},
         fix="Compute phases and their sines and cosines in FP32 and cast the result, or "
         "store them as a table where positions are fixed.",
         nodes=[node, *upstream(value, evidence.roles, large)],
@@ -231,7 +184,8 @@ def selection_guards(evidence: Evidence) -> Iterator[Guard]:
             "margin",
             node,
             scores,
-            facts=evidence.inner(observation) | {"value": observation.value or None},
+            seen=observation,
+            facts={"value": observation.value or None},
             fix="Judge the task's metric rather than equal indices, or keep the scores in FP32.",
             nodes=[node, *producers(scores, evidence.roles)],
             severity=_SEVERITY_OF_TIE if observation.value == 0.0 else 1.0 - observation.value / 2,
@@ -262,22 +216,14 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
       above `SIGNIFICANT`; or a whole tensor lies below `fmt.smallest_normal`: certain if its
       largest element has such an error, else possible.
 
-    The nodes are the one that adds, every demanding node after it, and the producers of the small
-    value, and of a dividend as small, back to the first one with accurate inputs (at most a
+    The nodes are every demanding node, and the producers of the small value, among them the one
+    that adds, and of a dividend as small, back to the first one with accurate inputs (at most a
     fraction `SIGNIFICANT` of their non-zero elements has a relative error above `SIGNIFICANT`, to
     within a binade).
     """
-    bounded: set[TensorName] = set()
-    for node in evidence.nodes.values():
-        if node.op_type in _ADDERS:
-            for guard in _eps(evidence, node):
-                bounded.add(tensor_name(node.outputs[0]))
-                yield guard
-    for node in evidence.nodes.values():
-        if (slot := _demanding_slot(evidence, node)) is not None:
-            yield from _operand(evidence, node, slot, bounded)
-    for observation in evidence.observations.tensors:
-        yield from _whole_tensor(evidence, observation)
+    for value in evidence.made.values():
+        yield from _demanded(evidence, value)
+        yield from _whole_tensor(evidence, value)
 
 
 def _demanding_slot(evidence: Evidence, node: ir.Node) -> int | None:
@@ -319,44 +265,62 @@ def _tiny_constant(evidence: Evidence, value: ir.Value | None) -> float | None:
     return largest if 0.0 < smallest <= largest < evidence.fmt.smallest_normal else None
 
 
-def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
-    fmt, result = evidence.fmt, node.outputs[0]
-    tiny = [(v, e) for v in node.inputs if (e := _tiny_constant(evidence, v)) is not None]
-    demands = _demands(evidence, result) if tiny else []
+def _demanded(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    fmt, maker, detail = evidence.fmt, value.producer(), evidence.detail(value)
+    demands = _demands(evidence, value)
     if not demands:
         return []
-    constant, eps = tiny[0]
-    detail = evidence.detail(result)
+    added = maker.inputs if maker is not None and maker.op_type in _ADDERS else ()
+    tiny = [(v, e) for v in added if (e := _tiny_constant(evidence, v)) is not None]
     smallest = None if detail is None else detail.smallest_nonzero
-    vanishes = eps <= fmt.flush_threshold
-    lost = 0.0 if smallest is None else evidence.relative_error(smallest)
+    lost = evidence.relative_error(smallest) if smallest and smallest < np.inf else 0.0
+    vanishes = bool(tiny) and tiny[0][1] <= fmt.flush_threshold
     if lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
     elif vanishes:
         severity, smallest = _SEVERITY_OF_VANISHED_EPS, None
-    elif smallest is None:
+    elif tiny and smallest is None:
         severity = _SEVERITY_OF_UNSEEN_EPS
     else:
         return []
-    operands = [v for v in node.inputs if v is not constant]
+    dividends = [n for demand in demands for n in _small_dividend(evidence, demand)]
+    nodes = [*demands, *_small_source(evidence, value), *dividends]
+    reader = demands[0]
+    if tiny and maker is not None:
+        return evidence.guard(
+            "eps",
+            maker,
+            tiny[0][0],
+            facts={
+                "value": tiny[0][1],
+                "reader": node_name(reader),
+                "op": reader.op_type,
+                "becomes": "zero" if vanishes else "subnormal",
+                "smallest": smallest,
+            },
+            fix=evidence.norm_fix(
+                maker,
+                f"An eps of at least {fmt.name.upper()}'s smallest normal number, "
+                f"{number(fmt.smallest_normal)}, survives, but it changes the results of values "
+                "that small.",
+            ),
+            nodes=nodes,
+            severity=severity,
+        )
+    assert detail is not None
     return evidence.guard(
-        "eps",
-        node,
-        constant,
+        "underflow",
+        reader,
+        value,
         facts={
-            "value": eps,
-            "reader": node_name(demands[0]),
-            "op": demands[0].op_type,
-            "becomes": "zero" if vanishes else "subnormal",
-            "smallest": smallest,
+            "op": reader.op_type,
+            "value": smallest,
+            "share": detail.flush if lost == 1.0 else detail.subnormal,
+            "samples": evidence.fewer(detail),
+            "becomes": "zero" if lost == 1.0 else "subnormal",
         },
-        fix=evidence.norm_fix(
-            node,
-            f"An eps of at least {fmt.name.upper()}'s smallest normal number, "
-            f"{number(fmt.smallest_normal)}, survives, but it changes the results of values that "
-            "small.",
-        ),
-        nodes=[node, *demands, *(n for v in operands for n in _small_source(evidence, v))],
+        fix=evidence.norm_fix(reader, _SCALED.get(reader.op_type, "")),
+        nodes=nodes,
         severity=severity,
     )
 
@@ -378,59 +342,22 @@ def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
 
 def _is_vanishing(evidence: Evidence, value: ir.Value | None) -> bool:
     """Return whether more than `SIGNIFICANT` of the non-zero elements have an error above it."""
-    return evidence.inexact(value) > SIGNIFICANT
+    inexact = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
+    return evidence.below(value, inexact) > SIGNIFICANT
 
 
-def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
-    value = node.inputs[slot]
-    detail = evidence.detail(value)
-    if value is None or detail is None or _rests_on(value, bounded, evidence):
-        return []
-    smallest = detail.smallest_nonzero
-    if not np.isfinite(smallest):
-        return []
-    lost = evidence.relative_error(smallest)
-    if lost <= SIGNIFICANT:
-        return []
-    after = _demands(evidence, node.outputs[0]) if _is_root(evidence, node) else []
-    share = detail.flush if lost == 1.0 else detail.subnormal
-    return evidence.guard(
-        "underflow",
-        node,
-        value,
-        facts={
-            "op": node.op_type,
-            "value": smallest,
-            "share": share,
-            "samples": evidence.fewer(detail),
-            "becomes": "zero" if lost == 1.0 else "subnormal",
-        },
-        fix=evidence.norm_fix(node, _SCALED.get(node.op_type, "")),
-        nodes=[node, *after, *_small_source(evidence, value), *_small_dividend(evidence, node)],
-        severity=_severity(evidence, lost, [node, *after]),
-    )
-
-
-def _rests_on(value: ir.Value, bounded: set[TensorName], evidence: Evidence) -> bool:
-    makers = producers(value, evidence.roles)
-    return any(tensor_name(v) in bounded for n in makers for v in n.outputs)
-
-
-def _whole_tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
-    fmt, value = evidence.fmt, evidence.values.get(observation.tensor)
-    node = value.producer() if value else None
-    if value is None or node is None or moves(node, evidence.roles):
-        return []
-    if not 0.0 < observation.absmax < fmt.smallest_normal:
+def _whole_tensor(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    fmt, node, observation = evidence.fmt, value.producer(), evidence.observed(value)
+    if node is None or observation is None or not 0.0 < observation.absmax < fmt.smallest_normal:
         return []
     lost = evidence.relative_error(observation.absmax) > SIGNIFICANT
     return evidence.guard(
         "underflow",
         node,
         value,
+        seen=observation,
         facts={
             "value": observation.absmax,
-            "sample": evidence.sample(observation.worst_sample),
             "becomes": "zero" if observation.absmax <= fmt.flush_threshold else "subnormal",
             "limit": fmt.smallest_normal,
         },

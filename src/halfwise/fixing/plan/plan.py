@@ -312,18 +312,16 @@ class Variant:
     @cached_property
     def prices(self) -> Prices | None:
         """What costs are relative to; None if shapes are unknown or nothing costs anything."""
-        shapes = lambda: self.shapes  # noqa: E731
-        model = cost_model(self.case, self.settings, self.roles, self.low_io, shapes)
-        least = 0.0 if model is None else model.cost(self._all_low)
-        if model is None or least == 0:
+        case, settings = self.case, self.settings
+        model = cost_model(case, settings, self.roles, self.low_io, lambda: self.shapes)
+        if model is None:
             return None
-        base = None if self.original is None else self.original.prices
-        return Prices(model, least, frozenset(self.roles), base)
-
-    @property
-    def _all_low(self) -> Nodes:
-        """The FP32 nodes that remain if neither rules nor a search keep any."""
-        return self._carrying(NONE) - self.lowered
+        if self.original and self.original.prices:
+            return replace(self.original.prices, model=model)
+        # What remains FP32 if neither rules nor a search keep any.
+        low = model.cost(self._carrying(NONE) - self.lowered)
+        fp32, tf32 = (model.cost(frozenset(self.roles), tf32=tf32) / low for tf32 in (False, True))
+        return Prices(model, low, fp32, tf32)
 
     def cost(self, plan: Plan, traffic: int | None = None) -> float | None:
         """Return the predicted cost of a plan relative to everything low; None if unknown.

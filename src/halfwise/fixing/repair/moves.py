@@ -12,7 +12,6 @@ from itertools import chain, combinations
 from math import inf
 
 from halfwise.errors import CaseError, RunFailed, UsageError
-from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.plan.plan import NONE, Plan, Variant, union
@@ -21,6 +20,7 @@ from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import Rule
 from halfwise.fixing.repair.proof import is_same, prove
 from halfwise.fixing.repair.rule import place
+from halfwise.fixing.repair.scale import Scale
 from halfwise.fixing.space import Space
 from halfwise.graph.model import Network, node_name
 from halfwise.observing.reference import PART_OF_BUDGET
@@ -139,10 +139,10 @@ class _Move:
 
         The first take a tenth of the time to find, and are mostly enough.
         """
-        scales = (rule for rule in allowed_rules(self.space) if rule.name == "scale")
-        folding = [repairs for rule in scales if (repairs := self._proposal(rule, muls=False))]
-        yield folding
-        yield [some for some in self._exact if some not in folding]
+        scales = any(isinstance(rule, Scale) for rule in allowed_rules(self.space))
+        folding = self._proposal(Scale(muls=False)) if scales else ()
+        yield [folding] if folding else []
+        yield [some for some in self._exact if some != folding]
         yield [some for some in self._sets if some not in self._exact]
 
     @cached_property
@@ -157,25 +157,10 @@ class _Move:
         groups = (combinations(proposed, size + 1) for size in range(len(proposed)))
         return [tuple(chain.from_iterable(some)) for some in chain.from_iterable(groups)]
 
-    def _proposal(self, rule: Rule, *, muls: bool = True) -> Set:
+    def _proposal(self, rule: Rule) -> Set:
         self.space.budget.check()
-        evidence = self._evidence if muls else replace(self._evidence, muls=False)
-        formula = {"identity": rule.identity}
-        return tuple(repair.model_copy(update=formula) for repair in rule.propose(evidence))
-
-    @cached_property
-    def _evidence(self) -> Evidence:
-        space, settings = self.space, self.space.variant.settings
-        return Evidence(
-            space.variant.case.network,
-            space.variant.roles,
-            space.evidence.observations,
-            settings.fmt,
-            settings.headroom,
-            settings.accumulate,
-            keeps=not settings.rules.only,
-            raised=space.evidence.guards,
-        )
+        proposed = rule.propose(self.space.evidence)
+        return tuple(one.model_copy(update={"identity": rule.identity}) for one in proposed)
 
     def _plans(self, some: Set) -> list[Plan]:
         """Return the plans to try with repairs; none if the repairs cannot be made.

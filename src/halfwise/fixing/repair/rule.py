@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute import Attribution
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Names, Network, Writer, graphs_of, node_name, opset_of
@@ -57,12 +56,12 @@ class Rewriting(ABC):
     def changes(self, network: Network) -> Iterable[Change]:
         """Yield the parts of a network, or of a `Part` of one, that can be replaced."""
 
-    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+    def propose(self, evidence: Attribution) -> Iterator[Repair]:
         """Yield a repair for each part inside which something raises a guard; they do not overlap.
 
         Reads the network without changing it. Proposes nothing unless numbers show a need.
         """
-        raised = () if self.alone and evidence.keeps else guards_of(evidence)
+        raised = () if self.alone and evidence.keeps else evidence.guards
         guards = [guard for guard in raised if self.kind in ("", guard.kind)]
         for change in self.changes(evidence.network) if guards else ():
             if needs := self.needs(evidence, change, guards):
@@ -77,7 +76,7 @@ class Rewriting(ABC):
                 )
 
     def needs(
-        self, evidence: Evidence, change: Change, guards: Iterable[Guard]
+        self, evidence: Attribution, change: Change, guards: Iterable[Guard]
     ) -> tuple[Place, ...]:
         """Return the guards that a change answers; none if numbers do not permit it."""
         del evidence

@@ -7,7 +7,7 @@ from functools import cache
 
 import onnx_ir as ir
 
-from halfwise.fixing.attribute import guards_of
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.exponents import (
     ADDED,
@@ -31,7 +31,6 @@ from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.reading import scalar
 from halfwise.graph.roles import Roles
 from halfwise.graph.scaling import Relations, at_once, relations, rescale
-from halfwise.observing.inner import squares
 from halfwise.observing.statistics import detail_of
 from halfwise.records import (
     Guard,
@@ -178,12 +177,16 @@ class Scale:
         "log(2^a·x) = a·log 2 + log x; softmax(x) = softmax(x - max x)"
     )
 
-    def propose(self, evidence: Evidence) -> Iterable[Repair]:
+    def __init__(self, *, muls: bool = True) -> None:
+        """Take whether it may insert Muls; else it folds into weights, whatever that loses."""
+        self._muls = muls
+
+    def propose(self, evidence: Attribution) -> Iterable[Repair]:
         """Yield a repair for each connected part of the cheapest exponents.
 
         See `losses` for their costs. None for a format with FP32's range.
         """
-        guards = [g for g in guards_of(evidence) if g.kind in _KINDS]
+        guards = [g for g in evidence.guards if g.kind in _KINDS]
         if not guards or evidence.fmt.has_range_of_fp32:
             return
         constraints = relations(evidence.network.model)
@@ -194,7 +197,7 @@ class Scale:
         places = _places(constraints)
         start = [place for name in problems for place, _ in places.get(name, ())]
         mul = MUL if evidence.keeps else ALONE
-        exponents = assigned(constraints, start, costs, mul=mul, muls=evidence.muls)
+        exponents = assigned(constraints, start, costs, mul=mul, muls=self._muls)
         better = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}
         better |= constraints.shifted & multiplied(constraints, exponents).keys()
         mended = [
@@ -303,12 +306,8 @@ def scaled(
     nodes = {node_name(node): node for node in original.all_nodes()}
     if (shown := _shown(before, nodes, exponents, network, fmt)) is None:
         return None
-    absmax = {name: (one.absmax, one.worst_sample) for name, one in shown.items()}
-    squared = {node: value for node, value, _ in squares(network, roles, absmax)}
 
     def inside(one: InnerObservation) -> float:
-        if one.kind == "square":
-            return squared[one.node]
         e = exponents[tensor_name(nodes[one.node].outputs[0])] if one.kind == "sum" else 0
         return math.ldexp(one.value, e)
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from halfwise.fixing.attribute import attribute
+from halfwise.fixing.attribute import Attribution
 from halfwise.formats import FP16, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.loading import network_from_proto
@@ -41,6 +41,9 @@ def detail(array: np.ndarray, fmt: Format) -> Detail:
         subnormal=float(below.sum() / magnitudes.size),
         histogram=histogram(nonzero),
         samples=1,
+        integers=np.unique(array).size > 2
+        and bool((magnitudes == np.rint(magnitudes)).all())
+        and bool((fmt.round(array.astype(np.float32)) != array).any()),
     )
 
 
@@ -96,7 +99,7 @@ def guards(
     roles: Roles = roles_of(network, low_type(fmt))
     observations = observe(network, proto, inputs, fmt, details=details)
     observations = observations.model_copy(update={"inner": inside, "samples": samples})
-    return attribute(network, roles, observations, fmt, **options)
+    return Attribution(network, roles, observations, fmt, **options).guards
 
 
 def only(raised: tuple[Guard, ...], kind: str) -> Guard:

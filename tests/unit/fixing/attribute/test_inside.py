@@ -1,4 +1,4 @@
-from halfwise.fixing.attribute import Infinity, attribute_inside
+from halfwise.fixing.attribute import Attribution, Infinity, attribute_inside
 from halfwise.formats import FP16
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe_network
@@ -27,17 +27,9 @@ def raised(inside: dict[TensorName, Infinity], guards=(), held=()) -> list[Guard
     observations = observe_network(prepared.network, prepared.samples, FP16, roles=prepared.roles)[
         0
     ]
-    return list(
-        attribute_inside(
-            prepared.network,
-            roles_of(prepared.network),
-            observations,
-            FP16,
-            inside,
-            guards,
-            [NodeName(n) for n in held],
-        )
-    )
+    evidence = Attribution(prepared.network, roles_of(prepared.network), observations, FP16)
+    object.__setattr__(evidence, "guards", tuple(guards))
+    return list(attribute_inside(evidence, inside, [NodeName(n) for n in held]))
 
 
 def infinity(*harmful: str) -> Infinity:

@@ -165,8 +165,8 @@ def test_integers_beyond_the_significand(fmt, limit) -> None:
 
 def test_a_rounded_tensor_holds_integers_too() -> None:
     s = Sketch()
-    y = s.op("Mul", s.op("Floor", s.input("x", [2]), name="floor"), 0.001, name="reader")
-    guard = only(guards(s, y, {"x": f32([5.5, 3000.7])}), "integer")
+    y = s.op("Mul", s.op("Floor", s.input("x", [3]), name="floor"), 0.001, name="reader")
+    guard = only(guards(s, y, {"x": f32([5.5, 3000.7, 3001.7])}), "integer")
     assert guard.nodes == ("floor", "reader")
 
 
@@ -298,13 +298,13 @@ def test_sums_of_integers_hold_integers(rounds, named) -> None:
     durations = s.op("Round", durations, name="round") if rounds else s.op("Abs", durations)
     ends = s.op("CumSum", durations, np.array(1), name="ends")
     begins = s.op("Sub", ends, durations, name="begins")
-    y = s.op("Sub", s.op("Tanh", begins, name="tanh"), s.op("Neg", ends, name="neg"))
-    raised = guards(s, y, {"x": np.full((1, 40), 100.0, np.float32)})
+    y = s.op("Sub", s.op("Sin", begins, name="wave"), s.op("Neg", ends, name="neg"))
+    raised = guards(s, y, {"x": np.linspace(80.1, 121.3, 40, dtype=np.float32)[None]})
     several = [g for g in raised if g.kind == "integer"]
     assert [g.node for g in several] == named
     if rounds:
         assert set(several[0].nodes) == {"ends", "begins", "neg"}
-        assert several[2].nodes == ("begins", "tanh")
+        assert several[2].nodes == ("begins", "wave")
 
 
 def test_a_flat_index_holds_integers_whatever_made_it() -> None:
@@ -317,7 +317,8 @@ def test_a_flat_index_holds_integers_whatever_made_it() -> None:
     y = s.op("Gather", s.input("x", [30000]), s.op("Cast", flat, to=7, name="index"), name="y")
     inputs: Inputs = {"n": np.arange(25116, 25124), "x": np.zeros(30000, np.float32)}
     raised = {g.node: g for g in guards(s, y, inputs) if g.kind == "integer"}
-    assert raised.keys() == {"cast", "right", "rows", "flat"}
+    # Multiples of 160 are exact up to 65504.
+    assert raised.keys() == {"cast", "right", "flat"}
     assert raised[NodeName("flat")].nodes == ("flat", "index")
 
 
@@ -331,10 +332,10 @@ def test_a_float_that_becomes_an_index_is_exact_or_wrong(to, named) -> None:
     assert [(g.node, g.nodes) for g in raised] == [("place", ("place", "index"))] * named
 
 
-@pytest.mark.parametrize(("value", "named"), [(-1e4, False), (-2999.0, True)])
-def test_a_mask_made_from_integers_counts_nothing(value, named) -> None:
+@pytest.mark.parametrize("value", [-1e4, -2999.0])
+def test_a_mask_made_from_integers_counts_nothing(value) -> None:
     s = Sketch()
     off = s.op("Sub", 1.0, s.op("Cast", s.input("n", [4], 7), to=1, name="cast"), name="off")
     y = s.op("Add", s.input("x", [4]), s.op("Mul", off, value, name="mask"), name="add")
-    raised = guards(s, y, {"n": np.array([1, 0, 1, 0]), "x": f32([1, 2, 3, 4])})
-    assert ["mask" in g.node for g in raised if g.kind == "integer"] == [True] * named
+    raised = guards(s, y, {"n": np.array([1, 0, 1, 0]), "x": f32([1.5, 2.5, 3.5, 4.5])})
+    assert not [g for g in raised if g.kind == "integer"]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.emulation.ort import Session
-from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.repair.making import Rule
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto, normalise
@@ -21,11 +21,11 @@ from tests.unit.fixing.attribute.observing import observe
 Inputs = Mapping[str, NDArray[Any]]
 
 
-def evidence(ill: Ill) -> Evidence:
+def evidence(ill: Ill) -> Attribution:
     """Return what the first sample of a model shows."""
     network = network_from_proto(ill.proto)
     observations = observe(network, ill.proto, ill.sample(0), FP16)
-    return Evidence(network, roles_of(network), observations, FP16, 2.0, "fp32")
+    return Attribution(network, roles_of(network), observations, FP16, 2.0, "fp32")
 
 
 def repaired(network: Network, rule: Rule, *repairs: Repair) -> Network:

@@ -3,7 +3,6 @@
 import pytest
 
 from halfwise.errors import CaseError
-from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.repair.making import RULES
 from halfwise.fixing.repair.rule import answered
 from halfwise.records import NodeName, Place, Repair
@@ -30,7 +29,7 @@ def test_rules_are_named_once_and_rest_on_an_identity():
 
 def test_what_comes_from_outside_or_is_read_there_is_not_answered() -> None:
     observed = evidence(layer_norm())
-    guards = guards_of(observed)
+    guards = observed.guards
     nodes = {str(name): node for name, node in observed.nodes.items()}
     assert [(at.kind, at.node) for at in answered(guards, nodes.values())] == [
         ("square", "square"),

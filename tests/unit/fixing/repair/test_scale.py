@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from halfwise import api
 from halfwise.case import Samples
 from halfwise.errors import CaseError
-from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.repair.exponents import ROOM
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.scale import Scale, scaled
@@ -26,7 +26,7 @@ from tests.unit.fixing.repair import functions
 from tests.unit.graph.sketch import Sketch, f32
 
 
-def observed(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> Evidence:
+def observed(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> Attribution:
     """Return evidence in which tensors reach `peaks`, 1 by default, over four binades."""
 
     def look(name: str, producer: str | None) -> Observation:
@@ -48,7 +48,7 @@ def observed(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> E
     tensors = [look(str(v.name), None) for v in network.graph.inputs]
     tensors += [look(str(v.name), node_name(n)) for n in network.nodes() for v in n.outputs]
     observations = Observations(tensors=tuple(tensors), inner=(), samples=("only",))
-    return Evidence(
+    return Attribution(
         network,
         roles_of(network, low_type(fmt)),
         observations,
@@ -173,7 +173,7 @@ def test_a_scaled_network_shows_what_the_original_does_times_powers_of_two(name)
     network = network_from_proto((ill := BY_NAME[name]()).proto)
     few, roles = Samples(("0", "1"), ill.sample), roles_of(network)
     before, _ = observe_network(network, few, FP16, roles=roles)
-    evidence = Evidence(network, roles, before, FP16, headroom=2.0, accumulate="fp32")
+    evidence = Attribution(network, roles, before, FP16, headroom=2.0, accumulate="fp32")
     repairs = tuple(Scale().propose(evidence))
     assert repairs
     made = repaired(network, repairs)
@@ -213,7 +213,7 @@ def test_what_a_node_in_fp32_would_do_as_well_is_repaired_only_if_none_is(name, 
     network = network_from_proto((ill := BY_NAME[name]()).proto)
     few, roles = Samples(("0", "1"), ill.sample), roles_of(network)
     seen, _ = observe_network(network, few, FP16, roles=roles)
-    evidence = Evidence(network, roles, seen, FP16, headroom=2.0, accumulate="fp16")
+    evidence = Attribution(network, roles, seen, FP16, headroom=2.0, accumulate="fp16")
     assert not [*Scale().propose(evidence)]
     (repair,) = Scale().propose(replace(evidence, keeps=False))
     assert changed <= set(repair.nodes)

@@ -6,7 +6,7 @@ import pytest
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.repair.making import Split
 from halfwise.formats import FP16
 from halfwise.graph.model import Network
@@ -17,12 +17,12 @@ from tests.unit.fixing.repair.functions import repaired
 from tests.unit.graph.sketch import Sketch, f32
 
 
-def evidence(sketch: Sketch, y: str, x: np.ndarray) -> Evidence:
+def evidence(sketch: Sketch, y: str, x: np.ndarray) -> Attribution:
     network = sketch.network(y)
     roles = roles_of(network)
     few = Samples(("0",), lambda _: {"x": x})
     seen, _ = observe_network(network, few, FP16, roles=roles)
-    return Evidence(network, roles, seen, FP16, 2.0, "fp16", keeps=False)
+    return Attribution(network, roles, seen, FP16, 2.0, "fp16", keeps=False)
 
 
 def product(s: Sketch, x: str) -> str:
