@@ -15,6 +15,7 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.engines.run import _explains
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
+from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.plan.search import gains, stretches
 from halfwise.fixing.repair.moves import _Move
 from halfwise.inputs.samples import Rows
@@ -74,7 +75,7 @@ def test_a_tenth_of_the_budget_is_for_what_is_not_needed():
         bench=None, budget=Budget(work=1000.0), variant=variant, choices=frozenset()
     )
     depths: Any = SimpleNamespace(space=space)
-    assert TradeOff(depths)._budget.work == 100
+    assert TradeOff(depths, Plan(depths))._budget.work == 100
 
 
 def test_three_samples_run_alone_and_together():

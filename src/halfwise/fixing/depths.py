@@ -389,7 +389,7 @@ class Depths:
 
         def assess() -> Assessment:
             ran = results or (references if self.is_original(plan) else None)
-            return self.heldout.assess(ran or bench.results_on(plan, rest), bench.tolerance)
+            return self.heldout.assess(ran or [*bench.outputs(plan, rest)], bench.tolerance)
 
         if rest:
             bench.once(plan, "heldout", assess, rest.ids)

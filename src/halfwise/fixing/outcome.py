@@ -142,7 +142,7 @@ def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
     ends = {
         "cut": tuple(budget.cut),
         "ended_by": tuple(budget.ended_by),
-        "spent": budget.spent / fixed.space.unit,
+        "spent": budget.spent / len(fixed.space.variant.case.calibration),
     }
     search = fixed.search.model_copy(update=ends)
     return replace(fixed, search=search, curve=fixed.curve.of_plan(plan))

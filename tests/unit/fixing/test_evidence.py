@@ -116,7 +116,7 @@ def test_samples_that_join_are_looked_at_and_ranges_may_shrink():
     observed.catch_up(variant, bench.samples)
     assert space.evidence is before
     large = Samples(("large",), lambda _: {"x": 20 * bench.samples[0]["x"]})
-    space.join(large, [bench.judge.run(large[0], space.fresh(space.choices))])
+    space.join(large, [bench.judge.run(large[0], space.plan(space.choices))])
     assert space.evidence.observations.samples == (*before.observations.samples, "large")
     assert space.evidence.certain
     assert not before.certain

@@ -271,7 +271,7 @@ def test_the_work_of_a_run_is_in_inferences_over_the_data():
     for times in (1, 2):
         ill = models.Ill(models.deep().proto, {"x": np.concatenate([signals] * times)}, set())
         fixed = found(ill, heldout={"x": signals}, budget=1e3)
-        spent.append(fixed.space.budget.spent / fixed.space.unit)
+        spent.append(fixed.space.budget.spent / len(fixed.space.variant.case.calibration))
     assert spent[1] == pytest.approx(spent[0], rel=0.2)
 
 
