@@ -11,13 +11,15 @@ from halfwise.fixing.bench import Outcome
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import BESIDE, Int8Space
+from halfwise.fixing.space import Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point, mask
 
 MEASURED = 8
 """Further plans that are measured on all samples, as a failed trial gives a bound only; and points
 shown: as many as a reader can compare at a glance. Our choice."""
+BESIDE = 0.1
+"""Share of what is left of the budget that further points may take. Our choice."""
 MODERATE = 10.0
 """Up to this many times the tolerance an error may be mere rounding; above it is a fault, and no
 plan is chosen for its error. Our choice."""
@@ -33,8 +35,7 @@ class TradeOff:
     def __init__(self, depths: Depths, delivered: Plan) -> None:
         """Take what measures plans, and the delivered one with its types."""
         self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
-        self._delivered, whole = delivered, self._space.budget
-        self._budget = whole.beside(seconds=BESIDE * whole.seconds, work=BESIDE * whole.work)
+        self._delivered = delivered
         named = map(node_name, self._space.variant.case.network.all_nodes())
         self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
@@ -47,8 +48,8 @@ class TradeOff:
         If nothing need be kept, there is nothing to choose from, and nothing more is measured.
         """
         if (result.kept or not result.passed) and self._space.searches:
-            self._budget.within("curve", lambda: self._complete(result.kept), None)
-            self._space.budget.took_in(self._budget)
+            measured = lambda: self._complete(result.kept)  # noqa: E731
+            self._space.budget.within("curve", measured, None, part=BESIDE)
         points, heldout = self._points(), self._depths.heldout
         places: dict[Nodes | None, int] = {kept: place for place, kept in enumerate(points)}
         scored = any(point.scores for point in points.values())
@@ -105,10 +106,9 @@ class TradeOff:
             self._measure(kept)
         points = self._points()
         for place in spread([*points.values()], bounds=True):
-            self._budget.check()
             self._bench.excess(self._plan([*points][place]))
         for kept in self._shown(self._points(), plan):
-            self._budget.check()
+            space.budget.check()
             self._measure(kept)
 
     def _measure(self, kept: Nodes) -> None:

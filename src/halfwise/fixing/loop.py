@@ -356,7 +356,9 @@ class _Fix:
                 made = low.repaired(self.repairs)
             else:
                 low.observed.catch_up(low.variant, low.bench.samples)
-                low.budget.within("search", low.seed, None)
+                seeds = low.seeds()
+                tried = lambda: any(low.evaluate(kept).passed for kept in seeds)  # noqa: E731
+                low.budget.within("search", tried, None)
                 made = with_repairs(low, self.heldout)
             if made.variant is space.variant:
                 return replace(space, undone=made.undone)
@@ -393,7 +395,7 @@ class _Fix:
         One chosen by the user is judged whatever else is seen, and so is what failed.
         """
         depths, bench = Depths(space, self.heldout), space.bench
-        with self.stage("judge"), space.budget.counted():
+        with self.stage("judge"):
             if not result.passed:
                 plan = space.plan(result.kept)
                 return _Found(space, result, plan, judged=depths.judge(plan))
@@ -431,7 +433,7 @@ class _Fix:
         may_go_on = found.result.passed and space.searches and not space.budget.is_spent
         if not (may_go_on and self.heldout.may_join(found.judged)):
             return None
-        with self.stage("observe"), space.budget.counted():
+        with self.stage("observe"):
             self.heldout.join(found.judged, space)
             if found.judged.as_file:
                 _demand_files(space)

@@ -23,9 +23,6 @@ from halfwise.reporting.remarks import remark
 from halfwise.wording import ratio
 
 LEFT_OUT = "left out of INT8"
-BESIDE = 0.1
-"""Share of the budget for what is not needed: a curve's further points, a plan that passes made
-simpler. Our choice."""
 WELL_WITHIN = 0.5
 """Up to this share of the tolerance, an error is no concern. Our choice."""
 
@@ -235,18 +232,6 @@ class Space:
         guesses = (NONE, start, start | certain, start | every)
         free = self.choices - self.variant.lowered
         return list(dict.fromkeys(some & free | self.forced for some in guesses))
-
-    def seed(self) -> Nodes | None:
-        """Return the first of them that passes; None if none does.
-
-        Raises:
-            OutOfTime: in a block whose budget is spent.
-        """
-        for kept in self.seeds():
-            self.budget.check()
-            if self.evaluate(kept).passed:
-                return kept
-        return None
 
     @property
     def explained(self) -> Nodes:

@@ -118,6 +118,17 @@ def test_trials_stay_below_half_of_the_candidates_without_any_guard():
     assert len(oracle.asked) <= 150
 
 
+@pytest.mark.parametrize("right", [0, 15, 30])
+def test_many_places_suspected_in_vain_cost_no_node(right):
+    """Of 721 nodes 120 are suspected, and 30 needed; no plan that keeps all suspects gains."""
+    suspects, others = range(0, 720, 6), range(3, 720, 24)
+    required = names(*suspects[:right], *others[right:])
+    oracle = Oracle(needs(required))
+    run, _ = priced(721, [1] * 721, oracle, suspects=[names(i) for i in suspects], safe=True)
+    assert run.run().kept == required
+    assert len(oracle.asked) < 721 / 2
+
+
 def test_harmless_suspicions_cost_no_node():
     decoys = [names(i, i + 1) for i in range(0, 40, 2)]
     found = search(100, Oracle(needs(names(7))), [*decoys, names(7)]).run()
