@@ -1,7 +1,7 @@
 """Judges a candidate model on samples against the reference, whatever plan it came from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf, isfinite, isnan, nan
 
 import numpy as np
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Built, FileRunner, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import ModelRunner, Nonfinite, Runner
+from halfwise.emulation.runner import ModelRunner, Runner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import node_name
 from halfwise.graph.sensitivity import decided
 from halfwise.graph.weights import LOW_TYPES
-from halfwise.judging.inside import Emulated, emulate, lacking_in, nonfinite_records
+from halfwise.judging.inside import emulate, lacking_in, nonfinite_records
 from halfwise.metrics import (
     AUTO,
     Computed,
@@ -176,13 +176,11 @@ class Judged:
         verdict: The verdict.
         failing: Indices of the samples that fail on their own, worst first; with a metric or a
             pooled threshold, of those that contribute most. Empty if the verdict passed.
-        inside: Tensors of the candidate that are non-finite only there.
         as_file: Whether they fail only as the file runs.
     """
 
     verdict: Verdict
     failing: tuple[int, ...]
-    inside: Mapping[TensorName, Nonfinite] = field(default_factory=dict)
     as_file: bool = False
 
 
@@ -211,32 +209,9 @@ def judge(
         unseen: Whether no search has used these samples; otherwise the verdict fails.
         runtime: Where to run.
     """
-    return judge_emulated(
-        candidate,
-        emulate(candidate, samples, accumulate=accumulate, runtime=runtime),
-        samples,
-        references,
-        criterion,
-        metric,
-        reference_nonfinite=reference_nonfinite,
-        unseen=unseen,
-    )
-
-
-def judge_emulated(
-    candidate: ir.Model,
-    emulated: Emulated,
-    samples: Samples,
-    references: Sequence[Outputs],
-    criterion: Criterion,
-    metric: Metric | None,
-    *,
-    reference_nonfinite: frozenset[TensorName] = frozenset(),
-    unseen: bool = True,
-) -> Judged:
-    """Return the verdict on results of emulating `candidate`; arguments as for `judge`."""
+    emulated = emulate(candidate, samples, accumulate=accumulate, runtime=runtime)
     new = lacking_in(reference_nonfinite, candidate, emulated.nonfinite)
-    judged = judge_outputs(
+    return judge_outputs(
         emulated.results,
         samples,
         references,
@@ -245,7 +220,6 @@ def judge_emulated(
         intermediate=nonfinite_records(candidate, new),
         unseen=unseen,
     )
-    return replace(judged, inside=new)
 
 
 def computed(session: Session, sample: Sample) -> Computed:
