@@ -11,13 +11,16 @@ from bench.figures import Figure, at_most, equal
 from bench.runs import Workbench
 from examples.digits import vit
 from halfwise.case import Settings
+from halfwise.emulation.budget import Budget
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.evidence import gather
+from halfwise.fixing.evidence import Observed
+from halfwise.fixing.plan.plan import Variant
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.repair.scale import Scale
 from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
+from halfwise.progress import Silent
 
 SIZES = {"dim": 16, "depth": 60, "heads": 2, "patch": 4, "image": 8, "classes": 4, "channels": 1}
 SECONDS = 10.0
@@ -34,7 +37,8 @@ def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
     case = load_case(model, request.data, request.criterion)
     settings: Settings = request.settings
     roles = roles_of(case.network)
-    seen = gather(case.network, roles, case.calibration, settings, lambda _done, _total: None)
+    observed = Observed(Budget(), Silent())
+    seen = observed.look(Variant(case, settings), case.calibration)
     evidence = Evidence(
         *(case.network, roles, seen.observations, settings.fmt),
         headroom=settings.headroom,

@@ -1,10 +1,9 @@
 """What a network shows on samples: ranges, guards, and ranges reduced for the headroom."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from halfwise.case import FEW_SAMPLES, Samples, Seen, Settings
+from halfwise.case import FEW_SAMPLES, Samples, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.attribute import attribute
 from halfwise.fixing.plan.plan import Variant
@@ -65,41 +64,6 @@ class Evidence:
         """Nodes that some guard names."""
         return frozenset(n for guard in self.guards for n in guard.nodes)
 
-    @property
-    def certain(self) -> list[frozenset[NodeName]]:
-        """Groups of nodes that are certain to lose precision."""
-        return [frozenset(guard.nodes) for guard in self.guards if guard.severity >= 1]
-
-
-def gather(
-    network: Network,
-    roles: Roles,
-    samples: Samples,
-    settings: Settings,
-    progress: Callable[[int, int], None],
-    budget: Budget | None = None,
-    seen: Seen | None = None,
-) -> Evidence:
-    """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
-
-    Elements are visited on `FEW_SAMPLES`; extrema cover all samples.
-    """
-    observer = Observer(
-        network,
-        samples,
-        settings.fmt,
-        roles,
-        runtime=settings.runtime,
-        progress=progress,
-        budget=budget,
-        # Guards read sums only then: see `sum_guards`.
-        few_sums=settings.accumulate != "fp16",
-        seen=seen,
-    )
-
-    observer.look(FEW_SAMPLES)
-    return _concluded(network, roles, observer.records(), list(observer.outputs), settings)
-
 
 def _concluded(
     network: Network,
@@ -146,18 +110,27 @@ class Observed:
         return self._latest.get(variant)
 
     def look(self, variant: Variant, samples: Samples) -> Evidence:
-        """Gather evidence, incomplete if the budget ends; see `gather`."""
-        evidence = gather(
-            variant.case.network,
-            variant.roles,
+        """Gather evidence from samples; incomplete if the budget ends, see `Observer`.
+
+        Elements are visited on `FEW_SAMPLES`; extrema cover all samples.
+        """
+        network, roles, settings = variant.case.network, variant.roles, variant.settings
+        observer = Observer(
+            network,
             samples,
-            variant.settings,
-            partial(self._watcher.step, of="ranges"),
-            self._budget,
+            settings.fmt,
+            roles,
+            runtime=settings.runtime,
+            progress=partial(self._watcher.step, of="ranges"),
+            budget=self._budget,
+            # Guards read sums only then: see `sum_guards`.
+            few_sums=settings.accumulate != "fp16",
             seen=variant.case.seen,
         )
-        self._latest[variant] = evidence
-        return evidence
+        observer.look(FEW_SAMPLES)
+        seen, references = observer.records(), list(observer.outputs)
+        self._latest[variant] = _concluded(network, roles, seen, references, settings)
+        return self._latest[variant]
 
     def catch_up(self, variant: Variant, samples: Samples) -> None:
         """Gather evidence from samples that joined; without time for it, the old one stays."""
