@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 from halfwise.case import Case, Samples
@@ -31,14 +31,12 @@ from halfwise.judging.inside import (
     lacking_in,
     nonfinite_records,
 )
-from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.judging.judge import Judged, judge_outputs, score_of
 from halfwise.metrics import (
     AUTO,
     Computed,
     Outputs,
     by_use,
-    evidence_of,
-    scores,
     task_scores,
     untested_task,
 )
@@ -189,23 +187,19 @@ class HeldOut:
         labels: Sequence[Any] | None,
     ) -> tuple[TaskScore, ...]:
         """Return scores by the given metric, else by those of the recognised task."""
-        case = self.case
-        name, drop = case.criterion.metric, case.criterion.metric_drop
+        criterion, metric = self.case.criterion, self.case.metric
         with suppress(CaseError):  # a few samples may be too few for a metric
-            if case.metric is None or name in (None, AUTO):
+            if metric is None or criterion.metric in (None, AUTO):
                 return task_scores(self.recognised, references, computed, labels)
-            before, after = scores(name, case.metric, references, computed, labels)
-            untested = bool(untested_task(case.criterion, case.metric, references, labels))
-            passed = isfinite(after) and after >= before - drop
-            rests, unit = evidence_of(name, before)
+            score = score_of(criterion, metric, references, computed, labels)
             one = TaskScore(
-                metric=name,
+                metric=score.name,
                 outputs=tuple(references[0]),
-                value=after,
-                required=before - drop,
-                passed=passed and not untested,
-                evidence=rests,
-                unit=unit,
+                value=score.candidate,
+                required=score.reference - score.allowed_drop,
+                passed=score.passed and not untested_task(criterion, metric, references, labels),
+                evidence=score.evidence,
+                unit=score.unit,
             )
             return (one,)
         return ()

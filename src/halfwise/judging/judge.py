@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, isnan, nan
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -405,17 +406,34 @@ def _score(
     if metric is None or not results or len(ran) < len(results):
         return None
     labels = None if samples.labels is None else list(samples.labels)
+    return score_of(criterion, metric, references, ran, labels)
+
+
+def score_of(
+    criterion: Criterion,
+    metric: Metric,
+    references: Sequence[Outputs],
+    candidates: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> MetricResult:
+    """Return the result of a metric, beside that of the references.
+
+    Raises:
+        CaseError: the samples are too few for it.
+    """
     name = criterion.metric or "metric"
-    reference, candidate = scores(name, metric, references, ran, labels)
-    evidence, unit = evidence_of(name, reference)
+    before, after = scores(name, metric, references, candidates, labels)
+    evidence, unit = evidence_of(name, before)
     return MetricResult(
         name=name,
-        reference=reference,
-        candidate=candidate,
+        reference=before,
+        candidate=after,
         allowed_drop=criterion.metric_drop,
-        passed=isfinite(candidate) and candidate >= reference - criterion.metric_drop,
+        passed=isfinite(after) and after >= before - criterion.metric_drop,
         labelled=labels is not None,
-        parts=task_scores(criterion.recognised, references, ran, labels) if name == AUTO else (),
+        parts=task_scores(criterion.recognised, references, candidates, labels)
+        if name == AUTO
+        else (),
         evidence=evidence,
         unit=unit,
     )

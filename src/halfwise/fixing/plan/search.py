@@ -85,7 +85,7 @@ class Search:
         price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         steps: Remarks on what happened.
-        earlier: Plans that passed before, on the same samples or fewer, and with as much held.
+        earlier: Plans that passed before, maybe on fewer samples and with fewer nodes held.
     """
 
     nodes: Sequence[NodeName]
