@@ -11,12 +11,14 @@ from bench.figures import Figure, at_most, equal
 from bench.runs import Workbench
 from examples.digits import vit
 from halfwise.case import Settings
-from halfwise.fixing.evidence import gather
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.evidence import Observed
+from halfwise.fixing.plan.plan import Variant
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.repair.scale import Scale
-from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
+from halfwise.progress import Silent
 
 SIZES = {"dim": 16, "depth": 60, "heads": 2, "patch": 4, "image": 8, "classes": 4, "channels": 1}
 SECONDS = 10.0
@@ -32,8 +34,7 @@ def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
     request = understand({model.graph.input[0].name: images}, {})
     case = load_case(model, request.data, request.criterion)
     settings: Settings = request.settings
-    roles = roles_of(case.network)
-    seen = gather(case.network, roles, case.calibration, settings, lambda _done, _total: None)
+    seen = Observed(Budget(), Silent()).look(Variant(case, settings), case.calibration)
     started = time.process_time()
     repairs = list(Scale().propose(seen))
     spent = time.process_time() - started

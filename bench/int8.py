@@ -179,11 +179,11 @@ class LeftOut:
 
     def prepare(self, left: Left, /) -> None:
         """Load it."""
-        self._judge.prepare(self._space.fresh(left))
+        self._judge.prepare(self._space.plan(left))
 
     def run(self, sample: Sample, left: Left, /) -> Outputs:
         """Return its outputs."""
-        return self._judge.run(sample, self._space.fresh(left))
+        return self._judge.run(sample, self._space.plan(left))
 
     def release(self) -> None:
         """Free what was loaded."""
@@ -361,7 +361,7 @@ class Found:
         ONNX Runtime's CPU computes FP16 in FP32: the plan's file is compared in typed emulation.
         """
         space, name = self.space, self.task.name
-        plan = space.fresh(self.fixed.result.kept)
+        plan = space.plan(self.fixed.result.kept)
         rest = space.variant.computing - self.candidates
         every = replace(plan, kept=rest, int8=self.candidates)
         int8 = quantised(self.network, self.candidates, self.peaks).model

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.emulation.budget import Budget
-from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.engines.run import _explains
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
@@ -65,16 +63,6 @@ def shown(before: float, after: float) -> int:
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
-
-
-def test_a_tenth_of_the_budget_is_for_what_is_not_needed():
-    network = SimpleNamespace(all_nodes=lambda: ())
-    variant = SimpleNamespace(case=SimpleNamespace(network=network))
-    space = SimpleNamespace(
-        bench=None, budget=Budget(work=1000.0), variant=variant, choices=frozenset()
-    )
-    depths: Any = SimpleNamespace(space=space)
-    assert TradeOff(depths)._budget.work == 100
 
 
 def test_three_samples_run_alone_and_together():

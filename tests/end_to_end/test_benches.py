@@ -57,15 +57,15 @@ def on(judge: OnWebGpu, space: Space) -> Space:
 
 def test_a_search_on_webgpu_keeps_what_the_emulation_keeps(webgpu, tmp_path):
     emulated = space_of(models.layer_norm())
-    found = on(OnWebGpu(webgpu, tmp_path), emulated).find(NONE, certify=False)
+    found = on(OnWebGpu(webgpu, tmp_path), emulated).find()
     assert found.passed
     # A mean is a sum in FP16 there, so more may be kept.
-    assert found.kept >= emulated.find(NONE, certify=False).kept > NONE
+    assert found.kept >= emulated.find().kept > NONE
 
 
 def test_a_plan_that_a_builder_refuses_was_not_run(rtx, webgpu, tmp_path, monkeypatch):
     space = on(InBuilder(webgpu, tmp_path, rtx=rtx), space_of(models.layer_norm()))
-    kept = space.find(NONE, certify=False).kept
+    kept = space.find().kept
     assert space.evaluate(kept).passed
     refused = replace(rtx.build(tmp_path / "0.onnx"), engine=None, errors=())
     monkeypatch.setattr(rtx, "build", lambda _: refused)

@@ -213,7 +213,7 @@ def test_without_time_the_best_passing_plan_counts(fix):
     search = ended.record["search"]
     assert search["exhausted"]
     assert search["cut"] == [
-        *("observe", "emulate", "search", "repair", "growth", "curve"),
+        *("observe", "emulate", "search", "repair", "sums", "curve"),
     ]
     assert "The time budget of 0 s was spent: operators and" in " ".join(ended.out.split())
     assert ended.record["verdict"]["unseen"]

@@ -69,9 +69,10 @@ def forgetful(patch: pytest.MonkeyPatch) -> None:
     run_search = Search.run
 
     def again(self: Search, *given: Any, **named: Any) -> SearchResult:
-        suspects, self.suspects, self.certain = self.suspects, [], 0
+        suspects, seeds = self.suspects, self.seeds
+        self.suspects, self.seeds = [], [self.forced]
         run_search(self, *given, **named)
-        self.suspects = suspects
+        self.suspects, self.seeds = suspects, seeds
         return run_search(self, *given, **named)
 
     patch.setattr(Search, "run", again)

@@ -281,8 +281,6 @@ class Budget:
         spent: Work so far.
         cut: Stages that it ended or left out, in order, each once.
         ended_by: What ended them, in order, each once.
-        outer: The budget that this one supplements; see `beside`.
-        payer: The supplementary budget that pays for the current work.
     """
 
     def __init__(
@@ -299,14 +297,6 @@ class Budget:
         self._stage: CutStage | None = None
         self._until = work
         self._interruption = interruption()
-        self.outer: Budget | None = None
-        self.payer: Budget | None = None
-
-    def beside(self, *, seconds: float, work: float) -> "Budget":
-        """Return an additional budget: work in its blocks counts there, not here."""
-        other = Budget(seconds, self._clock, work=work)
-        other.outer = self
-        return other
 
     @property
     def is_spent(self) -> bool:
@@ -329,9 +319,6 @@ class Budget:
 
     def spend(self, work: Work, times: int = 1) -> None:
         """Count work that starts now; in a block whose budget is spent, raise `OutOfTime`."""
-        if self.payer is not None:
-            self.payer.spend(work, times)
-            return
         self.check()
         self.spent += WEIGHTS[work] * times
 
@@ -353,8 +340,6 @@ class Budget:
         self._reserved = before * (1 - part)
         self._until = self.spent + max(0.0, self.work - self.spent) * part
         self._since = self._clock()
-        if self.outer is not None:
-            self.outer.payer = self
         try:
             self.check()
             until = time.monotonic() + self._left - self._reserved
@@ -370,17 +355,6 @@ class Budget:
             if ended:  # the time that ended it stays spent, whatever the clock says by now
                 self._left = min(self._left, self._reserved)
             self._since, self._reserved, self._until = None, 0.0, self.work
-            if self.outer is not None:
-                self.outer.payer = None
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count the seconds of a block of necessary work, which is never ended."""
-        before, started = self._left, self._clock()
-        try:
-            yield
-        finally:
-            self._left = min(self._left, before - (self._clock() - started))
 
     def within(
         self, stage: CutStage, work: Callable[[], _Found], otherwise: _Other, part: float = 1.0
@@ -411,7 +385,7 @@ class Budget:
             self.tell(by)
 
     def took_in(self, other: "Budget") -> None:
-        """Record what a supplementary budget ended; see `beside`."""
+        """Record what another budget of the same run ended."""
         self.cut += [stage for stage in other.cut if stage not in self.cut]
         for by in other.ended_by:
             self.tell(by)

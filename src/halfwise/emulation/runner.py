@@ -304,11 +304,6 @@ class Nonfinite:
         """Their number over all samples."""
         return sum(self.counts)
 
-    def first(self, samples: int) -> "Nonfinite | None":
-        """Return those in the first `samples` samples; None if there are none."""
-        there = sum(index < samples for index in self.samples)
-        return Nonfinite(self.counts[:there], self.samples[:there]) if there else None
-
 
 def inspect_samples(
     model: ir.Model,

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan
-from types import MappingProxyType
+from math import inf, isnan
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -31,19 +30,18 @@ Depth = Literal[
     "samples",
     "all",
     "inside",
+    "alone",
     "heldout",
     "emulated",
-    "types",
     "file",
     "fp32",
 ]
 """How closely a plan is looked at.
 
-"samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
-whether its model is infinite inside there; "heldout": its error and scores on held-out samples;
-"emulated": the outputs there of what is probably the plan; "types": which other types may take the
-place of FP32 in it; "file": what runners make of its file; "fp32": whether a target has the model
-in FP32 right.
+"samples": on the samples of the search, until one fails; "all": its error on all of them; "alone":
+its error on the hardest one; "inside": whether its model is infinite inside there; "heldout": its
+error and scores on held-out samples; "emulated": the outputs there of what is probably the plan;
+"file": what runners make of its file; "fp32": whether a target has the model in FP32 right.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -231,8 +229,6 @@ class Bench(Generic[P]):
         self._order = list(range(len(samples)))
         self._of_file: Callable[[P], float] | None = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
-        # An index of it, since it has thousands of entries.
-        self._tried = dict[P, Outcome]()
 
     def on(self, judge: Judge[P]) -> "Bench[P]":
         """Return a bench for the same samples, in the same order, and another judge."""
@@ -275,17 +271,16 @@ class Bench(Generic[P]):
         place = plan, depth, (self.samples.ids, key)
         if place not in self._memo:
             self._memo[place] = work()
-            if isinstance(outcome := self._memo[place], Outcome):
-                self._tried[plan] = outcome
         finding: Finding = self._memo[place]
         return finding
 
-    def tried(self) -> Mapping[P, Outcome]:
+    def tried(self) -> dict[P, Outcome]:
         """Return the latest outcome of each plan that was run, on the samples of that time.
 
         In the order of their first run.
         """
-        return MappingProxyType(self._tried)
+        found = self._memo.items()
+        return {plan: one for (plan, *_), one in found if isinstance(one, Outcome)}
 
     # --- evaluation ----------------------------------------------------------------------------
 
@@ -294,12 +289,9 @@ class Bench(Generic[P]):
 
         Samples on which others failed are run first; the first that fails ends the trial.
         """
-        outcome = self.once(plan, "samples", lambda: self._evaluated(plan))
-        if not outcome.passed or self._of_file is None:
-            return outcome
-        excess = self._of_file(plan)
-        if excess > 1:
-            self._tried[plan] = outcome = replace(outcome, passed=False, excess=excess)
+        outcome = self._whole(plan) or self.once(plan, "samples", lambda: self._evaluated(plan))
+        if outcome.passed and self._of_file is not None and (excess := self._of_file(plan)) > 1:
+            return replace(outcome, passed=False, excess=excess)
         return outcome
 
     def _evaluated(self, plan: P) -> Outcome:
@@ -313,7 +305,7 @@ class Bench(Generic[P]):
     def _run_on_all(self, plan: P) -> Outcome:
         trial = self._trial()
         for i in self._order:
-            result = self._run(plan, i)
+            result = self._run(plan, self.samples[i])
             excess = trial.add(i, result)
             if excess > 1:
                 if isinstance(result, RunFailed):
@@ -328,70 +320,58 @@ class Bench(Generic[P]):
     def survey(self, plan: P, watcher: Watcher) -> list[float]:
         """Run every sample and return the error of each; orders later trials, worst first."""
         trial, each = self._trial(), list[float]()
-        for i in range(len(self.samples)):
+        for i, outputs in enumerate(self.outputs(plan)):
             watcher.step(i, len(self.samples), "samples")
-            outputs = self._run(plan, i)
             trial.add(i, outputs)
             each.append(self.error(i, outputs))
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         error = trial.error()
-        self.evaluations += 1
-        is_exact = error <= 1 or (self.tolerance.metric is not None and isfinite(error))
-        self.once(plan, "samples" if is_exact else "all", lambda: Outcome(error <= 1, error))
+        self.once(plan, "all", lambda: Outcome(error <= 1, error))
         return each
 
     def excess(self, plan: P) -> float:
         """Return the error of a plan on all samples, relative to what a trial may use."""
-        if (exact := self.exact(plan)) is not None:
-            return exact
 
         def measured() -> Outcome:
-            self.evaluations += 1
             error = self.excess_of(self.outputs(plan))
             return Outcome(error <= 1, error)
 
-        return self.once(plan, "all", measured).excess
-
-    def outputs(self, plan: P) -> Iterator[Computed]:
-        """Yield the outputs of each sample, or why it could not be run."""
-        return (self._run(plan, i) for i in range(len(self.samples)))
+        return (self._whole(plan) or self.once(plan, "all", measured)).excess
 
     def exact(self, plan: P) -> float | None:
         """Return what `excess` would, if it is known without a run; else None."""
-        whole: Outcome | None = self.recall(plan, "samples")
-        if whole is None or whole.sample is not None:  # a sample ended the trial
-            whole = self.recall(plan, "all")
+        whole = self._whole(plan)
         return None if whole is None else whole.excess
 
-    def bound(self, plan: P) -> float:
-        """Return a lower bound, ≥ 0, of the error of a plan, from the samples it was tried on.
+    def _whole(self, plan: P) -> Outcome | None:
+        """Return the outcome of a plan that ran on all samples, none of which ended it; or None."""
+        found: list[Outcome | None] = [self.recall(plan, "all"), self.recall(plan, "samples")]
+        return next((one for one in found if one is not None and one.sample is None), None)
 
-        A metric over some samples bounds nothing, unless one of them failed on its own.
-        """
-        tried = self.tried().get(plan)
-        if tried is None or (self.tolerance.metric is not None and tried.sample is None):
-            return 0.0
-        return tried.excess
+    def outputs(self, plan: P, samples: Samples | None = None) -> Iterator[Computed]:
+        """Yield the outputs of each sample, or why it could not be run; counts as an evaluation."""
+        self.evaluations += 1
+        yield from (self._run(plan, s) for s in (self.samples if samples is None else samples))
 
     def contribution(self, plan: P) -> float:
-        """Return the worst sample's error relative to the tolerance; with a metric, the default."""
-        return next(self.contributions(plan, self._order))
+        """Return the error of a plan on the hardest sample, as `contributions` does."""
+        hardest = self._order[0]
+        alone = lambda: next(self.contributions(plan, [hardest]))  # noqa: E731
+        return self.once(plan, "alone", alone, hardest)
 
     def contributions(self, plan: P, indices: Iterable[int]) -> Iterator[float]:
-        """Yield the error of a plan on each given sample, as `contribution` does."""
+        """Yield a plan's error on given samples relative to the tolerance, see `error`."""
         self.evaluations += 1
-        yield from (self.error(i, self._run(plan, i)) for i in indices)
+        yield from (self.error(i, self._run(plan, self.samples[i])) for i in indices)
 
     def error(self, index: int, outputs: Computed) -> float:
-        """Return `contribution`'s error of outputs, ≥ 0; inf for new NaN or a failed run."""
+        """Return the error of outputs, ≥ 0, by the default tolerance if there is a metric.
+
+        It is inf for new NaN or a failed run.
+        """
         excess = Excess(self.tolerance.of_samples, self._totals)
         value = excess.update(self.references[index], outputs)
         return inf if isnan(value) else value / self.tolerance.factor
-
-    def results_on(self, plan: P, samples: Samples) -> list[Computed]:
-        """Return the outputs of other samples; counts as an evaluation."""
-        self.evaluations += 1
-        return [self._computed(plan, sample) for sample in samples]
 
     def excess_of(self, results: Iterable[Computed]) -> float:
         """Return the error of outputs of all samples, relative to what a trial may use."""
@@ -409,10 +389,7 @@ class Bench(Generic[P]):
         """Let plans that pass fail if `of_file`, the error of their file, is above 1."""
         self._of_file = of_file
 
-    def _run(self, plan: P, index: int) -> Computed:
-        return self._computed(plan, self.samples[index])
-
-    def _computed(self, plan: P, sample: Sample) -> Computed:
+    def _run(self, plan: P, sample: Sample) -> Computed:
         self._spend()
         self.runs += 1
         self.judge.prepare(plan)

@@ -398,29 +398,24 @@ def _axes(
 
     Exporters label what they do not know: '?' on height and width, which no sample has equal.
     """
-    groups: dict[object, list[tuple[TensorName, int]]] = {}
+    groups: dict[tuple[object, tuple[int, ...]], dict[TensorName, int]] = {}
     for name, axes in dynamic.items():
-        occurrences: Counter[object] = Counter()
         for axis, symbol in enumerate(axes):
             if not isinstance(symbol, int):
                 is_batch = tried.inputs.get(name) == axis
                 key: object = "" if is_batch else symbol or (name, axis)
-                key = key, tuple(shape[name][axis] for shape in shapes)
-                groups.setdefault((key, occurrences[key]), []).append((name, axis))
-                occurrences[key] += 1
+                sizes = tuple(shape[name][axis] for shape in shapes)
+                groups.setdefault((key, sizes), {})[name] = axis
     records = []
-    for places in groups.values():
-        name, axis = places[0]
-        is_batch = tried.inputs.get(name) == axis
-        sizes = {shape[name][axis] for shape in shapes}
-        if is_batch and tried.batch is not None:
-            sizes.add(tried.batch.size)
-        symbol = dynamic[name][axis]
+    for (shared, sizes), inputs in groups.items():
+        name, axis = next(iter(inputs.items()))
+        is_batch, symbol = shared == "", dynamic[name][axis]
+        joined = [tried.batch.size] if is_batch and tried.batch is not None else []
         records.append(
             DynamicAxis(
-                inputs=dict(places),
+                inputs=inputs,
                 symbol=symbol if isinstance(symbol, str) else None,
-                sizes=tuple(sorted(sizes)),
+                sizes=tuple(sorted({*sizes, *joined})),
                 why=tried.why if is_batch else None,
                 detail=tried.detail if is_batch else "",
             )

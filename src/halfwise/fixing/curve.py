@@ -7,16 +7,19 @@ from math import inf
 import numpy as np
 
 from halfwise.emulation.ort import give_back
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.plan.plan import Nodes
+from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import BESIDE, Int8Space
+from halfwise.fixing.space import Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point, mask
 
 MEASURED = 8
 """Further plans that are measured on all samples, as a failed trial gives a bound only; and points
 shown: as many as a reader can compare at a glance. Our choice."""
+BESIDE = 0.1
+"""Share of what is left of the budget that further points may take. Our choice."""
 MODERATE = 10.0
 """Up to this many times the tolerance an error may be mere rounding; above it is a fault, and no
 plan is chosen for its error. Our choice."""
@@ -29,11 +32,10 @@ Points = dict[Nodes, Point]
 class TradeOff:
     """Makes a curve of what a search evaluated, and measures what that needs."""
 
-    def __init__(self, depths: Depths) -> None:
-        """Take what measures plans."""
+    def __init__(self, depths: Depths, delivered: Plan) -> None:
+        """Take what measures plans, and the delivered one with its types."""
         self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
-        whole = self._space.budget
-        self._budget = whole.beside(seconds=BESIDE * whole.seconds, work=BESIDE * whole.work)
+        self._delivered = delivered
         named = map(node_name, self._space.variant.case.network.all_nodes())
         self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
@@ -46,8 +48,8 @@ class TradeOff:
         If nothing need be kept, there is nothing to choose from, and nothing more is measured.
         """
         if (result.kept or not result.passed) and self._space.searches:
-            self._budget.within("curve", lambda: self._complete(result.kept), None)
-            self._space.budget.took_in(self._budget)
+            measured = lambda: self._complete(result.kept)  # noqa: E731
+            self._space.budget.within("curve", measured, None, part=BESIDE)
         points, heldout = self._points(), self._depths.heldout
         places: dict[Nodes | None, int] = {kept: place for place, kept in enumerate(points)}
         scored = any(point.scores for point in points.values())
@@ -61,51 +63,56 @@ class TradeOff:
             reference=heldout.reference if scored else (),
         )
 
-    def _tried(self) -> list[Nodes]:
-        """Return everything tried with what every plan has to keep, and the plan in FP32."""
-        held = self._space.held_nodes & self._all
-        tried = ((self._space.kept(plan), plan) for plan in self._bench.tried())
-        kept = [one for one, plan in tried if one is not None and held <= one <= self._all]
-        kept = list(dict.fromkeys(kept))
-        return kept if self._all in kept or not self._space.is_safe else [*kept, self._all]
+    def _plan(self, kept: Nodes) -> Plan:
+        """Return the plan that keeps nodes: the delivered one, or one without further types."""
+        plan = self._space.plan(kept)
+        is_delivered = kept == self._space.kept(self._delivered)
+        return self._delivered if is_delivered else plan
 
-    def _point(self, kept: Nodes) -> Point:
-        space, bench, depths = self._space, self._bench, self._depths
-        plan, factor = space.plan(kept), bench.tolerance.factor
-        everything = depths.is_original(plan)
-        exact = 0.0 if everything else bench.exact(plan)
-        assessment = depths.assessment(plan)
+    def _points(self) -> Points:
+        """Return everything tried with what every plan has to keep, and the plan in FP32."""
+        space, held = self._space, self._space.held_nodes & self._all
+        tried = {space.kept(plan): outcome for plan, outcome in self._bench.tried().items()}
+        kept = {one: outcome for one, outcome in tried.items() if one is not None}
+        points = {k: self._point(k, o) for k, o in kept.items() if held <= k <= self._all}
+        if self._all not in points and space.is_safe:
+            points[self._all] = self._point(self._all, Outcome(True, 0.0))
+        return points
+
+    def _point(self, kept: Nodes, tried: Outcome) -> Point:
+        space, bench, plan = self._space, self._bench, self._plan(kept)
+        exact = 0.0 if self._depths.is_original(plan) else bench.exact(plan)
+        # A metric over some samples bounds nothing, unless one of them failed on its own.
+        unbounded = bench.tolerance.metric is not None and tried.sample is None
+        bound = 0.0 if unbounded else tried.excess
         point = Point(
             kept=self._written(kept),
             count=len(kept),
-            cost=space.cost(kept),
+            cost=space.variant.cost(plan),
             bf16=self._written(plan.bf16),
             tf32=plan.tf32,
-            error=(bench.bound(plan) if exact is None else exact) * (1.0 if everything else factor),
+            error=(bound if exact is None else exact) * bench.tolerance.factor,
             is_bound=exact is None,
         )
+        assessment = self._depths.assessment(plan)
         return point if assessment is None else point.model_copy(update=vars(assessment))
 
     def _complete(self, plan: Nodes) -> None:
         """Measure the shown points on all samples, cheapest ends first, and score them."""
         space = self._space
         self._measure(plan)
-        for kept in (space.islands, space.seeds[0]):
-            space.excess(kept)
+        for kept in (space.islands, space.forced):
+            self._bench.excess(self._plan(kept))
             self._measure(kept)
         points = self._points()
         for place in spread([*points.values()], bounds=True):
-            self._budget.check()
-            space.excess([*points][place])
+            self._bench.excess(self._plan([*points][place]))
         for kept in self._shown(self._points(), plan):
-            self._budget.check()
+            space.budget.check()
             self._measure(kept)
 
-    def _points(self) -> Points:
-        return {kept: self._point(kept) for kept in self._tried()}
-
     def _measure(self, kept: Nodes) -> None:
-        self._depths.measure(self._space.plan(kept))
+        self._depths.measure(self._plan(kept))
         give_back()  # else a trial would need its memory on top of what files and scores took
 
     def _shown(self, points: Points, plan: Nodes) -> list[Nodes]:

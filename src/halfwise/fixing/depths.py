@@ -7,14 +7,13 @@ What is found is remembered by the bench: nothing is run twice for one plan and 
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
+from itertools import islice
+from math import inf
 from typing import Any
 
-import onnx_ir as ir
-
-from halfwise.case import FEW_SAMPLES, Case, Samples
+from halfwise.case import Case, Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute import Infinity, attribute_inside
@@ -22,18 +21,22 @@ from halfwise.fixing.bench import Tolerance, has_new_nonfinite
 from halfwise.fixing.filed import judged_as_file, may_mend
 from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import Space
-from halfwise.graph.casts import Rewritten, converted
+from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import Fate, original
-from halfwise.judging.inside import Emulated, emulate, judge_infinities, lacking_in
-from halfwise.judging.judge import Judged, judge_emulated, judge_outputs
+from halfwise.judging.inside import (
+    Emulated,
+    emulate,
+    judge_infinities,
+    lacking_in,
+    nonfinite_records,
+)
+from halfwise.judging.judge import Judged, judge_outputs, score_of
 from halfwise.metrics import (
     AUTO,
     Computed,
     Outputs,
     by_use,
-    evidence_of,
-    scores,
     task_scores,
     untested_task,
 )
@@ -184,23 +187,19 @@ class HeldOut:
         labels: Sequence[Any] | None,
     ) -> tuple[TaskScore, ...]:
         """Return scores by the given metric, else by those of the recognised task."""
-        case = self.case
-        name, drop = case.criterion.metric, case.criterion.metric_drop
+        criterion, metric = self.case.criterion, self.case.metric
         with suppress(CaseError):  # a few samples may be too few for a metric
-            if case.metric is None or name in (None, AUTO):
+            if metric is None or criterion.metric in (None, AUTO):
                 return task_scores(self.recognised, references, computed, labels)
-            before, after = scores(name, case.metric, references, computed, labels)
-            untested = bool(untested_task(case.criterion, case.metric, references, labels))
-            passed = isfinite(after) and after >= before - drop
-            rests, unit = evidence_of(name, before)
+            score = score_of(criterion, metric, references, computed, labels)
             one = TaskScore(
-                metric=name,
+                metric=score.name,
                 outputs=tuple(references[0]),
-                value=after,
-                required=before - drop,
-                passed=passed and not untested,
-                evidence=rests,
-                unit=unit,
+                value=score.candidate,
+                required=score.reference - score.allowed_drop,
+                passed=score.passed and not untested_task(criterion, metric, references, labels),
+                evidence=score.evidence,
+                unit=score.unit,
             )
             return (one,)
         return ()
@@ -296,27 +295,6 @@ class Depths:
         is_beyond = guard.tensor is not None and largest.get(guard.tensor, 0.0) >= limit
         return not is_beyond or of.holdable(guard) == frozenset(guard.nodes)
 
-    def _judged_inside(self, judged: Judged, plan: Plan) -> Judged:
-        """Mark harmless infinities in the verdict of a plan; new harmful ones fail it.
-
-        Infinities left on the calibration samples do not fail it.
-        """
-        samples, written = self.heldout.samples, plan.of.write(plan)[0]
-        fates = self._fates(written, judged.inside, samples)
-        verdict = _marked(judged.verdict, written.model, fates)
-        harmful = self._harmful(written, judged.inside, fates)
-        accepted = (self.recall_inside(plan) or Inside()).lasting
-        new = [t for t in harmful if t not in accepted]
-        if not new or not verdict.passed:
-            return replace(judged, verdict=verdict)
-        failing = dict.fromkeys(i for t in new for i in harmful[t].samples)
-        first = {tensor: samples.ids[harmful[tensor].samples[0]] for tensor in new[:FEW]}
-        failures = (
-            Failure(kind="infinite", names={"tensor": tensor, "sample": sample})
-            for tensor, sample in first.items()
-        )
-        return replace(judged, verdict=with_failures(verdict, failures), failing=tuple(failing))
-
     def _harmful(
         self,
         written: Rewritten,
@@ -344,7 +322,6 @@ class Depths:
         if not inside:
             return {}
         of, settings = self.space.variant, self.space.variant.settings
-
         return judge_infinities(
             written.model,
             of.case.network,
@@ -381,7 +358,7 @@ class Depths:
 
         def assess() -> Assessment:
             ran = results or (references if self.is_original(plan) else None)
-            return self.heldout.assess(ran or bench.results_on(plan, rest), bench.tolerance)
+            return self.heldout.assess(ran or [*bench.outputs(plan, rest)], bench.tolerance)
 
         if rest:
             bench.once(plan, "heldout", assess, rest.ids)
@@ -389,31 +366,29 @@ class Depths:
     # --- verdicts ------------------------------------------------------------------------------
 
     def baseline(self) -> Verdict:
-        """Judge the model with everything low.
-
-        If it passes the search it is probably the plan, so its emulation is kept for its verdict.
-        """
-        space, heldout = self.space, self.heldout
-        plan = space.plan(space.islands)
-        excess = space.bench.exact(plan)
-        if excess is not None and excess <= 1:
-            emulated = space.bench.once(
-                plan, "emulated", lambda: self._run(plan, heldout.samples), heldout.rest.ids
-            )
-        else:
-            emulated = self._run(plan, heldout.samples, exact=self.expects_infinities)
-            self.measure(plan, emulated.results)
-        judged = self._judged(plan, emulated.first(FEW_SAMPLES))
-        fates = self._fates(plan.of.write(plan)[0], judged.inside, heldout.samples)
-        return _marked(judged.verdict, plan.of.write(plan)[0].model, fates)
+        """Judge the model with everything low, whatever is infinite inside."""
+        return self._emulated(self.space.plan(self.space.islands))[0].verdict
 
     def judge(self, plan: Plan) -> Judged:
-        """Judge the model of a plan, with what held-out samples show of it inside and as a file."""
+        """Judge the model of a plan, with what held-out samples show of it inside and as a file.
+
+        New infinities inside fail it if they are harmful, but not those that are left on the
+        samples of the search.
+        """
         space, heldout, of = self.space, self.heldout, plan.of
-        seen: Emulated | None = space.bench.recall(plan, "emulated", heldout.rest.ids)
-        emulated = seen or self._run(plan, heldout.samples)
-        self.measure(plan, emulated.results)
-        judged = self._judged_inside(self._judged(plan, emulated), plan)
+        judged, harmful = self._emulated(plan)
+        accepted = (self.recall_inside(plan) or Inside()).lasting
+        new = {tensor: found.samples for tensor, found in harmful.items() if tensor not in accepted}
+        if new and judged.verdict.passed:
+            failures = (
+                Failure(
+                    kind="infinite", names={"tensor": t, "sample": heldout.samples.ids[where[0]]}
+                )
+                for t, where in islice(new.items(), FEW)
+            )
+            failing = dict.fromkeys(i for where in new.values() for i in where)
+            verdict = with_failures(judged.verdict, failures)
+            judged = Judged(verdict, tuple(failing))
         on = heldout.samples, heldout.references
         return judged_as_file(
             judged,
@@ -421,6 +396,32 @@ class Depths:
             *(of.case, of.settings, *on, (space.bench.hardest,), space.budget, of.shapes),
             may_mend=lambda runner: may_mend(space.bench, of, runner, *on),
         )
+
+    def _emulated(self, plan: Plan) -> tuple[Judged, Mapping[TensorName, Infinity]]:
+        """Return the verdict on a plan's emulation, and what is harmful of infinities inside."""
+        work = lambda: self._judged(plan)  # noqa: E731
+        return self.space.bench.once(plan, "emulated", work, self.heldout.rest.ids)
+
+    def _judged(self, plan: Plan) -> tuple[Judged, Mapping[TensorName, Infinity]]:
+        heldout, case, evidence = self.heldout, self.space.variant.case, self.space.evidence
+        written = plan.of.write(plan)[0]
+        passes = (self.space.bench.exact(plan) or inf) <= 1
+        exact = self.expects_infinities and not passes
+        emulated = self._run(plan, heldout.samples, exact=exact)
+        self.measure(plan, emulated.results)
+        before = heldout.nonfinite | evidence.nonfinite
+        new = lacking_in(before, written.model, emulated.nonfinite)
+        fates = self._fates(written, new, heldout.samples)
+        judged = judge_outputs(
+            emulated.results,
+            heldout.samples,
+            heldout.references,
+            case.criterion,
+            case.metric,
+            intermediate=nonfinite_records(written.model, new, fates),
+            unseen=heldout.unseen,
+        )
+        return judged, self._harmful(written, new, fates)
 
     def searched_too(self, plan: Plan, verdict: Verdict) -> Verdict:
         """Fail a verdict if the model fails on samples that the search saw.
@@ -449,37 +450,3 @@ class Depths:
             exact=exact,
             runtime=settings.runtime,
         )
-
-    def _judged(self, plan: Plan, emulated: Emulated) -> Judged:
-        heldout, case = self.heldout, self.space.variant.case
-        return judge_emulated(
-            plan.of.write(plan)[0].model,
-            emulated,
-            heldout.samples,
-            heldout.references,
-            case.criterion,
-            case.metric,
-            reference_nonfinite=heldout.nonfinite | self.space.evidence.nonfinite,
-            unseen=heldout.unseen,
-        )
-
-
-def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:
-    names = converted(candidate.graph)
-    by_name: dict[TensorName, list[Fate]] = {}
-    for tensor, fate in fates.items():
-        by_name.setdefault(names.get(tensor, tensor), []).append(fate)
-    marked = tuple(
-        i.model_copy(update=_fate(by_name[i.tensor])) for i in verdict.intermediate_nonfinite
-    )
-    return verdict.model_copy(update={"intermediate_nonfinite": marked})
-
-
-def _fate(fates: Sequence[Fate]) -> dict[str, object]:
-    """Return the record of one tensor, from its fates in each of its types."""
-    harmless = all(f.is_harmless for f in fates)
-    if not harmless:
-        return {"harmless": False}
-    ending = [f for f in fates if f.ends]
-    ends = "limit" if all(f.seen for f in ending) else "unseen"
-    return {"harmless": True, "ends": ends if ending else "unread"}

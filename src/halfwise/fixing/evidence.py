@@ -1,57 +1,15 @@
 """What networks show on samples."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from halfwise.case import FEW_SAMPLES, Samples, Seen, Settings
+from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.plan.plan import Variant
 from halfwise.fixing.repair.scale import scaled
-from halfwise.graph.model import Network
-from halfwise.graph.roles import Roles
 from halfwise.observing import Observer
 from halfwise.progress import Watcher
-
-
-def gather(
-    network: Network,
-    roles: Roles,
-    samples: Samples,
-    settings: Settings,
-    progress: Callable[[int, int], None],
-    budget: Budget | None = None,
-    seen: Seen | None = None,
-) -> Attribution:
-    """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
-
-    Elements are visited on `FEW_SAMPLES`; extrema cover all samples.
-    """
-    observer = Observer(
-        network,
-        samples,
-        settings.fmt,
-        roles,
-        runtime=settings.runtime,
-        progress=progress,
-        budget=budget,
-        # Guards read sums only then: see `sum_guards`.
-        few_sums=settings.accumulate != "fp16",
-        seen=seen,
-    )
-
-    observer.look(FEW_SAMPLES)
-    return Attribution(
-        network,
-        roles,
-        observer.records(),
-        settings.fmt,
-        settings.headroom,
-        settings.accumulate,
-        keeps=not settings.rules.only,
-        references=observer.outputs,
-    )
 
 
 class Observed:
@@ -80,18 +38,35 @@ class Observed:
         return self._latest.get(variant)
 
     def look(self, variant: Variant, samples: Samples) -> Attribution:
-        """Gather evidence, incomplete if the budget ends; see `gather`."""
-        evidence = gather(
-            variant.case.network,
-            variant.roles,
+        """Gather evidence from samples; incomplete if the budget ends, see `Observer`.
+
+        Elements are visited on `FEW_SAMPLES`; extrema cover all samples.
+        """
+        network, roles, settings = variant.case.network, variant.roles, variant.settings
+        observer = Observer(
+            network,
             samples,
-            variant.settings,
-            partial(self._watcher.step, of="ranges"),
-            self._budget,
+            settings.fmt,
+            roles,
+            runtime=settings.runtime,
+            progress=partial(self._watcher.step, of="ranges"),
+            budget=self._budget,
+            # Guards read sums only then: see `sum_guards`.
+            few_sums=settings.accumulate != "fp16",
             seen=variant.case.seen,
         )
-        self._latest[variant] = evidence
-        return evidence
+        observer.look(FEW_SAMPLES)
+        self._latest[variant] = Attribution(
+            network,
+            roles,
+            observer.records(),
+            settings.fmt,
+            settings.headroom,
+            settings.accumulate,
+            keeps=not settings.rules.only,
+            references=observer.outputs,
+        )
+        return self._latest[variant]
 
     def catch_up(self, variant: Variant, samples: Samples) -> None:
         """Gather evidence from samples that joined; without time for it, the old one stays."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 import onnx_ir as ir
 
@@ -34,7 +34,7 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.metrics import Computed, Excess, Outputs, OutputTotals, totals
-from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, Verdict
+from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, NodeName, Verdict
 from halfwise.reporting.remarks import under, with_failures
 
 Hard = tuple[Sample, Outputs, Mapping[str, OutputTotals]]
@@ -68,28 +68,20 @@ def filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
 
 def _filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
     variant, model = plan.of, plan.of.write(plan)[0].model
-    case, settings = variant.case, variant.settings
     samples, references = bench.samples, bench.references
-    own, *targets = file_runners(settings)
-    deciding = tuple(decisions(case.network))
+    own, *targets = file_runners(variant.settings)
+    deciding = tuple(decisions(variant.case.network))
     runners = [runner for runner in targets if runner.runs]
     if deciding or bench.demands_files:
         runners.insert(0, own)
     found = Filed()
     for runner in runners:
         budget.spend("trial", len(samples))
-        results: Sequence[Computed]
-        try:
-            results = run_as_file(model, samples, references, runner)
-        except CaseError:
-            continue
-        except RunFailed as failure:
-            results = [failure] * len(samples)
-        excess = bench.excess_of(results)
+        ran = _ran(runner, model, variant.case, samples, references)
+        excess = 0.0 if ran.judged is None else bench.excess_of(ran.results)
         if excess <= 1 or not may_mend(bench, variant, runner, samples, references):
             continue
-        question = samples, references, case.criterion, case.metric
-        failing = judge_outputs(results, *question).failing
+        failing = () if ran.judged is None else ran.judged.failing
         found = Filed(
             max(found.excess, excess),
             tuple(dict.fromkeys((*found.failing, *(samples.ids[i] for i in failing)))),
@@ -97,7 +89,7 @@ def _filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
         )
         if runner is own and failing and not bench.demands_files:
             worst = samples.select(failing[:FEW_SAMPLES])
-            flipped = _flips(model, deciding, worst, settings)
+            flipped = _flips(model, deciding, worst, variant.settings)
             guards = _deciding(variant, deciding, flipped, excess * bench.tolerance.factor)
             found = replace(found, guards=tuple(guards))
     return found
@@ -179,7 +171,7 @@ def judged_as_file(
     if not passed and not always:
         return judged
     ran = [
-        _ran(runner, candidate, case, settings, samples, references, may_mend)
+        _ran(runner, candidate, case, samples, references, settings.targets, may_mend)
         for runner in file_runners(settings)
     ]
     runs, failures = [one.run for one in ran], [f for one in ran for f in one.failures]
@@ -210,16 +202,9 @@ def fp32_on(
 
     None for the samples if it does not run there. A builder has it right if it takes it.
     """
-    model = case.network.model
-    try:
-        if not runner.runs:
-            build(model, samples, runner)
-            return True, None
-        results = _outputs(runner, model, case, samples, references)
-    except (CaseError, RunFailed):
-        return False, None
-    judged = judge_outputs(results, samples, references, case.criterion, case.metric)
-    return judged.verdict.passed, judged.failing
+    ran = _ran(runner, case.network.model, case, samples, references, targets=[runner])
+    right = not ran.run.not_run and ran.run.passed is not False
+    return right, None if ran.judged is None else ran.judged.failing
 
 
 def _outputs(
@@ -229,8 +214,8 @@ def _outputs(
     samples: Samples,
     references: Sequence[Outputs],
     *,
-    whole: bool = True,
-) -> Sequence[Outputs]:
+    whole: bool,
+) -> Sequence[Computed]:
     """Return what a runner computes; if `whole`, it has to run what was set aside, too.
 
     ONNX Runtime here lacks that, so only a target's refusal tells; it is asked on one sample.
@@ -246,49 +231,53 @@ def _outputs(
 
 @dataclass(frozen=True)
 class _Ran:
-    """What a runner made of a file: its record, the judged outputs if there are any, its faults."""
+    """What a runner made of a file: its record and its faults; judged outputs if there are any."""
 
     run: FileRun
-    judged: Judged | None
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...] = ()
+    results: Sequence[Computed] = ()
+    judged: Judged | None = None
 
 
 def _ran(
     runner: FileRunner,
     model: ir.Model,
     case: Case,
-    settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
-    has_fp32: Callable[[FileRunner], bool] | None,
+    targets: Sequence[FileRunner] = (),
+    has_fp32: Callable[[FileRunner], bool] | None = None,
 ) -> _Ran:
     """Run or build a file; what refuses it fails if it is a target: ONNX Runtime lacks kernels."""
-    name, required = runner.name, runner in settings.targets
-    judged, failures, update = None, tuple[Failure, ...](), dict[str, object]()
+    name, is_target = runner.name, runner in targets
+    run, ran = FileRun(runner=name, version=runner.version, outputs={}), dict[str, Any]()
     try:
         if runner.runs:
-            results = _outputs(runner, model, case, samples, references, whole=required)
+            results = _outputs(runner, model, case, samples, references, whole=is_target)
             judged = judge_outputs(results, samples, references, case.criterion, case.metric)
             told = judged.verdict
             update = {"passed": told.passed, "outputs": told.outputs, "metric": told.metric}
-            failures = tuple(under("file", name, told.failures))
+            ran = {"results": results, "judged": judged}
+            failures = under("file", name, told.failures)
         else:
             built = build(model, samples, runner)
             update = {"built": True, "static": built.refused, "traffic": built.traffic}
-            if nodes := built.folded:
-                update |= {"folded": nodes, "passed": False}
-                names = {"runner": name, "nodes": wording.listed(nodes)}
-                failures = (Failure(kind="folded", names=names, numbers={"elements": len(nodes)}),)
+            failures = _folded(name, built.folded)
+            update |= {"folded": built.folded, "passed": False} if failures else {}
     except (CaseError, RunFailed) as error:
         update = {"not_run": error.message}
-        if required:
-            update["passed"] = False
-            names = {"runner": name, "why": error.message}
-            failures = (Failure(kind="refused", names=names),)
-    if update.get("passed") is False and required and has_fp32 is not None:
+        names = {"runner": name, "why": error.message}
+        failures = (Failure(kind="refused", names=names),) if is_target else ()
+        update |= {"passed": False} if is_target else {}
+    if failures and is_target and has_fp32 is not None:
         update["fp32"] = has_fp32(runner)
-    run = FileRun(runner=name, version=runner.version, outputs={})
-    return _Ran(run.model_copy(update=update), judged, failures)
+    return _Ran(run.model_copy(update=update), failures, **ran)
+
+
+def _folded(name: str, nodes: Sequence[NodeName]) -> tuple[Failure, ...]:
+    names = {"runner": name, "nodes": wording.listed(nodes)}
+    failure = Failure(kind="folded", names=names, numbers={"elements": len(nodes)})
+    return (failure,) if nodes else ()
 
 
 def _flips(

@@ -4,9 +4,9 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import islice, takewhile
+from itertools import islice
 
 import onnx_ir as ir
 
@@ -211,8 +211,6 @@ NEAR = 1.05
 predictions are off by more than 2 or 3 % (docs/decisions/0072-price-from-the-builder.md)."""
 FURTHER = 2
 """So many further plans are judged and built to compare their kernels. Our choice."""
-UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
-"""What is known before a search."""
 
 
 def fix(
@@ -265,8 +263,7 @@ def fix(
             Tolerance(case.criterion, case.metric, settings.margin),
             lambda: budget.spend("trial"),
         )
-        low = Space.of(variant, bench, observed, budget, watcher)
-        low = replace(low, chosen=settings.chosen)
+        low = Space(variant, bench, observed, budget, watcher)
         low.survey(low.islands)
     heldout = HeldOut(case, case.heldout, references, searched, watcher, nonfinite)
     with stage("baseline"):
@@ -279,22 +276,34 @@ def fix(
 
 @dataclass(frozen=True)
 class _Found:
-    """A plan, and the plans that it was found among.
+    """A plan, and what is seen of it at each depth, up to the first at which it fails.
 
     Attributes:
-        space: Those plans.
+        space: The plans that it was found among.
         result: What was searched, and what it keeps.
-        undone: Remarks on repairs that were not made, or were undone.
+        plan: The plan, as a type for each node.
+        infinite: Guards on what is infinite inside on samples of the search.
+        filed: What runners make of its file there.
+        judged: Its verdict; None where it failed before.
     """
 
     space: Space
     result: SearchResult
-    undone: tuple[Remark, ...] = ()
+    plan: Plan
+    infinite: tuple[Guard, ...] = ()
+    filed: Filed = field(default_factory=Filed)
+    judged: Judged | None = None
 
-    def noting(self, *steps: Remark) -> "_Found":
-        """Return the same with further remarks."""
-        steps = (*self.result.steps, *steps)
-        return replace(self, result=replace(self.result, steps=steps))
+    @property
+    def verdict(self) -> Verdict:
+        """Its verdict, once it was judged."""
+        assert self.judged is not None
+        return self.judged.verdict
+
+    @property
+    def holds(self) -> bool:
+        """Whether it passes at every depth."""
+        return self.judged is not None and self.verdict.passed and not self.filed.failing
 
 
 @dataclass(frozen=True)
@@ -310,33 +319,28 @@ class _Fix:
     baseline: Verdict
     below: Fixed | None = None
 
-    def low(self, low: Space, *, is_free: bool) -> Fixed:
+    def low(self, space: Space, *, is_free: bool) -> Fixed:
         """Return the plan in the low format; repairs are looked for if the network `is_free`."""
-        found = _Found(low, UNSEARCHED)
-        if self.repairs or (is_free and allowed_rules(low)):
-            found = self._repaired(found)
-        space = found.space
+        if self.repairs or (is_free and allowed_rules(space)):
+            space = self._repaired(space)
         if self.start_from is not None:
             with self.stage("emulate"):
                 case, roles = space.variant.case, space.variant.roles
                 start = starting_plan(case.network, roles, self.start_from, case.repairs)
-                space, steps = space.starting(start)
-                found = found.noting(*steps)
-        return self.rounds(replace(found, space=space))
+                space = space.starting(start)
+        return self.rounds(space)
 
     def int8(self, below: Fixed, quantised: QuantisedModel | None) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         start = self.start_from.plan if isinstance(self.start_from, Run) else None
-        rung = int8_rung(below, self.stage, self.watcher, quantised, start)
-        if isinstance(rung, Fixed):
-            return rung
-        space, steps = rung
+        space = int8_rung(below, self.stage, self.watcher, quantised, start)
+        if isinstance(space, Fixed):
+            return space
         if below.space.bench.demands_files or self.heldout.filed:
             _demand_files(space)
         with self.stage("baseline"):
             baseline = Depths(space, self.heldout).baseline()
-        run = replace(self, baseline=baseline, below=below)
-        low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
+        low = replace(self, baseline=baseline, below=below).rounds(space)
         best = low if low.improves(below) else below
         passing = [one for one in (below, low) if one.verdict.passed and built_by(one.verdict)]
         if low.plan.int8:
@@ -344,198 +348,169 @@ class _Fix:
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
-    # --- repairs -------------------------------------------------------------------------------
-
-    def _repaired(self, found: _Found) -> _Found:
+    def _repaired(self, space: Space) -> Space:
         """Return the plans of the repaired network if repairs are worth making, else of its own."""
-        low = found.space.original or found.space
+        low = space.original or space
         with self.stage("repair"):
             if self.repairs:
-                space = replace(low.repaired(self.repairs), chosen=low.chosen)
+                made = low.repaired(self.repairs)
             else:
                 low.observed.catch_up(low.variant, low.bench.samples)
-                low.budget.within("search", low.seed, None)
-                space, undone = with_repairs(low, self.heldout)
-                found = replace(found, undone=undone)
-            if space.variant is found.space.variant:
-                return found
-            if space.searches:
+                seeds = low.seeds()
+                tried = lambda: any(low.evaluate(kept).passed for kept in seeds)  # noqa: E731
+                low.budget.within("search", tried, None)
+                made = with_repairs(low, self.heldout)
+            if made.variant is space.variant:
+                return replace(space, undone=made.undone)
+            if made.searches:
                 # If everything low passes now, it is the plan, and this is its verdict.
-                Depths(space, self.heldout).baseline()
-        return replace(found, space=space, result=UNSEARCHED)
+                Depths(made, self.heldout).baseline()
+        return made
 
     # --- rounds --------------------------------------------------------------------------------
 
-    def rounds(self, found: _Found) -> Fixed:
+    def rounds(self, space: Space) -> Fixed:
         """Search until a plan holds at every depth, or none is left that may."""
+        before = SearchResult()
         while True:
-            found = self._searched(found)
-            plan = self._settled(found)
-            if (asking := self._asking_more(found, plan)) is not None:
-                found = asking
-                continue
-            judged = self._judged(found, plan)
-            if not self._may_go_on(found, judged):
+            with self.stage("search"):
+                result = space.find(before)
+            found = self._looked(space, result)
+            more = self._asking_more(found)
+            if more is None:
                 break
-            found = self._joined(found, judged)
-        found, plan, judged = self._passing(found, plan, judged)
-        found, plan, judged, priced = self._built(found, plan, judged)
-        verdict = judged.verdict
+            before = result if more.variant is space.variant else SearchResult()
+            space = more
+        found, priced = self._built(self._passing(found))
+        verdict = found.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
-                verdict = Depths(found.space, self.heldout).searched_too(plan, verdict)
-        return self._fixed(found, plan, verdict).priced(priced)
+                depths = Depths(found.space, self.heldout)
+                verdict = depths.searched_too(found.plan, verdict)
+        return self._fixed(found, verdict).priced(priced)
 
-    def _searched(self, found: _Found) -> _Found:
-        """Return the cheapest plan, from what `found` keeps."""
-        space, result = found.space, found.result
-        with self.stage("search"):
-            result = space.find(result.kept, steps=result.steps)
-        return replace(found, result=result)
+    def _looked(self, space: Space, result: SearchResult) -> _Found:
+        """Look at the plan of a search at each depth, up to the first at which it fails.
 
-    def _settled(self, found: _Found) -> Plan:
-        space, result = found.space, found.result
-        with self.stage("judge"), space.budget.counted():
-            return space.settled(result.kept) if result.passed else space.plan(result.kept)
+        One chosen by the user is judged whatever else is seen, and so is what failed.
+        """
+        depths, bench = Depths(space, self.heldout), space.bench
+        with self.stage("judge"):
+            if not result.passed:
+                plan = space.plan(result.kept)
+                return _Found(space, result, plan, judged=depths.judge(plan))
+            plan = space.typed(result.kept)
+            infinite = depths.inside(plan).guards
+            if space.searches and infinite:
+                return _Found(space, result, plan, infinite)
+            wrong = filed(bench, space.budget, plan) if space.searches else Filed()
+            if wrong.failing and not bench.demands_files:
+                return _Found(space, result, plan, filed=wrong)
+            return _Found(space, result, plan, filed=wrong, judged=depths.judge(plan))
 
-    def _judged(self, found: _Found, plan: Plan) -> Judged:
-        with self.stage("judge"), found.space.budget.counted():
-            return Depths(found.space, self.heldout).judge(plan)
-
-    def _asking_more(self, found: _Found, plan: Plan) -> _Found | None:
-        """Return what asks more of plans, if this one fails beyond the emulation of the search.
+    def _asking_more(self, found: _Found) -> Space | None:
+        """Return the plans of which more is asked, where one fails beyond the emulation; or None.
 
         If something is infinite inside on the samples of the search, more nodes are held; if its
-        file fails there, those of others have to pass. One chosen by the user stays as it is.
+        file fails there, those of others have to pass; if held-out samples fail, some of them join,
+        perhaps with other repairs.
         """
         space = found.space
-        if not found.result.passed:
-            return None
-        guards = self._inside(space, plan)
-        if space.chosen is not None:
-            return None
-        if guards:
-            space = space.holding(guards)
-            many, held = len(guards), count(len(space.held_nodes), "node")
+        if found.infinite:
+            space = space.holding(found.infinite)
+            many, held = len(found.infinite), count(len(space.held_nodes), "node")
             self.watcher.note(
                 f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
                 f"inside; {held} held in FP32 in total"
             )
-            return replace(found, space=space)
-        wrong = self._as_file(space, plan)
-        if space.bench.demands_files or not wrong.failing:
+            return space
+        if found.judged is None:
+            self.watcher.note(
+                f"{count(len(found.filed.failing), 'sample')} of the search fail as the file runs"
+            )
+            _demand_files(space)
+            return replace(space, deciding=(*space.deciding, *found.filed.guards))
+        may_go_on = found.result.passed and space.searches and not space.budget.is_spent
+        if not (may_go_on and self.heldout.may_join(found.judged)):
             return None
-        self.watcher.note(
-            f"{count(len(wrong.failing), 'sample')} of the search fail as the file runs"
-        )
-        _demand_files(space)
-        return replace(found, space=replace(space, deciding=(*space.deciding, *wrong.guards)))
-
-    def _inside(self, space: Space, plan: Plan) -> tuple[Guard, ...]:
-        """Return what a plan must hold so that nothing is infinite inside."""
-        with self.stage("judge"), space.budget.counted():
-            return Depths(space, self.heldout).inside(plan).guards
-
-    def _as_file(self, space: Space, plan: Plan) -> Filed:
-        """Return what runners make of a plan's file on the samples of the search."""
-        with self.stage("judge"), space.budget.counted():
-            return filed(space.bench, space.budget, plan)
-
-    def _joined(self, found: _Found, judged: Judged) -> _Found:
-        """Let held-out samples that fail join, perhaps with other repairs.
-
-        Repairs the user gave stay; all repairs stay if the search starts from a plan.
-        """
-        space = found.space
-        with self.stage("observe"), space.budget.counted():
-            self.heldout.join(judged, space)
-            if judged.as_file:
+        with self.stage("observe"):
+            self.heldout.join(found.judged, space)
+            if found.judged.as_file:
                 _demand_files(space)
-        is_free = not self.repairs and self.start_from is None
-        if not (is_free and not isinstance(space, Int8Space) and allowed_rules(space)):
-            return found
-        return found if space.evaluate(space.ruled).passed else self._repaired(found)
+        # Repairs the user gave stay; all repairs stay if the search starts from a plan.
+        is_free = not self.repairs and self.start_from is None and self.below is None
+        if is_free and allowed_rules(space) and not space.evaluate(space.ruled).passed:
+            return self._repaired(space)
+        return space
 
-    def _may_go_on(self, found: _Found, judged: Judged) -> bool:
-        """Return whether a search may improve a failed verdict: samples and budget are left."""
-        goes_on = found.result.passed and found.space.searches and not found.space.budget.is_spent
-        return goes_on and self.heldout.may_join(judged)
+    # --- the choice ----------------------------------------------------------------------------
 
-    def _passing(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged]:
+    def _passing(self, found: _Found) -> _Found:
         """Return the cheapest of a few plans that passes on unseen samples too; else this one.
 
         For a plan that fails there when no search may go on: what passed in it, and its seeds, may
         pass there; where only time is short, at last everything kept.
         """
         space, result = found.space, found.result
-        if not (self.heldout.fails(judged) and result.passed and space.searches):
-            return found, plan, judged
-        others, last = self._others(found, space.seeds), list[Nodes]()
-        if self.heldout.may_join(judged):  # so the budget is spent
+        fails = found.judged is not None and self.heldout.fails(found.judged)
+        if not (fails and result.passed and space.searches):
+            return found
+        others = [*few_of(self._others(found))]
+        if space.budget.is_spent and len(self.heldout.rest) > 1:
             space.budget.leave_out("search")
             found = replace(found, result=replace(result, exhausted=True))
-            last = [space.choices]
-        return next(self._holding(found, (*few_of(others), *last)), (found, plan, judged))
+            others.append(space.choices)
+        return next(self._holding(found, others), found)
 
-    def _others(self, found: _Found, more: Iterable[Nodes] = ()) -> list[Nodes]:
-        """Return what passed in the search besides its result, and more, cheapest first."""
-        space = found.space
-        passed = {kept for kept, outcome in space.tried().items() if outcome.passed}
-        forced = space.choices & (space.ruled | space.held_nodes)
-        others = {kept | forced for kept in passed.union(more)}
-        others -= {found.result.kept, space.choices}
-        return sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept)))
-
-    def _holding(
-        self, found: _Found, others: Iterable[Nodes]
-    ) -> Iterator[tuple[_Found, Plan, Judged]]:
-        """Yield other plans that hold at every depth, with their verdicts."""
-        space = found.space
-        for kept in others:
-            if not space.evaluate(kept).passed:
-                continue
-            other = replace(found, result=replace(found.result, kept=kept, minimal=False))
-            plan = self._settled(other)
-            if self._inside(space, plan) or self._as_file(space, plan).failing:
-                continue
-            if (judged := self._judged(other, plan)).verdict.passed:
-                yield other, plan, judged
-
-    def _built(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged, int]:
+    def _built(self, found: _Found) -> tuple[_Found, int]:
         """Return the cheapest of the last plans by a target's builder, and how many it compared.
 
         The others hold at every depth, too, and are predicted to cost about as much.
         """
         space, result = found.space, found.result
         least = space.cost(result.kept)
-        may_differ = judged.verdict.passed and result.passed and result.kept and space.searches
-        if not may_differ or least is None or built_by(judged.verdict) is None:
-            return found, plan, judged, 0
-        most = NEAR * least
-        near = takewhile(lambda kept: (space.cost(kept) or 0.0) <= most, self._others(found))
+        may_differ = found.holds and result.passed and result.kept and space.searches
+        if not may_differ or least is None or built_by(found.verdict) is None:
+            return found, 0
+        near = [kept for kept in self._others(found) if (space.cost(kept) or 0.0) <= NEAR * least]
         further = islice(self._holding(found, near), FURTHER)
-        others = space.budget.within("curve", lambda: [*further], [])
-        plans = [(found, plan, judged), *others]
-        costs = (built_cost(one, verdict.verdict) for _, one, verdict in plans)
-        priced = {i: cost for i, cost in enumerate(costs) if cost is not None}
-        enough = LEAST_DEARER * min(priced.values())
+        plans = [found, *space.budget.within("curve", lambda: [*further], [])]
+        costs = [built_cost(one.plan, one.verdict) for one in plans]
+        priced = [cost for cost in costs if cost is not None]
         # The first in the order of predictions.
-        best = next(i for i, cost in priced.items() if cost <= enough)
-        return *plans[best], len(priced)
+        enough = LEAST_DEARER * min(priced)
+        best = next(i for i, cost in enumerate(costs) if cost is not None and cost <= enough)
+        return plans[best], len(priced)
 
-    def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
-        below, space, result = self.below, found.space, found.result
+    def _others(self, found: _Found) -> list[Nodes]:
+        """Return what passed in the search besides its result, and its seeds, cheapest first."""
+        space = found.space
+        passed = (kept | space.forced for kept, one in space.tried().items() if one.passed)
+        taken = found.result.kept, space.choices
+        others = [kept for kept in dict.fromkeys((*passed, *space.seeds())) if kept not in taken]
+        return sorted(others, key=lambda kept: (space.cost(kept) or 0.0, len(kept)))
+
+    def _holding(self, found: _Found, others: Iterable[Nodes]) -> Iterator[_Found]:
+        """Yield other plans that hold at every depth, with their verdicts."""
+        for kept in others:
+            if found.space.evaluate(kept).passed:
+                other = replace(found.result, kept=kept, minimal=False)
+                looked = self._looked(found.space, other)
+                if looked.holds:
+                    yield looked
+
+    def _fixed(self, found: _Found, verdict: Verdict) -> Fixed:
+        below, space, result, plan = self.below, found.space, found.result, found.plan
         rewritten, placed = plan.of.write(plan)
         follow = space, result, self.watcher, self.stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
-            curve = TradeOff(Depths(space, self.heldout)).curve(result)
+            curve = TradeOff(Depths(space, self.heldout), plan).curve(result)
         if isinstance(space, Int8Space):
             assert below is not None
             record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
         else:
-            remarks = [*self.notes, *found.undone]
-            remarks += plan_remarks(space, result, self.baseline)
+            remarks = [*self.notes, *space.undone, *plan_remarks(space, result, self.baseline)]
             record = plan_of(space, plan, result, placed, rewritten.casts, remarks)
         bench = space.bench
         bench.release()

@@ -17,7 +17,7 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session, runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
-from halfwise.fixing.depths import Assessment, Depths
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Plan, Variant
@@ -50,7 +50,6 @@ from halfwise.records import (
     Held,
     LadderRung,
     NodeName,
-    Point,
     Provenance,
     RightBy,
     Run,
@@ -142,7 +141,7 @@ def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
     ends = {
         "cut": tuple(budget.cut),
         "ended_by": tuple(budget.ended_by),
-        "spent": budget.spent / fixed.space.unit,
+        "spent": budget.spent / len(fixed.space.variant.case.calibration),
     }
     search = fixed.search.model_copy(update=ends)
     return replace(fixed, search=search, curve=fixed.curve.of_plan(plan))
@@ -501,12 +500,9 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
         share = variant.prices.model.macs((choices - kept).union(quantised))
         rung = rung.model_copy(update={"cost": variant.cost(plan), "low_share": share})
-    place = one.curve.plan
-    assessed: Point | Assessment | None = None if place is None else one.curve.points[place]
-    if assessed is None or assessed.heldout is None:
-        depths = Depths(space, one.heldout)
-        depths.measure(plan)
-        assessed = depths.assessment(plan)
+    depths = Depths(space, one.heldout)
+    depths.measure(plan)
+    assessed = depths.assessment(plan)
     if assessed is None:
         return rung
     return rung.model_copy(update={"heldout": assessed.heldout, "scores": assessed.scores})

@@ -24,9 +24,6 @@ from halfwise.reporting.remarks import remark
 from halfwise.wording import ratio
 
 LEFT_OUT = "left out of INT8"
-BESIDE = 0.1
-"""Share of the budget for what is not needed: a curve's further points, a plan that passes made
-simpler. Our choice."""
 WELL_WITHIN = 0.5
 """Up to this share of the tolerance, an error is no concern. Our choice."""
 
@@ -34,12 +31,12 @@ WELL_WITHIN = 0.5
 class Best:
     """Reports plans that pass, each much cheaper than the one before."""
 
-    def __init__(self, watcher: Watcher, kept: str = "in FP32") -> None:
-        """Take what is told, and the words for kept."""
-        self._watcher, self._kept, self._interruption = watcher, kept, interruption()
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._interruption = interruption()
         self._extra: float | None = None
 
-    def passed(self, space: "Space", kept: Nodes, error: float | None) -> None:
+    def passed(self, space: "Space", kept: Nodes, error: float) -> None:
         """Report a plan that passes on all samples of the search if it is clearly better.
 
         It then costs at most half as much above everything low: a long search takes few lines.
@@ -47,7 +44,7 @@ class Best:
         Args:
             space: The plans.
             kept: What it keeps.
-            error: Relative to what is allowed; None if unknown.
+            error: Relative to what is allowed.
         """
         if len(kept) >= len(space.choices):
             return
@@ -61,12 +58,11 @@ class Best:
         if not kept or (self._extra is not None and extra > self._extra / 2):
             return
         self._extra = extra
-        allowed = "" if error is None else f", error {ratio(error)} what is allowed"
-        self._watcher.note(f"best plan so far: {self._described(space, kept, price)}{allowed}")
-
-    def _described(self, space: "Space", kept: Nodes, price: float | None) -> str:
         cost = "" if price is None else f", {ratio(price)} the cost of everything low"
-        return f"{len(kept)} of {len(space.choices)} nodes {self._kept}{cost}"
+        space.watcher.note(
+            f"best plan so far: {len(kept)} of {len(space.choices)} nodes "
+            f"{space.form or 'in FP32'}{cost}, error {ratio(error)} what is allowed"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +77,13 @@ class Space:
         observed: The evidence for each network.
         budget: Limits all optional work of the run.
         watcher: Receives progress.
-        best: Reports plans that pass.
-        unit: Work of one pass over the data: the number of samples at the beginning.
         held: Guards whose nodes every plan keeps in FP32, whatever the outputs show.
         deciding: Guards on decisions that files make otherwise.
         repairs: The repairs of the network, with what was measured of them.
+        undone: Remarks on repairs that were not made, or were undone.
         start: A plan to start from.
-        chosen: The plan to take instead of searching, and the user's request.
         original: The plans of the network without repairs; None if these are they.
+        best: Reports plans that pass.
     """
 
     variant: Variant
@@ -96,27 +91,13 @@ class Space:
     observed: Observed
     budget: Budget
     watcher: Watcher
-    best: Best
-    unit: int
     held: tuple[Guard, ...] = ()
     deciding: tuple[Guard, ...] = ()
     repairs: tuple[Repair, ...] = ()
+    undone: tuple[Remark, ...] = ()
     start: Start = field(default=Start(NONE))
-    chosen: Chosen | None = None
     original: "Space | None" = None
-
-    @classmethod
-    def of(
-        cls,
-        variant: Variant,
-        bench: Bench[Plan],
-        observed: Observed,
-        budget: Budget,
-        watcher: Watcher,
-    ) -> "Space":
-        """Return the plans of a network, none tried yet."""
-        best, unit = Best(watcher), len(bench.samples)
-        return Space(variant, bench, observed, budget, watcher, best, unit)
+    best: Best = field(default_factory=Best)
 
     def repaired(self, repairs: Sequence[Repair], variant: Variant | None = None) -> "Space":
         """Return the plans of the network with repairs instead.
@@ -131,10 +112,14 @@ class Space:
             UsageError: a user's rule names a node that they remove.
         """
         variant = variant or self.variant.with_repairs(repairs)
-        made = self.of(variant, self.bench, self.observed, self.budget, self.watcher)
         if self.observed.get(variant) is None:
             self.observed.look(variant, self.bench.samples)
-        return replace(made, original=self.original or self, repairs=tuple(repairs))
+        return Space(
+            variant,
+            *(self.bench, self.observed, self.budget, self.watcher),
+            original=self.original or self,
+            repairs=tuple(repairs),
+        )
 
     # --- what a set of kept nodes is -----------------------------------------------------------
 
@@ -153,28 +138,52 @@ class Space:
         """Compute nodes that the user's file has in FP32 among lower ones."""
         return self.variant.islands
 
-    def fresh(self, kept: Nodes) -> Plan:
+    def plan(self, kept: Nodes) -> Plan:
         """Return the plan that keeps nodes in FP32."""
         return Plan(self.variant, kept)
 
     def kept(self, plan: Plan) -> Nodes | None:
-        """Return the kept nodes of a plan."""
+        """Return the kept nodes of a plan, whatever types they have."""
         belongs = plan.of is self.variant and plan.quantisation is None
         return plan.kept if belongs else None
 
-    def plan(self, kept: Nodes) -> Plan:
-        """Return the plan with the cheapest types that are known to pass."""
-        if self.chosen is not None and kept == self.chosen.kept:
-            return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
-        typed: Plan | None = self.bench.recall(self.fresh(kept), "types", self.bench.demands_files)
-        return typed or self.fresh(kept)
+    def typed(self, kept: Nodes) -> Plan:
+        """Return the cheapest plan that passes with BF16, TF32 or both in place of FP32, if any.
 
-    def settled(self, kept: Nodes) -> Plan:
-        """Return the plan with the BF16 and TF32 that still pass and cost less."""
-        if not (self.searches and (self.variant.may_have_bf16 or self.variant.may_have_tf32)):
-            return self.plan(kept)
-        fp32 = self.fresh(kept)
-        return self.bench.once(fp32, "types", lambda: _typed(self, fp32), self.bench.demands_files)
+        Each for all nodes that may have it: Casts count as cost, so a few seldom gain, and engines
+        have one switch for TF32. With every node kept, all stay FP32: that is the original, not a
+        plan. A chosen plan has its types.
+        """
+        variant, fp32 = self.variant, self.plan(kept)
+        if self.chosen is not None:
+            return replace(fp32, bf16=self.chosen.bf16, tf32=self.chosen.tf32)
+        if kept >= self.choices - variant.lowered:
+            return fp32
+        plans = {
+            replace(fp32, bf16=bf16, tf32=tf32)
+            for bf16 in (NONE, kept & variant.may_have_bf16)
+            for tf32 in (False, bool((kept - bf16) & variant.may_have_tf32))
+        }
+        costs = {plan: variant.cost(plan) or 0.0 for plan in plans}
+        most = costs.pop(fp32) or inf
+        cheaper = sorted((plan for plan in costs if costs[plan] < most), key=costs.__getitem__)
+        return self.budget.within("search", lambda: next(filter(self._holds, cheaper), fp32), fp32)
+
+    def _holds(self, plan: Plan) -> bool:
+        self.budget.check()
+        with suppress(CaseError):  # its opset or a custom operator lacks the type
+            return self.bench.evaluate(plan).passed
+        return False
+
+    @property
+    def chosen(self) -> Chosen | None:
+        """The plan to take instead of searching, and the user's request."""
+        return self.variant.settings.chosen
+
+    @property
+    def form(self) -> str:
+        """What a kept node is called; "" for FP32."""
+        return ""
 
     @property
     def searches(self) -> bool:
@@ -208,26 +217,22 @@ class Space:
         return self.variant.is_safe
 
     @property
-    def seeds(self) -> tuple[Nodes, ...]:
-        """Plans with nothing kept, what certainly loses precision, the file's, all suspects."""
-        certain = union([frozenset(guard.nodes) for guard in self.suspects if guard.severity >= 1])
-        every = union([frozenset(guard.nodes) for guard in self.suspects])
-        of_file, forced = self.variant.of_file, (self.ruled | self.held_nodes) & self.choices
-        guesses = (NONE, certain, of_file, every | of_file)
-        plans = ((some & self.choices) - self.variant.lowered | forced for some in guesses)
-        return tuple(dict.fromkeys(plans))
+    def forced(self) -> Nodes:
+        """What every plan keeps: what rules keep, and what is held."""
+        return (self.ruled | self.held_nodes) & self.choices - self.variant.lowered
 
-    def seed(self) -> Nodes | None:
-        """Return the first of them that passes; None if none does.
+    def seeds(self, start: Nodes = NONE) -> list[Nodes]:
+        """Return plans with nothing kept, a start, that and what certainly loses precision, or all.
 
-        Raises:
-            OutOfTime: in a block whose budget is spent.
+        Args:
+            start: A plan to start from; that of the user or of the file if it keeps nothing.
         """
-        for kept in self.seeds:
-            self.budget.check()
-            if self.evaluate(kept).passed:
-                return kept
-        return None
+        start = start or self.start.kept or self.variant.of_file
+        certain = union(frozenset(g.nodes) for g in self.suspects if g.severity >= 1)
+        every = union(frozenset(g.nodes) for g in self.suspects)
+        guesses = (NONE, start, start | certain, start | every)
+        free = self.choices - self.variant.lowered
+        return list(dict.fromkeys(some & free | self.forced for some in guesses))
 
     @property
     def explained(self) -> Nodes:
@@ -247,19 +252,10 @@ class Space:
 
     def evaluate(self, kept: Nodes) -> Outcome:
         """Return whether a plan passes on the samples; one that does is reported."""
-        plan = self.fresh(kept)
-        is_new = self.bench.recall(plan, "samples") is None
-        outcome = self.bench.evaluate(plan)
-        if is_new and outcome.passed:
-            self.take(kept)
+        outcome = self.bench.evaluate(self.plan(kept))
+        if outcome.passed and self.searches:
+            self.best.passed(self, kept, outcome.excess * self.bench.tolerance.factor)
         return outcome
-
-    def take(self, kept: Nodes) -> None:
-        """Report a plan that passes."""
-        if self.searches:
-            error = self.bench.exact(self.plan(kept))
-            factor = self.bench.tolerance.factor
-            self.best.passed(self, kept, None if error is None else error * factor)
 
     def excess(self, kept: Nodes) -> float:
         """Return the error of a plan on all samples, relative to what a trial may use."""
@@ -275,8 +271,8 @@ class Space:
         self.bench.join(samples, references)
         self.observed.catch_up(self.variant, self.bench.samples)
 
-    def starting(self, start: Start) -> tuple[Self, tuple[Remark, ...]]:
-        """Return the same with a plan to start from, and the remark whether it passes."""
+    def starting(self, start: Start) -> Self:
+        """Return the same with a plan to start from, which says whether it passes."""
         kept = start.kept - self.variant.lowered
         passed = self.evaluate(kept | self.ruled).passed
         assert start.note is not None
@@ -284,92 +280,48 @@ class Space:
         numbers = {**start.note.numbers, "kept": len(kept)}
         note = start.note.model_copy(update={"names": names, "numbers": numbers})
         self.watcher.note(remark(note))
-        return replace(self, start=Start(kept, note)), (note,)
+        return replace(self, start=Start(kept, note))
 
     def survey(self, kept: Nodes) -> None:
         """Run every sample with a plan, and order later trials by its error, if time is left."""
-        plan = self.fresh(kept)
-        self.budget.within("emulate", lambda: self.bench.survey(plan, self.watcher), None)
-        if self.bench.recall(plan, "samples") is not None and self.bench.evaluate(plan).passed:
-            self.take(kept)
+
+        def surveyed() -> None:
+            self.bench.survey(self.plan(kept), self.watcher)
+            self.evaluate(kept)
+
+        self.budget.within("emulate", surveyed, None)
 
     # --- the search ----------------------------------------------------------------------------
 
-    def find(
-        self,
-        previous: Nodes,
-        *,
-        certify: bool = True,
-        steps: Sequence[Remark] = (),
-    ) -> SearchResult:
-        """Return the cheapest plan found, starting from `previous`.
-
-        Args:
-            previous: What an earlier plan keeps, before samples joined.
-            certify: Lower single nodes until none can be.
-            steps: Remarks on earlier searches.
-        """
+    def find(self, before: SearchResult | None = None) -> SearchResult:
+        """Return the cheapest plan found, starting from what was found before samples joined."""
+        before = before or SearchResult()
+        steps = before.steps or ((self.start.note,) if self.start.note else ())
         if self.chosen is not None:
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
-            passed = self.evaluate(kept).passed
-            return SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
-        passing = [NONE, *(kept for kept, outcome in self.tried().items() if outcome.passed)]
-        start = self.start.kept or self.variant.of_file & self.choices
-        search = self._search([*steps], passing, start)
-        return search.run(previous & self.choices, certify=certify)
+            return SearchResult(kept, self.evaluate(kept).passed, steps=(*steps, step))
+        return self._search(before.kept, steps).run()
 
-    def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
+    def _search(self, before: Nodes, steps: Sequence[Remark]) -> Search:
         nodes = map(node_name, self.variant.case.network.all_nodes())
         free = self.choices - self.variant.lowered
         return Search(
             nodes=[name for name in nodes if name in free],
-            forced=free & (self.ruled | self.held_nodes),
-            suspects=[frozenset(guard.nodes) for guard in self.suspects],
-            certain=sum(guard.severity >= 1 for guard in self.suspects),
+            forced=self.forced,
+            suspects=[free & frozenset(guard.nodes) for guard in self.suspects],
+            seeds=self.seeds(before),
             evaluate=self.evaluate,
-            contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
+            contribution=lambda kept: self.bench.contribution(self.plan(kept)),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,
-            start=start,
             safe=self.is_safe,
             watcher=self.watcher,
-            steps=steps,
-            passing=passing,
             price=self.cost,
+            form=self.form,
+            steps=[*steps],
+            earlier=[kept for kept, outcome in self.tried().items() if outcome.passed],
         )
-
-
-def _typed(space: Space, fp32: Plan) -> Plan:
-    """Return the cheapest plan that passes with BF16, TF32 or both in place of FP32, else `fp32`.
-
-    Each for all nodes that may have it: Casts count as cost, so a few seldom gain, and engines have
-    one switch for TF32. With every node kept, all stay FP32: that is the original, not a plan.
-    """
-    variant, kept = space.variant, fp32.kept
-    plans = {
-        replace(fp32, bf16=bf16, tf32=tf32)
-        for bf16 in (NONE, kept & variant.may_have_bf16)
-        for tf32 in (False, bool((kept - bf16) & variant.may_have_tf32))
-    }
-    most = variant.cost(fp32) or inf
-
-    def cost(plan: Plan) -> float:
-        return variant.cost(plan) or 0.0
-
-    def passes(plan: Plan) -> bool:
-        space.budget.check()
-        with suppress(CaseError):  # its opset or a custom operator lacks the type
-            return space.bench.excess(plan) <= 1 and space.bench.evaluate(plan).passed
-        return False
-
-    def look() -> Plan:
-        cheaper = sorted((plan for plan in plans - {fp32} if cost(plan) < most), key=cost)
-        return next(filter(passes, cheaper), fp32)
-
-    if kept >= space.choices - variant.lowered:
-        return fp32
-    return space.budget.within("search", look, fp32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,7 +350,7 @@ class Int8Space(Space):
         """The nodes that are INT8 or left out."""
         return self.quantisation.nodes - self.held_nodes
 
-    def fresh(self, kept: Nodes) -> Plan:
+    def plan(self, kept: Nodes) -> Plan:
         """Return the plan that leaves nodes out of INT8."""
         int8 = self.choices - kept
         return Plan(self.variant, self.fp32, int8=int8, quantisation=self.quantisation)
@@ -408,9 +360,14 @@ class Int8Space(Space):
         belongs = plan.quantisation is self.quantisation and plan.kept == self.fp32
         return self.choices - plan.int8 if belongs else None
 
-    def settled(self, kept: Nodes) -> Plan:
+    def typed(self, kept: Nodes) -> Plan:
         """Return the plan: none with INT8 has BF16 or TF32."""
         return self.plan(kept)
+
+    @property
+    def form(self) -> str:
+        """What a kept node is called."""
+        return LEFT_OUT
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -433,16 +390,13 @@ class Int8Space(Space):
         exact = self.below.bench.exact(self.below.plan(self.fp32))
         return exact is not None and exact <= 1
 
-    def find(
-        self, previous: Nodes, *, certify: bool = True, steps: Sequence[Remark] = ()
-    ) -> SearchResult:
+    def find(self, before: SearchResult | None = None) -> SearchResult:
         """Return the cheapest plan; sums whose convolution is left out are too, if that passes."""
-        result = super().find(previous, certify=certify, steps=steps)
+        result = super().find(before)
         kept = result.kept | self.quantisation.alone(self.choices - result.kept)
         if kept != result.kept and self.evaluate(kept).passed:
             return replace(result, kept=kept)
         return result
 
-    def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
-        search = super()._search(steps, passing, start)
-        return replace(search, form=LEFT_OUT, safe=self.passes_below, contribution=None)
+    def _search(self, before: Nodes, steps: Sequence[Remark]) -> Search:
+        return replace(super()._search(before, steps), safe=self.passes_below, contribution=None)

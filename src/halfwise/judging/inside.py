@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -43,12 +45,6 @@ class Emulated:
 
     results: list[Computed]
     nonfinite: Mapping[TensorName, Nonfinite]
-
-    def first(self, count: int) -> "Emulated":
-        """Return the same with the non-finite tensors of only the first samples."""
-        first = ((name, one.first(count)) for name, one in self.nonfinite.items())
-        nonfinite = {name: one for name, one in first if one is not None}
-        return Emulated(self.results, nonfinite)
 
 
 def emulate(
@@ -97,9 +93,11 @@ def lacking_in(
 
 
 def nonfinite_records(
-    candidate: ir.Model, nonfinite: Mapping[TensorName, Nonfinite]
+    candidate: ir.Model,
+    nonfinite: Mapping[TensorName, Nonfinite],
+    judged: Mapping[TensorName, Fate] = MappingProxyType({}),
 ) -> tuple[IntermediateNonfinite, ...]:
-    """Return a record for each non-finite tensor, once for all its types."""
+    """Return a record for each non-finite tensor, once for all its types, with its fates if any."""
     names, graph = converted(candidate.graph), candidate.graph
     start = (*graph.inputs, *graph.initializers.values())
     producers: dict[str | None, NodeName | None] = {v.name: None for v in start}
@@ -108,14 +106,27 @@ def nonfinite_records(
             # Casts come behind the node whose output they convert.
             name = TensorName(value.name or "")
             producers.setdefault(names.get(name, name), node_name(node))
-    elements: dict[TensorName, int] = {}
-    for tensor, one in nonfinite.items():
-        name = names.get(tensor, tensor)
-        elements[name] = max(elements.get(name, 0), one.elements)
+    types: dict[TensorName, list[TensorName]] = {}
+    for tensor in nonfinite:
+        types.setdefault(names.get(tensor, tensor), []).append(tensor)
     return tuple(
-        IntermediateNonfinite(tensor=name, producer=producers.get(name), elements=most)
-        for name, most in elements.items()
+        IntermediateNonfinite(
+            tensor=name,
+            producer=producers.get(name),
+            elements=max(nonfinite[tensor].elements for tensor in tensors),
+            **_fate([judged[tensor] for tensor in tensors if tensor in judged]),
+        )
+        for name, tensors in types.items()
     )
+
+
+def _fate(fates: Sequence[Fate]) -> dict[str, Any]:
+    """Return the record of one tensor, from its fates in each of its types."""
+    if not fates or not all(f.is_harmless for f in fates):
+        return {"harmless": False} if fates else {}
+    ending = [f for f in fates if f.ends]
+    ends = "limit" if all(f.seen for f in ending) else "unseen"
+    return {"harmless": True, "ends": ends if ending else "unread"}
 
 
 def _is_observed(value: ir.Value) -> bool:

@@ -1,8 +1,9 @@
 """Judges a candidate model on samples against the reference, whatever plan it came from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf, isfinite, isnan, nan
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -10,13 +11,13 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Built, FileRunner, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import ModelRunner, Nonfinite, Runner
+from halfwise.emulation.runner import ModelRunner, Runner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import node_name
 from halfwise.graph.sensitivity import decided
 from halfwise.graph.weights import LOW_TYPES
-from halfwise.judging.inside import Emulated, emulate, lacking_in, nonfinite_records
+from halfwise.judging.inside import emulate, lacking_in, nonfinite_records
 from halfwise.metrics import (
     AUTO,
     Computed,
@@ -176,13 +177,11 @@ class Judged:
         verdict: The verdict.
         failing: Indices of the samples that fail on their own, worst first; with a metric or a
             pooled threshold, of those that contribute most. Empty if the verdict passed.
-        inside: Tensors of the candidate that are non-finite only there.
         as_file: Whether they fail only as the file runs.
     """
 
     verdict: Verdict
     failing: tuple[int, ...]
-    inside: Mapping[TensorName, Nonfinite] = field(default_factory=dict)
     as_file: bool = False
 
 
@@ -211,32 +210,9 @@ def judge(
         unseen: Whether no search has used these samples; otherwise the verdict fails.
         runtime: Where to run.
     """
-    return judge_emulated(
-        candidate,
-        emulate(candidate, samples, accumulate=accumulate, runtime=runtime),
-        samples,
-        references,
-        criterion,
-        metric,
-        reference_nonfinite=reference_nonfinite,
-        unseen=unseen,
-    )
-
-
-def judge_emulated(
-    candidate: ir.Model,
-    emulated: Emulated,
-    samples: Samples,
-    references: Sequence[Outputs],
-    criterion: Criterion,
-    metric: Metric | None,
-    *,
-    reference_nonfinite: frozenset[TensorName] = frozenset(),
-    unseen: bool = True,
-) -> Judged:
-    """Return the verdict on results of emulating `candidate`; arguments as for `judge`."""
+    emulated = emulate(candidate, samples, accumulate=accumulate, runtime=runtime)
     new = lacking_in(reference_nonfinite, candidate, emulated.nonfinite)
-    judged = judge_outputs(
+    return judge_outputs(
         emulated.results,
         samples,
         references,
@@ -245,7 +221,6 @@ def judge_emulated(
         intermediate=nonfinite_records(candidate, new),
         unseen=unseen,
     )
-    return replace(judged, inside=new)
 
 
 def computed(session: Session, sample: Sample) -> Computed:
@@ -431,17 +406,34 @@ def _score(
     if metric is None or not results or len(ran) < len(results):
         return None
     labels = None if samples.labels is None else list(samples.labels)
+    return score_of(criterion, metric, references, ran, labels)
+
+
+def score_of(
+    criterion: Criterion,
+    metric: Metric,
+    references: Sequence[Outputs],
+    candidates: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> MetricResult:
+    """Return the result of a metric, beside that of the references.
+
+    Raises:
+        CaseError: the samples are too few for it.
+    """
     name = criterion.metric or "metric"
-    reference, candidate = scores(name, metric, references, ran, labels)
-    evidence, unit = evidence_of(name, reference)
+    before, after = scores(name, metric, references, candidates, labels)
+    evidence, unit = evidence_of(name, before)
     return MetricResult(
         name=name,
-        reference=reference,
-        candidate=candidate,
+        reference=before,
+        candidate=after,
         allowed_drop=criterion.metric_drop,
-        passed=isfinite(candidate) and candidate >= reference - criterion.metric_drop,
+        passed=isfinite(after) and after >= before - criterion.metric_drop,
         labelled=labels is not None,
-        parts=task_scores(criterion.recognised, references, ran, labels) if name == AUTO else (),
+        parts=task_scores(criterion.recognised, references, candidates, labels)
+        if name == AUTO
+        else (),
         evidence=evidence,
         unit=unit,
     )

@@ -36,14 +36,12 @@ def ends(budget, clock, seconds):
     return budget.within("search", work, "ended") == "ended"
 
 
-def test_only_what_is_bounded_or_counted_is_counted(clock):
+def test_only_what_is_bounded_is_counted(clock):
     budget = Budget(10, clock)
     took(clock, 100)
     with budget.bounding():
-        took(clock, 4)
+        took(clock, 9)
     took(clock, 100)
-    with budget.counted():
-        took(clock, 5)
     assert not budget.is_spent
     assert ends(budget, clock, 1)
     assert budget.is_spent
@@ -51,10 +49,7 @@ def test_only_what_is_bounded_or_counted_is_counted(clock):
 
 def test_what_must_be_done_is_not_ended(clock):
     budget = Budget(0, clock)
-    with budget.counted():
-        took(clock, 5)
-        budget.check()
-        assert call(lambda: 3, lambda: None, "It") == 3
+    assert call(lambda: 3, lambda: None, "It") == 3
     budget.check()
 
 
@@ -90,17 +85,6 @@ def test_within_a_block_the_outer_one_ends(clock):
 
     assert budget.within("observe", lambda: budget.within("growth", inner, 1, 0.5), 2) == 2
     assert budget.cut == ["observe"]
-
-
-def test_time_that_is_counted_around_a_block_is_counted_once(clock):
-    budget = Budget(10, clock)
-    with budget.counted():
-        took(clock, 2)
-        with budget.bounding():
-            took(clock, 3)
-    with budget.bounding():
-        took(clock, 4.5)
-        budget.check()
 
 
 def test_a_running_evaluation_is_ended_and_the_time_stays_spent(clock):
@@ -190,32 +174,6 @@ def test_what_ended_stages_is_told_in_order_and_once(clock):
     assert budget.ended_by == ["seconds", "work"]
 
 
-def test_what_is_done_beside_a_budget_is_paid_for_there(clock):
-    budget = Budget(clock=clock, work=10)
-    other = budget.beside(seconds=5, work=7)
-
-    def work():
-        for _ in range(2):
-            budget.spend("trial")
-        return "whole"
-
-    assert [other.within("curve", work, "cut") for _ in range(2)] == ["whole", "cut"]
-    assert (other.spent, budget.spent) == (9, 0)
-    assert spending(budget, "trial", 9) == 4
-    assert budget.cut == ["search"]
-    budget.took_in(other)
-    assert (budget.cut, budget.ended_by) == (["search", "curve"], ["work"])
-
-
-def test_a_budget_beside_ends_within_a_block_of_the_other(clock):
-    budget = Budget(clock=clock, work=100)
-    other = budget.beside(seconds=5, work=0)
-    with budget.bounding():
-        assert other.within("curve", lambda: budget.spend("trial"), "cut") == "cut"
-        budget.spend("trial")
-    assert budget.spent == 3
-
-
 def test_a_block_that_swallows_its_end_is_told_of_when_it_is_left_out(clock):
     budget = Budget(clock=clock, work=5)
     with budget.bounding(), suppress(OutOfTime):
@@ -225,15 +183,14 @@ def test_a_block_that_swallows_its_end_is_told_of_when_it_is_left_out(clock):
     assert (budget.cut, budget.ended_by) == (["origin"], ["work"])
 
 
-def test_ctrl_c_spends_everything_beside_it_too(clock):
+def test_ctrl_c_spends_everything(clock):
     with offered() as made:
         budget = Budget(10, clock, work=100)
-        other = budget.beside(seconds=5, work=7)
         made.ready = True
         assert spending(budget, "trial", 2) == 2
         assert made.take()
         assert spending(budget, "trial", 2) == 0
-        assert other.within("curve", lambda: "whole", "cut") == "cut"
-        assert budget.ended_by == other.ended_by == ["interrupt"]
+        assert budget.within("curve", lambda: "whole", "cut") == "cut"
+        assert budget.ended_by == ["interrupt"]
     budget.spend("judge")
     budget.check()

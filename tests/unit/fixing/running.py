@@ -85,7 +85,7 @@ def plans_of(case: Case, settings: Settings, *, look: bool = False) -> Space:
     tolerance = Tolerance(case.criterion, case.metric, 1.0 if case.metric else settings.margin)
     spend = partial(budget.spend, "trial")
     bench: Bench[Plan] = Bench(Emulation(observed), samples, references, tolerance, spend)
-    return Space.of(variant, bench, observed, budget, watcher)
+    return Space(variant, bench, observed, budget, watcher)
 
 
 def space_of(ill, **options) -> Space:

@@ -127,7 +127,9 @@ def test_a_survey_is_a_trial_and_orders_the_samples_worst_first():
     assert (surveyed.runs, surveyed.evaluations) == (12, 1)
     strict = prepared.bench(Criterion(rel_max=1e-9))
     each = strict.survey(NONE, Silent())
-    assert strict.evaluate(NONE).sample == int(np.argmax(each))
+    assert strict.evaluate(NONE) == Outcome(False, strict.excess(NONE))
+    assert strict.evaluate(names("mul")).sample in (None, int(np.argmax(each)))
+    assert strict.runs > 12
 
 
 def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
@@ -189,7 +191,6 @@ def test_what_was_seen_on_all_samples_is_known_at_every_depth():
 def test_the_error_of_what_failed_is_measured_once():
     bench = prepare(rounded_once()).bench(Criterion(rel_max=1e-9))
     failed = bench.evaluate(NONE)
-    assert bench.bound(NONE) == failed.excess
     assert bench.exact(NONE) is None
     assert bench.excess(NONE) >= failed.excess
     runs = bench.runs
@@ -250,19 +251,19 @@ class AsFile:
 
 def test_a_judge_is_one_class_and_a_search_takes_it_as_it_is():
     space = space_of(models.position_bucket(), no_repair=True)
-    low = space.fresh(NONE)
+    low = space.plan(NONE)
     assert space.evaluate(NONE).passed
     filed = replace(space, bench=space.bench.on(AsFile()))
     assert not filed.evaluate(NONE).passed
     assert filed.bench.runs == 1
     assert filed.bench.evaluate(low) == filed.evaluate(NONE)
-    found = filed.find(NONE)
+    found = filed.find()
     assert found.passed
     assert NONE < found.kept < filed.choices
     # Each bench keeps what its own judge finds.
     assert space.bench.evaluate(low).passed
     filed.bench.release()
-    assert filed.bench.excess(filed.fresh(found.kept)) <= 1
+    assert filed.bench.excess(filed.plan(found.kept)) <= 1
 
 
 def test_what_passes_may_be_demanded_more_of():
@@ -427,7 +428,6 @@ def test_what_a_survey_shows_of_a_metric_is_not_run_again(lost, passed):
     bench.survey(NONE, Silent())
     assert bench.evaluate(NONE).passed is passed
     assert bench.exact(NONE) == bench.evaluate(NONE).excess
-    assert bench.bound(NONE) == 0  # a metric over all samples bounds nothing
     assert bench.evaluations == 1
 
 

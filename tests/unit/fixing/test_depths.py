@@ -27,11 +27,11 @@ def norm() -> Depths:
 
 
 def low(depths: Depths) -> Plan:
-    return depths.space.fresh(NONE)
+    return depths.space.plan(NONE)
 
 
 def test_a_plan_is_measured_once(norm):
-    bench, plan = norm.space.bench, norm.space.fresh(names(*models.layer_norm().kept))
+    bench, plan = norm.space.bench, norm.space.plan(names(*models.layer_norm().kept))
     assert norm.assessment(plan) is None
     norm.measure(plan)
     runs = bench.runs
@@ -41,7 +41,7 @@ def test_a_plan_is_measured_once(norm):
 
 
 def test_the_model_itself_has_run_already(norm):
-    everything = norm.space.fresh(norm.space.choices)
+    everything = norm.space.plan(norm.space.choices)
     assert norm.is_original(everything)
     norm.measure(everything)
     assert norm.space.bench.runs == 0
@@ -63,7 +63,7 @@ def test_what_is_known_of_a_plan_is_of_the_samples_that_are_left(norm):
 
 def test_what_a_plan_lacks_inside_is_what_overflows(norm):
     space, needed = norm.space, names(*models.layer_norm().kept)
-    enough = space.fresh(needed)
+    enough = space.plan(needed)
     guards = norm.inside(low(norm)).guards
     needs = union([*map(space.variant.holdable, guards)])
     assert NONE < needs <= needed
@@ -75,7 +75,7 @@ def test_what_a_plan_lacks_inside_is_what_overflows(norm):
 
 def test_with_a_metric_the_error_on_held_out_samples_is_what_it_falls():
     one = fixed(classifier(), metric="snr", metric_drop=0.5)
-    depths, plan = Depths(one.space, one.heldout), one.space.fresh(NONE)
+    depths, plan = Depths(one.space, one.heldout), one.space.plan(NONE)
     depths.measure(plan)
     given = depths.assessment(plan)
     assert given is not None

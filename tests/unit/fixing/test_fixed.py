@@ -40,7 +40,7 @@ def test_all_that_a_run_found_is_of_one_plan():
     assert fixed.space.evidence.observations is fixed.space.evidence.observations
     assert fixed.evaluations == fixed.space.bench.evaluations
     assert fixed.original is fixed.space
-    assert fixed.assigned == fixed.space.fresh(fixed.result.kept)
+    assert fixed.assigned == fixed.space.plan(fixed.result.kept)
     assert fixed.seen == fixed.space.evidence.observations
 
 

@@ -20,7 +20,7 @@ def two(ill: Ill) -> tuple[Space, HeldOut]:
     """Plans of a model, and its two held-out samples."""
     space = space_of(ill)
     left, seen = space.variant.case.heldout, space.bench
-    everything = space.fresh(space.choices)
+    everything = space.plan(space.choices)
     references = [seen.judge.run(sample, everything) for sample in left]
     return space, HeldOut(space.variant.case, left, references, seen.references, Silent())
 

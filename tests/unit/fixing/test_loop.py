@@ -17,7 +17,7 @@ from halfwise.fixing.loop import end_remarks, fix, stands
 from halfwise.fixing.plan.search import MOST_FAILURES
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
-from halfwise.judging.judge import judge_emulated
+from halfwise.judging.judge import judge_outputs
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Interruption, Silent, offered
@@ -271,7 +271,7 @@ def test_the_work_of_a_run_is_in_inferences_over_the_data():
     for times in (1, 2):
         ill = models.Ill(models.deep().proto, {"x": np.concatenate([signals] * times)}, set())
         fixed = found(ill, heldout={"x": signals}, budget=1e3)
-        spent.append(fixed.space.budget.spent / fixed.space.unit)
+        spent.append(fixed.space.budget.spent / len(fixed.space.variant.case.calibration))
     assert spent[1] == pytest.approx(spent[0], rel=0.2)
 
 
@@ -363,13 +363,13 @@ def test_late_plans_that_fail_on_heldout_samples_are_few(monkeypatch):
     looked = []
 
     def failing(*args, **kwargs):
-        judged = judge_emulated(*args, **kwargs)
+        judged = judge_outputs(*args, **kwargs)
         looked.append(judged)
         wrong = (Failure(kind="batch", names={"why": "planted"}),)
         verdict = judged.verdict.model_copy(update={"passed": False, "failures": wrong})
         return replace(judged, verdict=verdict, failing=(0,))
 
-    monkeypatch.setattr(depths, "judge_emulated", failing)
+    monkeypatch.setattr(depths, "judge_outputs", failing)
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed

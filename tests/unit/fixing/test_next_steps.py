@@ -146,7 +146,7 @@ def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_cal
     assert "best-model" in steps(delivered, failed)
     both = verdict(passed=False, batch=batch, failures=(alone, joined))
     assert "batches" not in steps(delivered, both)
-    chosen = changed(delivered, chosen=Chosen(frozenset(), "choose --worth 1"))
+    chosen = changed(delivered, settings={"chosen": Chosen(frozenset(), "choose --worth 1")})
     assert "best-model" not in steps(chosen, failed)
 
 

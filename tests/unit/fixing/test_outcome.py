@@ -395,7 +395,7 @@ def test_a_candidate_of_which_all_is_low_costs_one(io):
     request = understand(ill.inputs, {"io": io, "max_abs": 1e9})
     case = load_case(ill.proto, request.data, request.criterion)
     space = fix(case, request.settings, Silent()).space
-    model = space.variant.write(space.fresh(frozenset()))[0].model
+    model = space.variant.write(space.plan(frozenset()))[0].model
     found = candidate_worth(case, request.settings, replace(case.network, model=model))
     own = worth_of(space, space.plan(frozenset()))
     assert found is not None

@@ -30,9 +30,9 @@ NONE = names()
 
 def test_the_plan_found_is_what_the_model_needs():
     space = space_of(models.layer_norm())
-    found = space.find(NONE)
+    found = space.find()
     assert (found.passed, found.kept) == (True, models.layer_norm().kept)
-    assert space.settled(found.kept) == Plan(space.variant, found.kept)
+    assert space.typed(found.kept) == Plan(space.variant, found.kept)
     assert space.tried()[found.kept].passed
     assert not any(space.tried()[found.kept - {node}].passed for node in found.kept)
 
@@ -41,21 +41,29 @@ def test_a_starting_plan_is_tried_and_told():
     space = space_of(models.layer_norm(), lower=("gamma",))
     kept = names("gamma", *models.layer_norm().kept)
     date = Remark(kind="start", names={"date": "1 May"})
-    started, (note,) = space.starting(Start(kept, date))
+    started = space.starting(Start(kept, date))
     told = "the plan comes from the run of 1 May; the starting plan keeps 4 nodes and passes"
     assert isinstance(space.watcher, Listener)
-    assert remark(note) == space.watcher.notes[-1] == told
-    assert started.find(NONE).kept == models.layer_norm().kept
-    _, (note,) = space_of(models.layer_norm()).starting(Start(NONE, date))
-    assert remark(note).endswith("keeps 0 nodes and fails")
+    assert space.watcher.notes[-1] == told
+    found = started.find()
+    assert found.kept == models.layer_norm().kept
+    assert remark(found.steps[0]) == told
+    started = space_of(models.layer_norm()).starting(Start(NONE, date))
+    assert started.start.note is not None
+    assert remark(started.start.note).endswith("keeps 0 nodes and fails")
 
 
 def test_a_chosen_plan_takes_the_place_of_a_search():
     kept, bf16 = names("square", "variance"), names("square")
-    space = replace(space_of(models.layer_norm()), chosen=Chosen(kept, "choose --worth 2", bf16))
-    found = space.find(NONE)
+    space = space_of(models.layer_norm())
+    chosen = Chosen(kept, "choose --worth 2", bf16)
+    settings = replace(space.variant.settings, chosen=chosen)
+    observed = replace(space.variant, settings=settings)
+    space.observed.look(observed, space.bench.samples)
+    space = replace(space, variant=observed)
+    found = space.find()
     assert (found.kept, found.passed, found.minimal) == (kept, False, False)
-    assert space.settled(kept) == Plan(space.variant, kept, bf16)
+    assert space.typed(kept) == Plan(space.variant, kept, bf16)
     assert space.bench.evaluations == 1
 
 
@@ -64,7 +72,7 @@ def test_held_nodes_are_in_every_plan_and_what_was_tried_is_known():
     held = space.holding(space.evidence.guards)
     assert held.held_nodes
     assert held.held_nodes.isdisjoint(names("root"))
-    assert held.find(NONE).kept >= held.held_nodes
+    assert held.find().kept >= held.held_nodes
     assert held.bench is space.bench
     assert space.held == ()
 
@@ -80,15 +88,13 @@ def test_plans_of_a_network_with_repairs_share_the_bench_and_samples_that_join(m
     assert repaired.evaluate(NONE).passed
     assert (len(space.tried()), len(repaired.tried())) == (1, 1)
     more = space.variant.case.heldout
-    everything = space.fresh(space.choices)
+    everything = space.plan(space.choices)
     repaired.join(more, [space.bench.judge.run(sample, everything) for sample in more])
     assert repaired.evidence.observations.samples == space.bench.samples.ids
-    assert space.bench.exact(repaired.fresh(NONE)) is None
+    assert space.bench.exact(repaired.plan(NONE)) is None
     assert repaired.evaluate(NONE).passed
     space.observed.catch_up(space.variant, space.bench.samples)
-    assert space.find(NONE).kept == names(
-        *(f"{n}_{i}" for n in ("up", "wide", "down") for i in (0, 1))
-    )
+    assert space.find().kept == names(*(f"{n}_{i}" for n in ("up", "wide", "down") for i in (0, 1)))
 
 
 def cost_of(fixed: Fixed, bf16: Nodes = NONE, *, tf32: bool = False) -> float:
@@ -145,16 +151,13 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
 def test_types_are_chosen_for_a_plan_at_the_end():
     space = space_of(TWO, allow_bf16=True, rel_max=0.05)
     two = names(*(f"{name}_{i}" for name in ("up", "wide", "down") for i in (0, 5)))
-    fp32 = space.cost(two)
     assert space.evaluate(two).passed
-    assert space.plan(two) == space.fresh(two)
-    settled = space.settled(two)
+    settled = space.typed(two)
     assert settled.bf16 == two
-    assert space.plan(two) == settled
-    assert (space.cost(two) or 9) < (fp32 or 0)
+    assert (space.variant.cost(settled) or 9) < (space.cost(two) or 0)
     assert space.bench.excess(settled) <= 1
     # With every node kept that is the original.
-    assert space.settled(space.choices) == space.fresh(space.choices)
+    assert space.typed(space.choices) == space.plan(space.choices)
 
 
 @pytest.mark.parametrize("limit", [{"time_budget": 0}, {"budget": 4}])
@@ -190,12 +193,12 @@ def test_products_that_need_range_get_tf32_and_cost_less():
     assert set(products(fixed).values()) == {"tf32"}
     assert (plan.tf32, plan.bf16) == (True, NONE)
     assert fixed.verdict.passed
-    assert space.cost(plan.kept) == cost_of(fixed, tf32=True) < cost_of(fixed)
+    assert cost_of(fixed, tf32=True) < cost_of(fixed)
     case = space.variant.case
     mixed = replace(case.network, model=fixed.rewritten.model)
     worth = candidate_worth(case, space.variant.settings, mixed)
     assert worth is not None
-    assert worth.cost == pytest.approx(space.cost(plan.kept))
+    assert worth.cost == pytest.approx(space.variant.cost(plan))
     # What is told of the plan is of the written model, whose nodes say that they are TF32.
     written, factor = space.variant.write(plan)[0].model, bench.tolerance.factor
     error = bench.excess_of(emulate(written, bench.samples).results) * factor
@@ -242,14 +245,15 @@ def test_bf16_and_tf32_are_weighed_in_one_search():
 
 def priced(price) -> Any:
     """Return plans that keep some of a hundred nodes."""
-    return SimpleNamespace(choices=names(*map(str, range(100))), cost=price)
+    choices = names(*map(str, range(100)))
+    return SimpleNamespace(choices=choices, cost=price, form="", watcher=Listener())
 
 
 def best_told(*counts, price=lambda kept: 1 + len(kept) / 8):
-    best = Best(notes := Listener())
+    best, space = Best(), priced(price)
     for count in counts:
-        best.passed(priced(price), names(*map(str, range(count))), 0.5)
-    return notes.notes
+        best.passed(space, names(*map(str, range(count))), 0.5)
+    return space.watcher.notes
 
 
 def test_a_plan_is_told_with_what_it_costs_and_its_error():

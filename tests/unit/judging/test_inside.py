@@ -43,7 +43,7 @@ def test_an_output_that_is_nan_in_the_reference_too_is_no_news_in_another_type()
     s = Sketch()
     y = s.op("Log", s.input("x", [1, 4]), name="log")
     result = judged(models.Ill(s.proto(y), {"x": f32([[[1, -2, 3, -4]], [[1, 2, 3, 4]]])}))
-    assert (result.verdict.intermediate_nonfinite, result.inside) == ((), {})
+    assert result.verdict.intermediate_nonfinite == ()
     side = result.verdict.outputs["log_out"].reference
     assert (side.nonfinite, side.elements) == (2, 8)
 

@@ -213,7 +213,7 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     space, curve, result = fixed.space, fixed.curve, fixed.result
     if assigned.of is not fixed.assigned.of:
         space, result = fixed.original, replace(result, kept=assigned.kept, spare=added)
-        curve = TradeOff(Depths(space, fixed.heldout)).curve(result)
+        curve = TradeOff(Depths(space, fixed.heldout), assigned).curve(result)
         numbers = {"better": len(fixed.plan.repairs)}
         remarks.insert(0, Remark(kind="unrepaired", numbers=numbers))
     else:

@@ -22,7 +22,7 @@ from halfwise.fixing.int8.placing import (
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, Space
+from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
 from halfwise.progress import Watcher
@@ -97,8 +97,8 @@ def int8_rung(
     watcher: Watcher,
     source: QuantisedModel | None = None,
     start: PlanRecord | None = None,
-) -> tuple[Int8Space, tuple[Remark, ...]] | Fixed:
-    """Return the plans with INT8, and remarks on the search; `below` if there are none.
+) -> Int8Space | Fixed:
+    """Return the plans with INT8; `below` if there are none.
 
     Args:
         below: The passing plan in the low format.
@@ -107,7 +107,7 @@ def int8_rung(
         source: See `quantisation_of`.
         start: A plan to start from, with or without INT8.
     """
-    low, steps = below.space, tuple[Remark, ...]()
+    low = below.space
     start = start if start is not None and start.has_int8 else None
     try:
         quantisation = quantisation_of(low, below.result.kept, watcher, source)
@@ -119,18 +119,17 @@ def int8_rung(
             if start is not None:
                 out = space.choices & {node.node for node in start.left_out}
                 note = Remark(kind="start-int8", numbers={"elements": len(out)})
-                space, steps = space.starting(Start(out, note))
+                space = space.starting(Start(out, note))
     except (CaseError, RunFailed) as error:
         why = Remark(kind="int8-untried", names={"why": error.message})
         watcher.note(f"INT8 was not tried: {error.message}")
         return below.telling(why)
-    return space, steps
+    return space
 
 
 def _space(low: Space, kept: Nodes, quantisation: Quantisation) -> Int8Space:
     settings, bench = low.variant.settings, low.bench
-    unit = len(bench.samples)
-    budget = Budget(settings.time_budget, work=settings.budget * unit)
+    budget = Budget(settings.time_budget, work=settings.budget * len(low.variant.case.calibration))
     budget.took_in(low.budget)
     spend = lambda: budget.spend("trial")  # noqa: E731
     return Int8Space(
@@ -139,8 +138,6 @@ def _space(low: Space, kept: Nodes, quantisation: Quantisation) -> Int8Space:
         low.observed,
         budget,
         low.watcher,
-        Best(low.watcher, LEFT_OUT),
-        unit=unit,
         repairs=low.repairs,
         below=low,
         extended=kept,

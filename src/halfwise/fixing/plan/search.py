@@ -1,7 +1,7 @@
 """Find the cheapest plan that passes, by trials: which nodes to keep in FP32.
 
-1. Seeds: nothing, the plan to start from, what guards name. The first that passes, by price, is
-   taken.
+1. Seeds: nothing, the plan to start from, what guards name, and what passed before. The first that
+   passes, by price, is taken.
 2. If none passes, the error is spread: contributions of groups of nodes are measured, and how many
    of those that add least error for what they save are low is bisected; then finer groups.
 3. What passes is lowered, several nodes at once: twice as many after a plan that passes; those that
@@ -14,14 +14,15 @@ Of all that passed, the cheapest is chosen. Predictions only order what is tried
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, count
 from math import inf, isfinite, isnan, sqrt
 from operator import sub
+from typing import Any
 
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.bench import Outcome
-from halfwise.fixing.plan.plan import Nodes, union
+from halfwise.fixing.plan.plan import NONE, Nodes
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
@@ -43,15 +44,15 @@ class SearchResult:
         spare: Kept nodes that a smaller plan lowers, which passes too but costs more.
     """
 
-    kept: Nodes
-    passed: bool
-    minimal: bool
-    excess_without: Mapping[NodeName, float]
-    nonfinite_without: Nodes
-    contributions: Mapping[NodeName, float]
-    exhausted: bool
-    steps: tuple[Remark, ...]
-    spare: Nodes = frozenset()
+    kept: Nodes = NONE
+    passed: bool = False
+    minimal: bool = False
+    excess_without: Mapping[NodeName, float] = field(default_factory=dict)
+    nonfinite_without: Nodes = NONE
+    contributions: Mapping[NodeName, float] = field(default_factory=dict)
+    exhausted: bool = False
+    steps: tuple[Remark, ...] = ()
+    spare: Nodes = NONE
 
     @property
     def needed(self) -> Nodes:
@@ -60,130 +61,113 @@ class SearchResult:
 
 
 MOST_FAILURES = 8
-"""Plans that may fail before no more of their kind are tried: earlier plans on samples that joined,
-plans after the budget is spent, single nodes where errors are spread. Our choice: see
-docs/decisions/0061-one-search.md."""
+"""Earlier plans that are tried again, on samples that joined or after the budget is spent. Our
+choice: see docs/decisions/0061-one-search.md."""
 
 
 @dataclass
 class Search:
-    """A search over the compute nodes of a network; call `run`, and again after samples joined.
+    """A search over the compute nodes of a network; call `run` once.
 
     Attributes:
         nodes: The nodes that may be kept, in graph order.
-        forced: Nodes that user rules keep; part of every plan.
+        forced: Nodes that every plan keeps.
         suspects: Groups of nodes that guards name, most severe first.
-        certain: How many of the leading groups are certain losses.
+        seeds: Plans to try first, passing or not. What the last one keeps stays kept where the
+            error is spread.
         evaluate: Evaluates a plan.
         contribution: Output error of a plan relative to what is allowed, on one sample. None if
             that is not measured: what nodes save orders them then.
         harmless: Contribution that needs no examination; None if only a metric decides.
         budget: Ends the search; choosing the result and checking FP32 are exempt.
-        start: A plan to start from, passing or not.
         safe: Whether everything in FP32 is the original, and so certain to pass.
         watcher: Receives progress.
         price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         steps: Remarks on what happened.
-        passing: Plans that passed, or that deserve a trial anyway; of them an early end takes the
-            cheapest that passes on all samples. Shared when samples joined.
+        earlier: Plans that passed before, maybe on fewer samples and with fewer nodes held.
     """
 
     nodes: Sequence[NodeName]
     forced: Nodes
     suspects: Sequence[Nodes]
-    certain: int
+    seeds: Sequence[Nodes]
     evaluate: Callable[[Nodes], Outcome]
     contribution: Callable[[Nodes], float] | None
     harmless: float | None
     budget: Budget
-    start: Nodes = frozenset()
     safe: bool = False
     watcher: Watcher = field(default_factory=Silent)
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
     steps: list[Remark] = field(default_factory=list)
-    passing: list[Nodes] = field(default_factory=list)
+    earlier: Iterable[Nodes] = ()
 
     def __post_init__(self) -> None:
-        """Restrict guards and the start to the nodes that the search may keep."""
+        """Begin with nothing tried."""
         self._everything = frozenset(self.nodes)
-        self.start &= self._everything
-        self.suspects = [group & self._everything for group in self.suspects]
-        self._contributions = dict[NodeName, float]()
+        self._contributions, self._trials = dict[NodeName, float](), dict[Nodes, Outcome]()
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
-        """Return a plan's cost and size; lower is better. Everything kept, no plan, is last."""
-        price = inf if len(kept) == len(self._everything) else self.price(kept)
-        return (inf if price is None else price, len(kept))
+        """Return a plan's cost and size; lower is better. Everything kept, no plan, is last.
 
-    def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> SearchResult:
-        """Return the cheapest plan found, starting from `previous` if that still helps.
-
-        Args:
-            previous: Result of an earlier call; if it passes, only the certificate is new.
-            certify: Lower single nodes until none can be; if false, each once.
+        Plans that cost more than it gain nothing, and differ only in their size.
         """
-        self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
+        price, most = self.price(kept), self.price(self._everything)
+        if price is None or kept == self._everything:
+            return inf, len(kept)
+        return min(price, inf if most is None else most), len(kept)
+
+    def run(self) -> SearchResult:
+        """Return the cheapest plan found."""
         kept, minimal, exhausted = self._everything, False, False
-        if not (self.safe or self._confirms(self.forced) or self._confirms(kept)):
+        if not (self.safe or self._passes(self.forced) or self._passes(kept)):
             return self._hopeless()
         try:
             with self.budget.bounding():
-                kept = self._seed(previous)
-                more = kept - previous if previous and previous <= kept else frozenset()
-                kept, minimal = self._without_nodes(kept, more, certify=certify)
-        except _Futile:
-            self._note("futile")
+                kept, minimal = self._lowered(self._seed())
         except OutOfTime:
             exhausted = True
             if "search" not in self.budget.cut:
                 self._note("spent")
             self.budget.leave_out("search")
-        return self._chosen(kept, minimal=minimal, exhausted=exhausted, certify=certify)
+        best = self._cheapest(kept)
+        if exhausted:
+            best = next(filter(self._passes, few_of(self._guesses(best))), best)
+        elif best == self._everything and not self._passes(best):
+            return self._hopeless()
+        if minimal and best != kept:
+            self._note("dearer", kept=len(kept))
+        is_minimal, spare = minimal and best == kept, best - kept if minimal else NONE
+        return self._result(best, minimal=is_minimal, exhausted=exhausted, spare=spare)
 
     def _try(self, kept: Nodes) -> bool:
         """Return whether a plan passes on all samples, within the budget."""
         self.budget.check()
-        return self._confirms(kept)
+        return self._passes(kept)
 
-    def _confirms(self, kept: Nodes) -> bool:
-        trial = self.evaluate(kept)
-        (self._passed if trial.passed else self._failed)[kept] = trial
-        self.passing += [kept] * trial.passed
-        return trial.passed
+    def _passes(self, kept: Nodes) -> bool:
+        self._trials[kept] = self.evaluate(kept)
+        return self._trials[kept].passed
 
     # --- seeds --------------------------------------------------------------------------------
 
-    def _seed(self, previous: Nodes) -> Nodes:
-        """Return a plan that passes: the cheapest guess, else a larger one, or a spread one."""
-        if previous and self._confirms(previous | self.forced):
-            self._note("passes", guess="the previous plan", kept=len(previous | self.forced))
-            return previous | self.forced
-        base, suspected = previous or self.start, union(self.suspects)
-        guesses = {
-            "all suspected nodes": base | suspected,
-            "the nodes certain to lose precision": base | union(self.suspects[: self.certain]),
-            "the starting plan": base,
-            "no node": frozenset[NodeName](),
-        }
-        plans = {guess | self.forced: name for name, guess in guesses.items()}
-        if previous:  # with more samples, nothing that failed passes
-            plans = {plan: name for plan, name in plans.items() if previous < plan}
-        for plan in sorted(plans, key=lambda plan: (plan != self.forced, self.rank(plan))):
+    def _seed(self) -> Nodes:
+        """Return a plan that passes: the first guess, by price, else a spread one."""
+        for plan in self._guesses(self._everything):
             if self._try(plan):
-                self._note("passes", guess=plans[plan], kept=len(plan))
+                self._note("passes", kept=len(plan))
                 return plan
-        if previous:
-            return self._cheapest_passing(self._everything)
-        return self._spread(base | suspected | self.forced)
+        return self._spread(self.seeds[-1])
 
-    def _cheapest_passing(self, kept: Nodes) -> Nodes:
-        """Return the cheapest plan of all that passed before that still passes, else `kept`."""
-        earlier = [*self.passing, *([self.start] if self.start else [])]
-        plans = dict.fromkeys(plan | self.forced for plan in earlier)  # none has nodes held since
-        cheaper = sorted((p for p in plans if self.rank(p) < self.rank(kept)), key=self.rank)
-        return next((plan for plan in few_of(cheaper) if self.evaluate(plan).passed), kept)
+    def _guesses(self, most: Nodes) -> list[Nodes]:
+        """Return the seeds and a few of what passed before, if they rank before `most`, by rank."""
+        earlier = self._before(most, (plan | self.forced for plan in self.earlier))
+        return self._before(most, (*self.seeds, *few_of(earlier)))
+
+    def _before(self, most: Nodes, plans: Iterable[Nodes]) -> list[Nodes]:
+        cheaper = [p for p in dict.fromkeys(plans) if self.rank(p) < self.rank(most)]
+        return sorted(cheaper, key=self.rank)
 
     # --- where nothing stands out -------------------------------------------------------------
 
@@ -191,13 +175,14 @@ class Search:
         """Return the cheapest of a few plans that keep `always`, else everything.
 
         Each ranking of groups is tried before it is refined, as the budget may end. Once fewer
-        nodes are left than groups were measured, lowering each alone takes less than measuring.
+        nodes are left than groups were measured, or little is gained by many groups, lowering each
+        alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
         alone = self.contribution
         if not outside or alone is None:
             return best
-        self._note("measuring", kept=len(self._everything) - len(outside))
+        self._note("measuring", kept=len(always))
         done = count()
 
         def contribution(low: Nodes) -> float:
@@ -211,10 +196,8 @@ class Search:
             kept = accumulate(ordered, sub, initial=self._everything)
             best = self._bisected([*kept][:0:-1], best)
             self._note("ranked", groups=len(ranking), kept=len(best))
-            if len(best - always) < len(ranking):
+            if len(best - always) < len(ranking) or self._is_futile(best, len(ranking)):
                 break
-            if self._is_futile(best, len(ranking)):
-                raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return best
 
@@ -240,19 +223,16 @@ class Search:
 
     # --- lowering -----------------------------------------------------------------------------
 
-    def _without_nodes(self, kept: Nodes, first: Nodes, *, certify: bool) -> tuple[Nodes, bool]:
-        """Lower nodes, at once the first; return the plan and whether it is 1-minimal."""
-        first, failing = first - self.forced, list[NodeName]()
-        order, size = self._ordered(kept, first), max(1, len(first))
-        if certify or not first:
-            order += self._ordered(kept, kept - self.forced - first)
+    def _lowered(self, kept: Nodes) -> tuple[Nodes, bool]:
+        """Lower nodes until none can be, or that is futile; return the plan and whether none can.
+
+        Nodes that fail together are halved until one is left.
+        """
+        order, size, failing = self._ordered(kept), 1, list[NodeName]()
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in order if n in kept and needed.get(n) != kept]:
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             fresh = [n for n in pending if n not in needed]
-            if not (failing or fresh or certify):
-                break
-            # Nodes that failed together are halved until one is left: that trial was made before.
             some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
             plan = kept - frozenset(some)
             if self._try(plan):
@@ -263,15 +243,12 @@ class Search:
             else:
                 needed[some[0]], failing = kept, []
                 if self._is_futile(kept, len(needed)):
-                    raise _Futile
-                # Those after it add more error for what they save.
-                pays = len(needed) < MOST_FAILURES
-                if self._contributions and not (certify or first or pays):
-                    break
-        return kept, certify
+                    self._note("futile")
+                    return kept, False
+        return kept, True
 
-    def _ordered(self, kept: Nodes, nodes: Nodes) -> list[NodeName]:
-        """Return nodes of a plan in the order of lowering.
+    def _ordered(self, kept: Nodes) -> list[NodeName]:
+        """Return the nodes of a plan that may be lowered, in that order.
 
         First what no guard names, then mild suspicions; of these, what saves most, then the least
         contribution.
@@ -287,48 +264,22 @@ class Search:
             suspected = gravity.get(node, -len(self.suspects))
             return suspected, merit(node), self._contributions.get(node, 0.0)
 
-        return sorted((n for n in self.nodes if n in nodes), key=order)
-
-    # --- the choice ---------------------------------------------------------------------------
+        return sorted((n for n in self.nodes if n in kept - self.forced), key=order)
 
     def _is_futile(self, kept: Nodes, groups: int) -> bool:
         """Return whether many nodes or groups of them are left, and the plan gains little."""
-        costs = map(self.price, (kept | self.forced, self.forced, self._everything))
+        costs = map(self.price, (kept, self.forced, self._everything))
         return groups >= MANY_GROUPS and not gains(*costs)
 
-    def _chosen(
-        self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool
-    ) -> SearchResult:
-        """Return the cheapest of the plans that passed, and what is known of `kept`."""
-        if exhausted:
-            kept = self._cheapest_passing(self._cheapest((kept, *self._passed)))
-        elif not minimal:
-            kept = self._cheapest((kept, *self._passed))
-        if kept == self._everything and not exhausted and not self._confirms(kept):
-            return self._hopeless()
-        best = kept
-        if minimal and certify and (larger := self._cheaper(kept, self._passed)):
-            best = self._cheapest(larger)
-        if best != kept:
-            self._note("dearer", kept=len(kept))
-        result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
-        return replace(result, spare=best - kept) if kept <= best else result
+    # --- the choice ---------------------------------------------------------------------------
 
-    def _cheaper(self, kept: Nodes, plans: Iterable[Nodes]) -> list[Nodes]:
-        """Return the larger ones among plans that cost clearly less than this one and than FP32.
-
-        Lowering one more node may add Casts, or Q/DQ pairs, that cost more than it saves. Of plans
-        that gain nothing over everything kept, none is preferred to one with fewer nodes.
-        """
-        cost, most = self.price(kept), self.price(self._everything)
-        most = min(inf if most is None else most, (0.0 if cost is None else cost) / LEAST_DEARER)
-        return [plan for plan in plans if kept < plan and (self.price(plan) or inf) < most]
-
-    def _cheapest(self, plans: Sequence[Nodes]) -> Nodes:
+    def _cheapest(self, kept: Nodes) -> Nodes:
         """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
 
-        See `LEAST_DEARER`.
+        Of `kept` and all that passed; see `LEAST_DEARER`. Lowering one more node may add Casts, or
+        Q/DQ pairs, that cost more than it saves.
         """
+        plans = [kept, *(plan for plan, trial in self._trials.items() if trial.passed)]
         least = min(map(self.rank, plans))[0]
         near = [plan for plan in plans if self.rank(plan)[0] <= LEAST_DEARER * least]
         return min(near, key=lambda plan: (len(plan), self.rank(plan)))
@@ -337,19 +288,21 @@ class Search:
         self._note("hopeless")
         return self._result(self._everything, passed=False)
 
-    def _result(
-        self, kept: Nodes, *, passed: bool = True, minimal: bool = False, exhausted: bool = False
-    ) -> SearchResult:
-        alone = {n: kept - {n} for n in kept - self.forced}
-        failed = {n: self._failed.get(plan) for n, plan in alone.items()}
-        fails = {n: trial for n, trial in failed.items() if trial and not trial.not_run}
-        without = {n: trial.excess for n, trial in fails.items()}
-        nonfinite = frozenset(n for n, trial in fails.items() if trial.nonfinite)
-        more = self._contributions, exhausted, tuple(self.steps)
-        return SearchResult(kept, passed, minimal, without, nonfinite, *more)
+    def _result(self, kept: Nodes, *, passed: bool = True, **more: Any) -> SearchResult:
+        failed = {n: self._trials.get(kept - {n}) for n in kept - self.forced}
+        fails = {n: t for n, t in failed.items() if t and not (t.passed or t.not_run)}
+        return SearchResult(
+            kept,
+            passed,
+            excess_without={n: trial.excess for n, trial in fails.items()},
+            nonfinite_without=frozenset(n for n, trial in fails.items() if trial.nonfinite),
+            contributions=self._contributions,
+            steps=tuple(self.steps),
+            **more,
+        )
 
-    def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
-        names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
+    def _note(self, kind: RemarkKind, **numbers: int) -> None:
+        names = {"form": self.form} if self.form else {}
         self.steps.append(Remark(kind=kind, names=names, numbers=numbers))
         self.watcher.note(remark(self.steps[-1]))
 
@@ -367,10 +320,6 @@ def stretches(nodes: Sequence[NodeName]) -> list[Sequence[NodeName]]:
 def few_of(plans: Sequence[Nodes]) -> Sequence[Nodes]:
     """Return at most `MOST_FAILURES` of some plans, evenly spread, the first among them."""
     return plans[:: -(-len(plans) // MOST_FAILURES) or 1]
-
-
-class _Futile(Exception):
-    """No plan that passes gains, and more trials will hardly find one."""
 
 
 LITTLE_OF_GROUP = 0.5

@@ -14,7 +14,7 @@ from math import inf
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.depths import Depths, HeldOut
-from halfwise.fixing.plan.plan import NONE, Plan, Variant, union
+from halfwise.fixing.plan.plan import Plan, Variant, union
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import Rule
@@ -47,10 +47,10 @@ def allowed_rules(space: Space) -> list[Rule]:
     return [rule for rule in making.RULES if rule.name not in space.variant.settings.no_repair]
 
 
-def with_repairs(space: Space, heldout: HeldOut) -> tuple[Space, tuple[Remark, ...]]:
-    """Return the plans of the network with the repairs that are worth making, and remarks.
+def with_repairs(space: Space, heldout: HeldOut) -> Space:
+    """Return the plans of the network with the repairs that are worth making.
 
-    The same plans if none are, or if the budget leaves no time.
+    They know what is undone. The same plans if none are, or if the budget leaves no time.
 
     Args:
         space: The plans of the network without repairs.
@@ -58,7 +58,8 @@ def with_repairs(space: Space, heldout: HeldOut) -> tuple[Space, tuple[Remark, .
     """
     move = _Move(space, heldout)
     made = space.budget.within("repair", move.taken, None, part=PART_OF_BUDGET)
-    return made or space, tuple(move.remarks(() if made is None else made.repairs))
+    undone = move.remarks(() if made is None else made.repairs)
+    return replace(made or space, undone=tuple(undone))
 
 
 @dataclass
@@ -126,7 +127,7 @@ class _Move:
         if not self._trials.excess(variant.plan(variant.ruled)) <= NEAR:
             return None
         made = self.space.repaired(some, variant)
-        result = made.find(NONE, certify=False)
+        result = made.find()
         plan = made.plan(result.kept)
         if not result.passed or LEAST_DEARER * self._price(plan) >= self._without:
             return None
@@ -259,7 +260,7 @@ class _Move:
     @cached_property
     def _without(self) -> float:
         """The cost of what a search without repairs finds; inf if FP32 costs no more."""
-        result = self.space.find(NONE, certify=False)
+        result = self.space.find()
         return self._price(self.space.plan(result.kept)) if result.passed else inf
 
     def _price(self, plan: Plan) -> float:

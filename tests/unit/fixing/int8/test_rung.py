@@ -54,7 +54,7 @@ LOW = INT8.below
 
 def tried_and_written(space: Int8Space, left_out: Nodes) -> tuple[ir.Model, Outputs]:
     """Return the file, and what was tried, of the first sample: what the file gives of all."""
-    plan, bench = space.fresh(left_out), space.bench
+    plan, bench = space.plan(left_out), space.bench
     model, results = space.variant.write(plan)[0].model, [*bench.outputs(plan)]
     typed = Session(emulate_typed(model.clone()))
     for sample, tried in zip(bench.samples, results, strict=True):
@@ -79,7 +79,7 @@ def test_any_nodes_left_out_are_tried_as_onnx_runtime_runs_the_file(left_out):
 def test_all_left_out_is_the_plan_below():
     assert RUN.rungs[0].result.kept == NONE
     above, below = (
-        space.variant.write(space.fresh(kept))[0].model
+        space.variant.write(space.plan(kept))[0].model
         for space, kept in ((INT8, INT8.choices), (LOW, NONE))
     )
     assert [n.op_type for n in above.graph] == [n.op_type for n in below.graph]
@@ -95,8 +95,8 @@ def holding(space: Int8Space, *nodes: str) -> Int8Space:
 def test_what_is_held_is_neither_quantised_nor_low():
     held = holding(INT8, "product1", "Relu_1")
     assert held.choices == INT8.choices - names("product1")
-    assert held.fresh(NONE).kept == names("product1", "Relu_1")
-    model = held.variant.write(held.fresh(NONE))[0].model
+    assert held.plan(NONE).kept == names("product1", "Relu_1")
+    model = held.variant.write(held.plan(NONE))[0].model
     (written,) = (n for n in model.graph if n.name == "product1")
     assert written.outputs[0].dtype == ir.DataType.FLOAT
     makers = [v.producer() for v in written.inputs if v is not None]
@@ -107,7 +107,7 @@ def test_what_is_held_is_neither_quantised_nor_low():
 def test_what_was_tried_before_nodes_are_held_says_nothing_of_plans_with_them():
     held = holding(INT8, "product2")
     assert INT8.excess(NONE) > 1 > held.excess(NONE)
-    assert held.find(names("product2")).kept == NONE
+    assert held.find().kept == NONE
     assert held.tried().keys().isdisjoint({names("product2")})
 
 
@@ -196,8 +196,8 @@ def test_of_a_sum_it_tells_whether_the_convolution_is_the_reason(at, beside):
 def test_a_sum_beside_a_convolution_that_is_held_in_fp32_says_so():
     fixed = residual_run("")
     held = holding(int8_of(fixed), "second")
-    result = held.find(NONE)
-    below, plan = fixed.rungs[0].plan, held.fresh(result.kept)
+    result = held.find()
+    below, plan = fixed.rungs[0].plan, held.plan(result.kept)
     (told,) = int8_plan_of(below, held, plan, result, NONE, 0).left_out
     assert told.because is not None
     assert (told.node, told.because.beside) == ("sum", "second")
