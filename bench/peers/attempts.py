@@ -101,7 +101,7 @@ def attempt(tool: Tool, task: Task, place: Environment | None, *, resume: bool) 
 def _key(tool: Tool, task: Task, place: Environment | None) -> str:
     """Return a hash of everything that the tool's work depends on."""
     digest = hashlib.sha256(repr((tool, task.options, place)).encode())
-    code = sorted((HERE / "runners").glob("*.py"))
+    code = [HERE / "runners" / name for name in ("child.py", "acceptance.py", tool.runner)]
     if tool.uses_halfwise:
         code += sorted((ROOT / "src").rglob("*.py"))
     samples = [task.folder / name for name in ("calibration", "heldout")]
