@@ -1,4 +1,4 @@
-"""halfwise's `convert_float_to_float16` with inputs, beside onnxconverter-common's two converters.
+"""halfwise's `convert_float_to_float16` with inputs, beside onnxconverter-common's, which has none.
 
     python bench/run.py drop_in
     python -m bench.drop_in NAME …        some models, a line each
@@ -25,9 +25,9 @@ from bench.peers.tools import TOOLS, Tool
 from bench.runs import Workbench, models_folder
 
 OURS = Tool("drop-in", "drop-in call", "drop_in.py", "here")
-SEARCH, PLAIN = (tool for tool in TOOLS if tool.environment == "onnxconverter-common")
+PLAIN = next(tool for tool in TOOLS if tool.name == "converter-float16")
 RATIO = 2.0
-"""Of the processes' wall times; both load their libraries."""
+"""Of the processes' processor times; both load their libraries."""
 Attempts = Mapping[str, Attempt]
 """By tool."""
 
@@ -52,7 +52,7 @@ def attempts(
     for task in tasks_of(bench):
         if not names or task.name in names:
             ours = replace(OURS, settings=task.options)
-            pairs = ((ours, here), (PLAIN, theirs), (SEARCH, theirs))
+            pairs = ((ours, here), (PLAIN, theirs))
             yield task.name, {t.name: attempt(t, task, place, resume=False) for t, place in pairs}
 
 
@@ -63,27 +63,23 @@ def figures(found: Mapping[str, Attempts]) -> Iterator[Figure]:
     yield equal(what, len(failed), 0, ", ".join(failed))
     needless = [ends for ends in found.values() if ends[PLAIN.name].passed]
     yield reported("models that need nothing: the plain conversion passes", len(needless))
-    for tool in (SEARCH, PLAIN):
-        for part, name in (("seconds", "process"), ("convert_seconds", "call")):
-            ratio, ours, its = _ratio(needless, tool, part)
-            what = f"{name} over that of {tool.title} where nothing is needed, median"
-            note = f"{ours:.2f} s over {its:.2f} s"
-            judged = at_most(what, ratio, RATIO, note) if name == "process" else None
-            yield judged or reported(what, ratio, note)
+    ratio, note = _ratio(needless, "processor_seconds")
+    yield at_most("process over theirs where nothing is needed, median", ratio, RATIO, note)
+    ratio, note = _ratio(needless, "convert_seconds")
+    yield reported("call over theirs where nothing is needed, wall time, median", ratio, note)
 
 
 def _told(end: Attempt) -> list[float | str | bool | None]:
     """Return how an attempt ended, whether it passes, and the seconds of process and call."""
-    times = (end.seconds, end.convert_seconds)
+    times = (end.processor_seconds, end.convert_seconds)
     return [end.end, end.passed, *(None if t is None else round(t, 2) for t in times)]
 
 
-def _ratio(found: Sequence[Attempts], tool: Tool, part: str) -> tuple[float, float, float]:
-    """Return the median ratio of a time to that of another tool, and the medians of both."""
-    ends = [(e[OURS.name], e[tool.name]) for e in found if e[tool.name].end == "made"]
-    pairs = [(getattr(ours, part), getattr(its, part)) for ours, its in ends]
-    ours, its = zip(*pairs, strict=True)
-    return median(a / b for a, b in pairs), median(ours), median(its)
+def _ratio(found: Sequence[Attempts], part: str) -> tuple[float, str]:
+    """Return the median ratio of a time to theirs, and the medians of both."""
+    pairs = [(getattr(ends[OURS.name], part), getattr(ends[PLAIN.name], part)) for ends in found]
+    ours, its = (median(times) for times in zip(*pairs, strict=True))
+    return median(a / b for a, b in pairs), f"{ours:.2f} s over {its:.2f} s"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -47,6 +47,7 @@ class Attempt:
         metric: Value of the task metric, if one decides.
         seconds: Wall time of the whole process, imports included.
         convert_seconds: Wall time of the conversion or search alone.
+        processor_seconds: Processor time of the whole process, imports included; None for halfwise.
         peak_bytes: Peak memory of the process.
         builds: Assignments tried, if the tool searches with halfwise's emulation.
         joined: Held-out samples that halfwise took into its search because they failed.
@@ -64,6 +65,7 @@ class Attempt:
     metric: float | None = None
     seconds: float | None = None
     convert_seconds: float | None = None
+    processor_seconds: float | None = None
     peak_bytes: int | None = None
     builds: int | None = None
     joined: int = 0
@@ -99,7 +101,7 @@ def attempt(tool: Tool, task: Task, place: Environment | None, *, resume: bool) 
 def _key(tool: Tool, task: Task, place: Environment | None) -> str:
     """Return a hash of everything that the tool's work depends on."""
     digest = hashlib.sha256(repr((tool, task.options, place)).encode())
-    code = [HERE / "runners" / name for name in ("child.py", tool.runner)]
+    code = [HERE / "runners" / name for name in ("child.py", "acceptance.py", tool.runner)]
     if tool.uses_halfwise:
         code += sorted((ROOT / "src").rglob("*.py"))
     samples = [task.folder / name for name in ("calibration", "heldout")]
@@ -136,6 +138,7 @@ def _made(tool: Tool, task: Task, place: Environment | None, out: Path) -> Attem
         end="refused" if result["failure"] else "made",
         seconds=seconds,
         convert_seconds=result["convert_seconds"],
+        processor_seconds=result["processor_seconds"],
         peak_bytes=result["peak_bytes"],
         builds=result.get("builds"),
         message=result["failure"] or result.get("note"),

@@ -148,7 +148,7 @@ small as these vary. Our choice."""
 
 
 def nudged(
-    sample: Mapping[str, NDArray[np.generic]], draw: np.random.Generator
+    sample: Mapping[str, NDArray[np.generic]], draw: "np.random.Generator"
 ) -> dict[str, NDArray[np.generic]]:
     """Return inputs whose floats are moved by their last bit, up or down by chance.
 

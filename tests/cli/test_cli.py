@@ -1,9 +1,12 @@
 """The command line up to where it calls the library, and from its results on."""
 
 import errno
+import os
 import re
 import shlex
+import subprocess
 import sys
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -71,6 +74,25 @@ def test_usage_errors(call, arguments):
     assert code == 2
     assert out == ""
     assert "Usage" in err or "; expected " in err
+
+
+@pytest.mark.parametrize(
+    ("shell", "typed"),
+    [
+        ("bash", {"COMP_WORDS": "halfwise migr", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "halfwise migr"}),
+        (
+            "fish",
+            {"_TYPER_COMPLETE_ARGS": "halfwise migr", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        ),
+    ],
+)
+def test_shells_complete_commands(shell, typed):
+    asked = {**os.environ, "_HALFWISE_COMPLETE": f"complete_{shell}", **typed}
+    command = Path(sys.executable).with_name("halfwise")
+    done = subprocess.run([command], env=asked, capture_output=True, text=True, check=False)
+    assert "migrate" in done.stdout
+    assert "fix" not in done.stdout
 
 
 def test_no_command_says_where_to_start(call):

@@ -31,6 +31,7 @@ def main(convert: Convert) -> None:
         told = next((line for line in str(error).splitlines() if line.strip()), "")
         result["failure"] = f"{type(error).__name__}: {told.strip()}".removesuffix(": ")
     result["convert_seconds"] = time.monotonic() - started
+    result["processor_seconds"] = time.process_time()
     result["peak_bytes"] = peak_bytes()
     (out / "result.json").write_text(json.dumps(result), encoding="utf-8")
 

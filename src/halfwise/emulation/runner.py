@@ -1,6 +1,7 @@
 """Runs a model on samples, and inspects its tensors: shapes, sizes, non-finite values; folds."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -12,9 +13,9 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from halfwise.case import CPU, Probe, Runtime, Sample, Samples
+from halfwise.case import CPU, FileRunner, Probe, Runtime, Sample, Samples
 from halfwise.emulation.bodies import Report, report
-from halfwise.emulation.ort import OrtFailure, Session
+from halfwise.emulation.ort import OrtFailure, Session, provider_of, runtime_version
 from halfwise.emulation.probe import ExtremaProbe, observable, shapes_of
 from halfwise.emulation.rounding import Steps
 from halfwise.errors import CaseError, HalfwiseError, RunFailed
@@ -166,6 +167,48 @@ class ModelRunner:
             return self._session(rest).run(sample, rest)
         except RunFailed as failure:
             return self._without(failure.node, rest, sample)
+
+
+@dataclass(frozen=True)
+class OnnxRuntime:
+    """ONNX Runtime in this process, without its optimisations; fields of `FileRunner`."""
+
+    runtime: Runtime = CPU
+    runs: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "ONNX Runtime" if self.runtime.device == "cpu" else "ONNX Runtime on CUDA"
+
+    @property
+    def version(self) -> str:
+        """The version of the installed package."""
+        provider_of(self.runtime.device)
+        return runtime_version()
+
+    def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
+        """Return the outputs."""
+        return list(ModelRunner(model, samples, runtime=self.runtime).get())
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def running(runners: Sequence[FileRunner]) -> Iterator[None]:
+    """Run the programs of runners during the block.
+
+    Raises:
+        BackendMissing: one cannot be asked.
+    """
+    try:
+        for runner in runners:
+            _ = runner.version
+        yield
+    finally:
+        for runner in runners:
+            runner.close()
 
 
 def _behind(model: ir.Model, node: str) -> frozenset[str | None]:

@@ -18,7 +18,7 @@ from halfwise.case import FEW_SAMPLES, Case, Rules, Samples, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import forgiving
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import static
+from halfwise.emulation.runner import running, static
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed, UsageError
 from halfwise.fixing.attribute import Attribution
@@ -73,7 +73,6 @@ from halfwise.reporting.parts import first_of
 from halfwise.reporting.remarks import message, under, with_failures
 from halfwise.scratch import scratch
 from halfwise.store import MODEL_FILE, STATIC_FILE, free_folder, new_folder
-from halfwise.targets.runners import running
 from halfwise.wording import dimensions
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
 from halfwise.records import NodeName, Observations, Run
-from halfwise.reporting.view import report, screen
+from halfwise.reporting import view
 from halfwise.wording import size_of
 
 Columns = dict[str, NDArray[Any]]
@@ -122,11 +122,11 @@ class Result:
         from halfwise.reporting.terminal import first_screen  # noqa: PLC0415 - it loads rich
 
         page = "" if self.folder is None else f"Whole report: {self.folder / 'report.html'}"
-        return first_screen(screen(self.run), page)
+        return first_screen(view.screen(self.run), page)
 
     def __repr__(self) -> str:
         """Return the verdict on one line."""
-        return f"<halfwise.Result: {report(self.run).title}>"
+        return f"<halfwise.Result: {view.report(self.run).title}>"
 
     def _repr_html_(self) -> str:
         """Return the headline and the headroom strip, for notebooks."""
@@ -134,7 +134,7 @@ class Result:
 
         from halfwise.reporting.strip import strip  # noqa: PLC0415 - it loads markupsafe
 
-        shown, picture = report(self.run), strip(self.run, self.observations) or Markup()
+        shown, picture = view.report(self.run), strip(self.run, self.observations) or Markup()
         headline = Markup("<p><strong>{}</strong><br>{}</p>").format(shown.title, shown.about)
         return str(headline + picture)
 

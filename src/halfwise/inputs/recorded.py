@@ -267,7 +267,7 @@ def _shape(spec: InputSpec) -> tuple[int, ...]:
     return tuple(axis if isinstance(axis, int) else 1 for axis in spec.shape or ())
 
 
-def _draw(spec: InputSpec, generator: np.random.Generator) -> NDArray[Any]:
+def _draw(spec: InputSpec, generator: "np.random.Generator") -> NDArray[Any]:
     shape = _shape(spec)
     if spec.dtype.kind in "fV":
         return np.asarray(generator.standard_normal(shape), dtype=spec.dtype)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Built, FileRunner, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import ModelRunner, Runner
+from halfwise.emulation.runner import ModelRunner, OnnxRuntime, Runner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import node_name
@@ -50,7 +50,6 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.targets.runners import OnnxRuntime
 
 IN_ORT = OnnxRuntime()
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, *LOW_TYPES}

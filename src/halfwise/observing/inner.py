@@ -86,9 +86,11 @@ def cancellation(
             largest, total = largest[counts], total[counts]
         ratio = np.divide(largest, 1.0 if exponent else np.abs(total), dtype=np.float64)
     # If the median exceeds `beyond`, so do at least half of the elements.
-    if 2 * np.count_nonzero(ratio > beyond) < ratio.size:
+    if not ratio.size or 2 * np.count_nonzero(ratio > beyond) < ratio.size:
         return float("nan")
-    median = float(np.median(ratio)) if ratio.size else float("nan")
+    # NumPy's own median imports masked arrays first.
+    middle = [(ratio.size - 1) // 2, ratio.size // 2]
+    median = float(np.partition(ratio, middle, axis=None)[middle].mean())
     return median if median > beyond else float("nan")
 
 

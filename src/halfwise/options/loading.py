@@ -194,6 +194,7 @@ def load_case(
             if len(heldout)
             else Note(kind="single", severity="warning")
         )
+    samples, heldout = samples.held(), heldout.held()
     searched, judged = (
         list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)
     )

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from onnx import parser
 
 from halfwise.case import Built, FileRunner, Sample, Samples
+from halfwise.emulation.runner import OnnxRuntime
 from halfwise.errors import CaseError, RunFailed, UsageError
-from halfwise.targets.runners import OnnxRuntime
 from halfwise.tensorrt.workers import configuration
 
 Array = NDArray[Any]

@@ -9,11 +9,10 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from halfwise.case import CPU, Built, FileRunner, Runtime, Samples
+from halfwise.case import Built, FileRunner, Runtime, Samples
 from halfwise.declarations.options import TargetName
 from halfwise.emulation.budget import RUN_SECONDS
-from halfwise.emulation.ort import provider_of, runtime_version
-from halfwise.emulation.runner import ModelRunner, static
+from halfwise.emulation.runner import OnnxRuntime, static
 from halfwise.errors import BackendMissing, CaseError
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
@@ -30,32 +29,6 @@ from halfwise.wording import excerpt, stopped
 _BUILD_SECONDS = 600.0
 """Longest build of a file, in both forms: some recurrent networks take minutes. Our choice."""
 _REPEATED = ("GRU", "If", "LSTM", "Loop", "RNN", "Scan")
-
-
-@dataclass(frozen=True)
-class OnnxRuntime:
-    """ONNX Runtime in this process, without its optimisations; fields of `FileRunner`."""
-
-    runtime: Runtime = CPU
-    runs: bool = True
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return "ONNX Runtime" if self.runtime.device == "cpu" else "ONNX Runtime on CUDA"
-
-    @property
-    def version(self) -> str:
-        """The version of the installed package."""
-        provider_of(self.runtime.device)
-        return runtime_version()
-
-    def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
-        """Return the outputs."""
-        return list(ModelRunner(model, samples, runtime=self.runtime).get())
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class _Asking:
@@ -202,22 +175,6 @@ def runners_of(
         elif name == "ort-cuda":
             runners.append(OnnxRuntime(Runtime("cuda", libraries)))
     return tuple(runners)
-
-
-@contextmanager
-def running(runners: Sequence[FileRunner]) -> Iterator[None]:
-    """Run the programs of runners during the block.
-
-    Raises:
-        BackendMissing: one cannot be asked.
-    """
-    try:
-        for runner in runners:
-            _ = runner.version
-        yield
-    finally:
-        for runner in runners:
-            runner.close()
 
 
 @contextmanager

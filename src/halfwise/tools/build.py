@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from halfwise.case import EngineSettings, Sample, Samples
 from halfwise.declarations import BuildingOptions, Inputs, WorkerOptions, default
+from halfwise.emulation.runner import running
 from halfwise.errors import BuildFailed, CaseError, UsageError
 from halfwise.fixing.engines import measure
 from halfwise.fixing.engines.device import Builds
@@ -39,7 +40,7 @@ from halfwise.records import (
 )
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
-from halfwise.targets.runners import in_rtx, running
+from halfwise.targets.runners import in_rtx
 from halfwise.tensorrt.answers import Description, profiles_of
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable

@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from halfwise.declarations import default
 from halfwise.emulation.ort import devices
+from halfwise.emulation.runner import running
 from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
 from halfwise.progress import Silent, Watcher
 from halfwise.records import WorkerInfo
 from halfwise.targets.profiles import probe as measured
 from halfwise.targets.profiles import profiles, store
-from halfwise.targets.runners import runners_of, running
+from halfwise.targets.runners import runners_of
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
 from halfwise.tensorrt.worker import titled

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from halfwise.case import Built, Samples
 from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.runner import OnnxRuntime
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import depths
 from halfwise.fixing.filed import STEP, filed, low_sum_work, lowest_sums
@@ -29,7 +30,6 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Interruption, Silent
 from halfwise.reporting.remarks import reasons
-from halfwise.targets.runners import OnnxRuntime
 from tests import models
 from tests.models import Ill, signals, weights
 from tests.models.accumulation import mean_beside_products

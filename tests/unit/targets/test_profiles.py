@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from halfwise.emulation.runner import OnnxRuntime, running
 from halfwise.errors import UsageError
 from halfwise.options.options import understand
 from halfwise.targets.profiles import KEPT, lowest_sums_of, probe, profiles, store
-from halfwise.targets.runners import OnnxRuntime, runners_of, running
+from halfwise.targets.runners import runners_of
 from halfwise.tensorrt.workers import configuration
 
 SHIPPED = profiles()

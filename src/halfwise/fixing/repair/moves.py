@@ -16,9 +16,8 @@ from halfwise.fixing.bench import Bench
 from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.plan.plan import Plan, Variant, union
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
-from halfwise.fixing.repair import making
+from halfwise.fixing.repair import making, proof
 from halfwise.fixing.repair.making import Rule
-from halfwise.fixing.repair.proof import is_same, prove
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.repair.scale import Scale
 from halfwise.fixing.space import Space
@@ -279,15 +278,15 @@ class _Move:
         if must_pass and (not made.evaluate(plan.kept).passed or self._is_infinite(made, plan)):
             self._object("repair-useless", some)
             return None
-        proof = self._proof(plan.of.case.network)
-        if not is_same(proof):
-            counts = {"elements": proof.broken, "mended": proof.mended}
+        shown = self._proof(plan.of.case.network)
+        if not proof.is_same(shown):
+            counts = {"elements": shown.broken, "mended": shown.mended}
             known = {name: float(number) for name, number in counts.items() if number}
-            known["value"] = proof.repaired
+            known["value"] = shown.repaired
             self._object("repair-unproven", some, "", **known)
             return None
         before, after = (each.excess(each.ruled) for each in (self.space, made))
-        facts = {"before": before, "after": after, "proof": proof}
+        facts = {"before": before, "after": after, "proof": shown}
         repairs = (r.model_copy(update={**facts, "room": room(made, r)}) for r in some)
         return replace(made, repairs=tuple(repairs), start=Start(plan.kept))
 
@@ -295,7 +294,7 @@ class _Move:
         space, heldout = self.space, self.heldout
         ids = (*space.bench.samples.ids, *heldout.samples.ids)
         outputs = (*space.bench.references, *heldout.references)
-        return prove(
+        return proof.prove(
             space.variant.case.network,
             repaired,
             space.variant.case.calibration,

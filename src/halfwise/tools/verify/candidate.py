@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime
 from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import OnnxRuntime
 from halfwise.errors import (
     CaseError,
     GraphRefused,
@@ -42,7 +43,6 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.remarks import with_failures
-from halfwise.targets.runners import OnnxRuntime
 from halfwise.wording import listed, quoted
 
 

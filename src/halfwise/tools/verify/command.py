@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack
 
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions, spelt
+from halfwise.emulation.runner import running
 from halfwise.errors import HalfwiseError, UsageError
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.engines.measure import Measure, with_shapes
@@ -50,7 +51,6 @@ from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import failing_runners
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder, refuse_run, users_model
-from halfwise.targets.runners import running
 from halfwise.tensorrt.answers import profiles_of
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable
