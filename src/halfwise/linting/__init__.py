@@ -49,6 +49,14 @@ RULES = tuple(
 PARSERS = frozenset(rule.id for rule in RULES if rule.family == "tensorrt")
 """Rules on what TensorRT's parser takes."""
 
+_GRAVE = frozenset(
+    rule.id
+    for rule in RULES
+    if not rule.parses and (rule.severity == "error" or rule.family == "quantisation")
+)
+"""Rules on what a run does not show: errors, and faults of quantisation."""
+_FROZEN = "frozen-batch"
+
 _MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
 """What rules may raise on a graph that the checker refuses, for example with too few operands or
 attributes of the wrong type."""
@@ -153,19 +161,14 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
         return ()
     try:
         unchecked = read_unchecked(network.path)
-        findings, _ = examine(Subject(unchecked, ASKED), PARSERS)
+        others = [rule.id for rule in RULES if rule.id not in _GRAVE | {_FROZEN}]
+        findings, _ = examine(Subject(unchecked, ASKED), others)
     except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
         failure: dict[str, Fact] = {"error": type(error).__name__}
         return (Note(kind="lint-failed", severity="warning", facts=failure),)
-    family = {rule.id: rule.family for rule in RULES}
     notes = [*_refusals(unchecked)]
-    notes += _limits("frozen", [f for f in findings if f.rule == "frozen-batch"])
-    grave = [
-        f
-        for f in findings
-        if f.severity == "error"
-        or (f.severity != "info" and (f.rule == "checker" or family[f.rule] == "quantisation"))
-    ]
+    notes += _limits("frozen", [f for f in findings if f.rule == _FROZEN])
+    grave = [f for f in findings if f.severity != "info" and f.rule in _GRAVE]
     return (*notes, *_counted(grave))
 
 
