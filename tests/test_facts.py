@@ -31,7 +31,6 @@ OTHERS = {
     "linting/structure.py": "what ONNX says of an operator that it does not know",
     "page/document.py": "backticks, which mark what is drawn as code",
     "reporting/engines.py": "the last line of a log",
-    "targets/webgpu.py": "what ONNX Runtime says where there is no adapter",
     "targets/rtx.py": "the list of kernels in a builder's log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
     "tools/migrate.py": "a user's command, log or script",

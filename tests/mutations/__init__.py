@@ -68,8 +68,8 @@ MUTATIONS = (
     ),
     Mutation(
         "plans are ranked by their size before their cost",
-        "return (inf if price is None else price, len(kept))",
-        "return (len(kept), inf if price is None else price)",
+        "return min(price, inf if most is None else most), len(kept)",
+        "return len(kept), min(price, inf if most is None else most)",
         _SEARCH,
     ),
     Mutation(
@@ -116,8 +116,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a metric may drop by twice what is allowed",
-        "candidate >= reference - criterion.metric_drop",
-        "candidate >= reference - 2 * criterion.metric_drop",
+        "after >= before - criterion.metric_drop",
+        "after >= before - 2 * criterion.metric_drop",
         _JUDGE,
     ),
     Mutation(
