@@ -10,8 +10,17 @@ from typing import Any, Unpack
 from halfwise.case import Case, Chosen
 from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, spelt
 from halfwise.declarations.option import check_value, shell_type
-from halfwise.declarations.options import Arithmetic, Data, Heldout, Labels, Lowest, Plan, Running
-from halfwise.declarations.options import Unjudged as Accepted
+from halfwise.declarations.options import (
+    Acceptance,
+    Arithmetic,
+    Data,
+    Heldout,
+    Labels,
+    Lowest,
+    Plan,
+    Running,
+    Unjudged,
+)
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
@@ -22,9 +31,9 @@ from halfwise.inputs import split_sources
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics import AUTO
 from halfwise.options.loading import load_asked
-from halfwise.options.options import Request, bounded, function_again, not_run, understand
+from halfwise.options.options import Request, bounded, not_run, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Curve, Note, Point, Run
+from halfwise.records import Curve, Note, Point, Run
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import number, ratio, typed
@@ -179,23 +188,10 @@ def pick(curve: Curve, most: float) -> Point:
     return min(fitting, key=rank)
 
 
-def implied(curve: Curve, criterion: Criterion) -> dict[str, Any]:
-    """Return the acceptance options of a choice, by their names in the library.
-
-    The recognised task decides, if there is one, else the run's criterion.
-    """
-    if curve.recognised:
-        return {"metric": AUTO}
-    found = {"drop_source", "recognised", "untested"}
-    acceptance = criterion.model_dump(exclude_defaults=True, exclude=found)
-    drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
-    return {**acceptance, **drop}
-
-
 _OF_THE_RUN = frozenset[str]().union(
     *(
         k.__annotations__
-        for k in (Heldout, Labels, Data, Accepted, Lowest, Plan, Arithmetic, Running)
+        for k in (Heldout, Labels, Data, Unjudged, Lowest, Plan, Arithmetic, Running)
     )
 ) - {"start_from", "no_repair"}
 """Options of `fix` with the same meaning here."""
@@ -215,7 +211,7 @@ def choose(
     """Take the point of a run's curve that satisfies an option, judge it and write it.
 
     It does not search. The case is that of the run; held-out samples that joined its search do not
-    judge. The choice implies what is acceptable: see `halfwise.fixing.again.implied`.
+    judge. What is right is what the recognised task asks, if there is one, else the run.
 
     Args:
         run: Folder of a `fix` or `choose` run.
@@ -291,23 +287,21 @@ def _recorded(folder: Path) -> tuple[Run, Curve]:
 
 
 def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:
-    """Return the run's options, updated with the given ones and what the choice implies."""
+    """Return the run's options, updated with the given ones.
+
+    The recognised task decides what is right, if there is one, else what the run was asked.
+
+    Raises:
+        UsageError: the given metric is another one; or see `recorded`.
+    """
     check(updates)
-    data, options = recorded(run, _OF_THE_RUN, inputs, updates)
-    accepted = _acceptance(run, curve, updates.get("metric"))
-    options |= {name: value for name, value in updates.items() if name != "metric"}
-    return understand(data, options | accepted)
-
-
-def _acceptance(run: Run, curve: Curve, named: str | None) -> dict[str, Any]:
-    accepted = implied(curve, run.criterion)
-    metric = accepted.get("metric")
-    if metric is not None and ":" in metric:
-        return {**accepted, "metric": function_again(metric, named)}
-    if named not in (None, metric, *(one.metric for one in curve.recognised)):
-        by = f"by {metric}" if metric else "without a metric"
+    names = _OF_THE_RUN if curve.recognised else _OF_THE_RUN | Acceptance.__annotations__.keys()
+    data, options = recorded(run, names, inputs, updates)
+    its = run.provenance.options.get("metric", AUTO) if "metric" in names else AUTO
+    named = updates.get("metric", its)
+    if Path(named).name != Path(its).name:
         raise UsageError(
-            f"--metric is {named}, but the choice is judged {by}.",
-            "Leave it out: the choice implies the tolerance.",
+            f"--metric is {named}, but the choice is judged by {its}.",
+            "Leave it out, or name the same function, whose file may be elsewhere.",
         )
-    return accepted
+    return understand(data, {**options, **updates}).by_use

@@ -382,26 +382,6 @@ def named_metric(criterion: Criterion) -> Metric | None:
     return _checked(criterion.metric)
 
 
-def function_again(recorded: str, named: str | None) -> str:
-    """Return the function that judged a run, as the user names it now.
-
-    Args:
-        recorded: Its name in the run folder, `file.py:function`.
-        named: The name that the user gives now.
-
-    Raises:
-        UsageError: it is not named, or another one is.
-    """
-    if named is None:
-        raise not_run("metric", recorded)
-    if Path(named).name != Path(recorded).name:
-        raise UsageError(
-            f"--metric is {named}, but the run was judged by {recorded}.",
-            "Give the same function; its file may be elsewhere.",
-        )
-    return named
-
-
 def not_run(option: str, value: str) -> UsageError:
     """Return the error for code that only a run folder names: the folder may come from anyone."""
     return UsageError(

@@ -11,8 +11,7 @@ import pytest
 from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.again import implied, pick
-from halfwise.records import Criterion, Recognised
+from halfwise.fixing.again import pick
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier
@@ -213,12 +212,12 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
         with pytest.raises(UsageError, match=f"made with {name} theirs") as refused:
             choose(folder, worth=1)
         assert "give it yourself" in (refused.value.hint or "")
-    criterion = run.criterion.model_copy(update={"metric": "theirs.py:score", "metric_drop": 1.0})
     curve = run.curve.model_copy(update={"recognised": ()})
-    changed(moved, provenance=run.provenance, criterion=criterion, curve=curve)
+    theirs = of(run, options={"metric": "theirs.py:score", "metric_drop": "1.0"})
+    changed(moved, provenance=theirs, curve=curve)
     with pytest.raises(UsageError, match="made with --metric theirs"):
         choose(moved, worth=1)
-    with pytest.raises(UsageError, match="was judged by theirs"):
+    with pytest.raises(UsageError, match="is judged by theirs"):
         choose(moved, worth=1, metric="other.py:score")
 
 
@@ -275,7 +274,6 @@ ONE = point("0", 1.2, 3.0, heldout=3.5, scores=(score(passed=True, value=0.995),
 SIDE = point("1", 1.3, 0.1, is_bound=True)
 FULL = point("0-2", 2.0, 0.0, heldout=0.0, scores=(score(passed=True, value=1.0),))
 OWN = (score(passed=True, value=1.0),)
-MASK = Recognised(kind="mask", metric="mask-iou", outputs=("y",), required=0.99, evidence=())
 MADE = curve(LOW, ONE, SIDE, FULL, reference=OWN)
 
 
@@ -315,11 +313,3 @@ def test_plans_with_int8_are_not_chosen(moved):
     made = recorded(moved).curve.model_copy(update={"rung": "int8"})
     with pytest.raises(RecordMismatch, match="have INT8"):
         choose(changed(moved, curve=made), worth=1)
-
-
-def test_what_decides_is_the_recognised_task_or_the_criterion_of_the_run():
-    scores = Criterion(max_abs=0.5)
-    assert implied(MADE.model_copy(update={"recognised": (MASK,)}), scores) == {"metric": "auto"}
-    assert implied(MADE, scores) == {"max_abs": 0.5}
-    given = Criterion(metric="psnr", metric_drop=0, drop_source="theirs")
-    assert implied(MADE, given) == {"metric": "psnr", "metric_drop": 0}
