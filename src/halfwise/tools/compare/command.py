@@ -259,7 +259,7 @@ def _side(
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{source.path.name}, on record", _arithmetic(names))
     if engines is not None and source.kind == "engine":
-        return engines.engine(source.form).side()
+        return engines.side(source.form)
     emulate = source.form == "emulated"
     return _model(load, source.path, case, settings, emulate=emulate)
 

@@ -46,7 +46,7 @@ from halfwise.store import free_folder, new_folder
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.command import recorded_tensors
-from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
+from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker, label_of
 from halfwise.tools.compare.walk import all_low, with_bf16
 from halfwise.tools.diagnose.export import exported, healthy
 from halfwise.tools.diagnose.harness import harness
@@ -270,9 +270,9 @@ def tf32(subject: Subject) -> Rung:
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
     """Return the verdict on the engine with TF32, and signs of it."""
-    side = engines.engine("tf32")
-    verdict = engines.judge(side.built(), subject.references, subject.case.criterion)
-    signs = signs_of(verdict, side.label)
+    engine = engines.built("tf32")
+    verdict = engines.judge(engine, subject.references, subject.case.criterion)
+    signs = signs_of(verdict, label_of("tf32"))
     if remark := engines.worker.info.tf32_remark:
         signs.append(Sign(severity="warning", text=stopped(remark)))
     return verdict, signs
@@ -383,35 +383,33 @@ def _judged(number: int, name: RungName, subject: Subject, kind: Kind, by: Crite
     if engines is None:
         why = "This needs TensorRT, but no target was given."
         return skipped(number, name, why, "Add --target tensorrt.")
-    side = engines.engine(kind)
+    label = label_of(kind)
     rung = Rung(rung=number, name=name, passed=False, how="measured", cause="")
-    build = side.build()
-    if build.status == "lost":
-        raise EngineFailed(build.message, status="lost")
+    build = engines.build(kind)
     if not build.parsed:
         return _unparsed(rung, subject, build)
     symptom, message, index = symptom_of(build), build.message, 0
     signs: list[Sign] = []
     if build.engine is not None:
         try:
-            verdict = engines.judge(build, subject.references, by)
+            verdict = engines.judge(build.engine, subject.references, by)
         except EngineFailed as failed:
             if failed.status == "lost":
                 raise
             symptom, message = Symptom("run", failed.status), failed.message
         else:
-            signs = signs_of(verdict, side.label)
+            signs = signs_of(verdict, label)
             if verdict.passed:
-                right = {"passed": True, "cause": f"The {side.label} is right."}
+                right = {"passed": True, "cause": f"The {label} is right."}
                 return rung.model_copy(update={**right, "evidence": tuple(signs)})
             symptom, message, ids = OFF, "", subject.samples.ids
             index = ids.index(verdict.worst_sample) if verdict.worst_sample in ids else 0
     # From here on Ctrl-C ends only the search; results so far are reported.
     interruption().ready = True
     sample, network = subject.samples[index], subject.case.network
-    fault = localise(Transplants(engines, network, kind, symptom, build.seconds), sample)
+    fault = localise(Transplants(engines, network, kind, symptom), sample)
     told = {
-        "cause": cause(fault, side.label, message, emulated=name == "kernels"),
+        "cause": cause(fault, label, message, emulated=name == "kernels"),
         "nodes": fault.region,
         "evidence": (*signs, *evidence(fault)),
         "advice": said(*advice(fault)),

@@ -421,7 +421,7 @@ def _of_built(question: _Question, candidate: Network, case: Case, target: Targe
         candidate = readable(candidate, worker.info.tensorrt)
         demand_types(candidate, maker.builds.typing)
         watcher.stage("build")
-        build = maker.engine("fp16", file=candidate).build()
+        build = maker.build("file", file=candidate)
         if build.engine is None:
             raise build_failed(build, "no engine of this candidate")
         measure = measured(worker, build.engine, case, settings, maker.engine_settings)
