@@ -23,7 +23,7 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case, load_model, tell
-from halfwise.options.options import RULES, Data, Model, Request, bounded, understand
+from halfwise.options.options import Data, Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher, interruption, offered
 from halfwise.records import (
@@ -305,7 +305,7 @@ def precision(subject: Subject) -> Rung:
     searched, heldout = split_heldout(case.calibration)
     with offered():  # nobody takes the offer: Ctrl-C ends a diagnosis
         # Find what is wrong, not what repairs could mend.
-        settings = replace(subject.settings, no_repair=RULES)
+        settings = replace(subject.settings, no_repair=True)
         fixed = fix(replace(case, calibration=searched, heldout=heldout), settings, subject.watcher)
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
