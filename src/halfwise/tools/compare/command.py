@@ -161,7 +161,7 @@ def compare(
     load = cache(load_model)
     case, notes = _as_repaired(case, sources, load)
     check(case.network, runtime=request.settings.runtime)
-    with engine_maker(case, request, watcher) as maker:
+    with engine_maker(case, request.settings, request.target, watcher) as maker:
         first, second = (_side(s, case, request.settings, maker, load) for s in sources)
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step

@@ -9,14 +9,14 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Literal, cast
 
-from halfwise.case import Case
+from halfwise.case import Case, Settings
 from halfwise.emulation.runner import Arithmetic
 from halfwise.fixing.engines.device import Workbench
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
-from halfwise.options.options import Request
+from halfwise.options.engines import Target
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, EngineFile, Verdict
 from halfwise.scratch import scratch
@@ -35,19 +35,22 @@ def label_of(kind: str) -> str:
 
 
 @contextmanager
-def engine_maker(case: Case, request: Request, watcher: Watcher) -> "Iterator[EngineMaker | None]":
-    """Give the engine maker of a case on a request's target; None without a target.
+def engine_maker(
+    case: Case, settings: Settings, target: Target | None, watcher: Watcher, *, exact: bool = False
+) -> "Iterator[EngineMaker | None]":
+    """Give the engine maker of a case on a target; None without a target.
 
-    The worker keeps the engines while the block runs.
+    The worker keeps the engines while the block runs; `exact` as for `usable`.
     """
-    if request.target is None:
+    if target is None:
         yield None
         return
-    settings = request.target.profiled(case)
     with (
-        usable(request.target.worker, watcher) as worker,
+        usable(target.worker, watcher, exact=exact) as worker,
         scratch() as folder,
-        EngineMaker(case, request.settings, settings, worker, folder, watcher).lasting() as maker,
+        EngineMaker(
+            case, settings, target.profiled(case), worker, folder, watcher
+        ).lasting() as maker,
     ):
         yield maker
 

@@ -124,7 +124,7 @@ def _climb(
         tensors = recorded_tensors(case, Path(expected))
     if other is not None:
         others = _others(model, request, other, case.calibration)
-    with engine_maker(case, request, watcher) as engines:
+    with engine_maker(case, settings, request.target, watcher) as engines:
         subject = Subject(
             case=case,
             settings=settings,
