@@ -39,7 +39,7 @@ from halfwise.metrics import (
 )
 from halfwise.metrics.kinds import looked_at
 from halfwise.metrics.measures import DEFAULT_REL_MAX
-from halfwise.options.engines import Target, one_worker, run_here, understand_target
+from halfwise.options.engines import Target, run_here, understand_target
 from halfwise.records import Allowed, Criterion, Fact, Note, Recognised, RightBy
 from halfwise.targets.profiles import lowest_sums_of
 from halfwise.targets.runners import runners_of
@@ -65,8 +65,6 @@ class Data:
     preprocess: str | None = None
     labels: Path | None = None
     heldout_labels: Path | None = None
-    allow_random: bool = False
-    allow_unjudged: bool = False
     plugin_outputs: str | None = None
 
 
@@ -121,7 +119,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     for name in options.keys() - names.keys():
         hint = meant(name, names, f"Options: {', '.join(names)}.")
         raise UsageError(f"Unknown option {name}.", hint)
-    values = run_here(one_worker(declarations.given(**options)))
+    values = run_here(declarations.given(**options))
     for name, value in values.items():
         kind = get_origin(shell_type(Options.__annotations__[name]))
         if kind is Sequence and isinstance(value, str | Path):

@@ -16,13 +16,12 @@ from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import cost, unsearched_run, with_unjudged
 from halfwise.fixing.result import Result
 from halfwise.formats import BF16
-from halfwise.graph.conversion import upcast
 from halfwise.graph.model import node_name
-from halfwise.inputs import split_heldout, split_sources
+from halfwise.inputs import split_heldout
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
-from halfwise.options.loading import load_case, load_model, tell
+from halfwise.options.loading import load_asked, load_case
 from halfwise.options.options import Data, Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher, interruption, offered
@@ -80,22 +79,16 @@ def diagnose(
         options: See `Options`. Without `target`, what needs engines is emulated or skipped.
 
     Raises:
-        HalfwiseError: the model, an option or `expected` cannot be used. Inputs that do not fit are
-            not an error: they fail the first rung.
+        HalfwiseError: the model, the inputs, an option or `expected` cannot be used.
     """
     started = time.monotonic()
     watcher = watcher or Silent()
     request = understand(inputs, options)
     folder = free_folder(out)
-    watcher.stage("load")
-    case, refused = _case(model, request, watcher)
-    tell(watcher, case.notes)
+    case = load_asked(model, request, watcher, split=False)
     with scratch() if folder is None else new_folder(folder) as partial:
-        if refused is None:
-            beside = expected, _second(request.data, inputs_b, preprocess_b)
-            rungs, outputs, seen = _climb(model, case, request, partial, beside, folder, watcher)
-        else:
-            rungs, outputs, seen = (_misfit(refused),), (), None
+        beside = expected, _second(request.data, inputs_b, preprocess_b)
+        rungs, outputs, seen = _climb(model, case, request, partial, beside, folder, watcher)
         verdict = _verdict(case, request, rungs, outputs)
         run = _run(case, request, rungs, verdict, time.monotonic() - started)
         if folder is not None:
@@ -130,8 +123,6 @@ def _climb(
             settings=settings,
             folder=folder,
             watcher=watcher,
-            allow_random=request.data.allow_random,
-            allow_unjudged=request.data.allow_unjudged,
             expected=tensors,
             others=others,
             engines=engines,
@@ -139,45 +130,6 @@ def _climb(
         )
         rungs = climb(subject, LADDER)
         return rungs, () if _failed(rungs) else subject.references, subject.seen
-
-
-def _case(model: Model, request: Request, watcher: Watcher) -> tuple[Case, CaseError | None]:
-    """Return the case; if the inputs do not fit, one without samples, and the reason."""
-    network, stored = upcast(load_model(model, watcher))
-    try:
-        arguments, runtime = (model, request.data, request.criterion), request.settings.runtime
-        return load_case(*arguments, split=False, runtime=runtime, watcher=watcher), None
-    except CaseError as refused:
-        if _is_missing(request.data.inputs):
-            raise
-        nothing = Samples((), lambda _: {})
-        bare = Case(network, nothing, nothing, request.criterion, None, (), "", stored=stored)
-        return bare, refused
-
-
-def _is_missing(inputs: Inputs) -> bool:
-    """Return whether inputs name a missing file: a typo, not something to diagnose.
-
-    Functions are named `file.py:function`.
-    """
-    if not isinstance(inputs, str | Path):
-        return False
-    if sources := split_sources(str(inputs)):
-        return not all(path.exists() for path in sources.values())
-    path, file = Path(inputs), str(inputs).rpartition(":")[0]
-    return not path.exists() and not (file and Path(file).exists())
-
-
-def _misfit(refused: CaseError) -> Rung:
-    return Rung(
-        rung=1,
-        name="harness",
-        passed=False,
-        how="measured",
-        cause=f"The inputs cannot be used: {refused.message}",
-        evidence=(Sign(severity="error", text=refused.message),),
-        advice=said(refused.hint) if refused.hint else (),
-    )
 
 
 def _second(data: Data, inputs: Inputs | None, preprocess: str | None) -> Data | None:

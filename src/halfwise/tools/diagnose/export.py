@@ -108,7 +108,7 @@ def _nonfinite(subject: Subject) -> list[Sign]:
     sizes = {n: sum(each[n].size for each in subject.references) for n in subject.references[0]}
     return [
         Sign(
-            severity="warning" if subject.allow_unjudged else "error",
+            severity="warning" if subject.settings.allow_unjudged else "error",
             text=f"FP32 itself gives NaN or infinite values: output {value.name}, in "
             f"{sum(bad)} of {count(sizes[str(value.name)], 'element')}, on "
             f"{sum(map(bool, bad))} of {count(len(bad), 'sample')}.",
