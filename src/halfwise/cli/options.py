@@ -374,8 +374,22 @@ def watched(
         return call(*arguments, watcher=watcher, **options)
 
 
-def show(record: Shown, view: "Callable[[Shown], Report]", display: Display) -> None:
-    """Print a record as JSON, or the report that `view` makes of it."""
+def show(
+    record: Shown,
+    view: "Callable[[Shown], Report]",
+    display: Display,
+    screen: "Callable[[Shown], Report] | None" = None,
+    more: str = WHOLE,
+) -> None:
+    """Print a record as JSON, or the report that `view` makes of it.
+
+    Args:
+        record: The record.
+        view: Makes the whole report.
+        display: What to print.
+        screen: Makes the first screen; None if that is the beginning of the report.
+        more: Where the rest is.
+    """
     from halfwise.reporting.terminal import fitted, print_report, print_verdict
 
     if display.as_json:
@@ -383,9 +397,9 @@ def show(record: Shown, view: "Callable[[Shown], Report]", display: Display) -> 
     elif display.quiet:
         print_verdict(view(record))
     elif display.full is False:
-        whole = view(record)
-        shown = fitted(whole, WHOLE)
-        print_report(shown, WHOLE * (shown != whole))
+        whole = (screen or view)(record)
+        shown = fitted(whole, more)
+        print_report(shown, more * (screen is not None or shown != whole))
     else:
         print_report(view(record))
 
@@ -400,18 +414,13 @@ def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
 
     `folder` is the run folder; None if it is not stored.
     """
-    from halfwise.reporting.terminal import fitted, print_report, print_verdict
     from halfwise.reporting.view import report, screen
     from halfwise.store import run_json
 
     if display.as_json:
         typer.echo(run_json(run), nl=False)
-    elif display.quiet:
-        print_verdict(report(run))
-    elif display.full:
-        print_report(report(run))
     else:
-        print_report(fitted(screen(run), more := _more(folder)), more)
+        show(run, report, display, screen, _more(folder))
     end(passed=run.verdict.passed)
 
 
