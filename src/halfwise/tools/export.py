@@ -106,6 +106,8 @@ def export(
     if kind not in KINDS:
         raise UsageError(f"Unknown recipe {kind!r}.", f"Give one of {', '.join(KINDS)}.")
     place, watcher = _Place(None if out is None else Path(out), kind), watcher or Silent()
+    if place.folder is not None:  # before all else
+        refuse_existing(place.file or place.folder / "recipe", "file")
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = folder_of(run)
     version, regime = choose(record, trt_version, typing)
