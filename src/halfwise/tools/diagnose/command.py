@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Unpack
 
-from halfwise.case import Case, Samples
+from halfwise.case import Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.typed import emulate_tf32
 from halfwise.errors import CaseError, HalfwiseError
@@ -20,9 +20,8 @@ from halfwise.graph.model import node_name
 from halfwise.inputs import split_heldout
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check
-from halfwise.metrics import Outputs
 from halfwise.options.loading import load_asked, load_case
-from halfwise.options.options import Data, Model, Request, bounded, understand
+from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher, interruption, offered
 from halfwise.records import (
@@ -30,7 +29,6 @@ from halfwise.records import (
     Criterion,
     Failure,
     KeptNode,
-    Observations,
     Run,
     Rung,
     RungName,
@@ -85,62 +83,38 @@ def diagnose(
     watcher = watcher or Silent()
     request = understand(inputs, options)
     folder = free_folder(out)
-    case = load_asked(model, request, watcher, split=False)
-    with scratch() if folder is None else new_folder(folder) as partial:
-        beside = expected, _second(request.data, inputs_b, preprocess_b)
-        rungs, outputs, seen = _climb(model, case, request, partial, beside, folder, watcher)
-        verdict = _verdict(case, request, rungs, outputs)
-        run = _run(case, request, rungs, verdict, time.monotonic() - started)
-        if folder is not None:
-            finish(partial, run, case, watcher, observations=seen)
-    return Result(run, folder, observations=seen)
-
-
-def _climb(
-    model: Model,
-    case: Case,
-    request: Request,
-    folder: Path,
-    beside: tuple[str | Path | None, Data | None],
-    out: Path | None,
-    watcher: Watcher,
-) -> tuple[tuple[Rung, ...], Sequence[Outputs], Observations | None]:
-    """Return the rungs, FP32's outputs for every sample if they ran to the end, and observations.
-
-    `beside` holds expected and the second pipeline of `diagnose`; `out` is where `folder` ends.
-    """
-    expected, other = beside
-    settings = request.settings
+    case, settings = load_asked(model, request, watcher, split=False), request.settings
     check(case.network, runtime=settings.runtime)
-    tensors = others = None
-    if expected is not None:
-        tensors = recorded_tensors(case, Path(expected))
-    if other is not None:
-        others = _others(model, request, other, case.calibration)
-    with engine_maker(case, settings, request.target, watcher) as engines:
-        subject = Subject(
-            case=case,
-            settings=settings,
-            folder=folder,
-            watcher=watcher,
-            expected=tensors,
-            others=others,
-            engines=engines,
-            fix=fix_step(case, request, out),
-        )
-        rungs = climb(subject, LADDER)
-        return rungs, () if _failed(rungs) else subject.references, subject.seen
+    tensors = None if expected is None else recorded_tensors(case, Path(expected))
+    others = _others(model, request, inputs_b, preprocess_b, case.calibration)
+    with scratch() if folder is None else new_folder(folder) as partial:
+        with engine_maker(case, settings, request.target, watcher) as engines:
+            subject = Subject(
+                case=case,
+                settings=settings,
+                folder=partial,
+                watcher=watcher,
+                expected=tensors,
+                others=others,
+                engines=engines,
+                fix=fix_step(case, request, folder),
+            )
+            rungs = climb(subject, LADDER)
+        run = _run(subject, request, rungs, time.monotonic() - started)
+        if folder is not None:
+            finish(partial, run, case, watcher, observations=subject.seen)
+    return Result(run, folder, observations=subject.seen)
 
 
-def _second(data: Data, inputs: Inputs | None, preprocess: str | None) -> Data | None:
-    """Return the data of a second pipeline, None if there is none."""
+def _others(
+    model: Model, request: Request, inputs: Inputs | None, preprocess: str | None, samples: Samples
+) -> Samples | None:
+    """Return the samples of a second pipeline, None if there is none."""
     if inputs is None and preprocess is None:
         return None
-    inputs = data.inputs if inputs is None else inputs
-    return replace(data, inputs=inputs, preprocess=preprocess or data.preprocess, labels=None)
-
-
-def _others(model: Model, request: Request, data: Data, samples: Samples) -> Samples:
+    data = request.data
+    inputs, preprocess = data.inputs if inputs is None else inputs, preprocess or data.preprocess
+    data = replace(data, inputs=inputs, preprocess=preprocess, labels=None)
     others = load_case(model, data, request.criterion, split=False).calibration
     if len(others) != len(samples):
         raise CaseError(
@@ -150,15 +124,9 @@ def _others(model: Model, request: Request, data: Data, samples: Samples) -> Sam
     return others
 
 
-def _failed(rungs: Sequence[Rung]) -> Rung | None:
-    return next((rung for rung in rungs if rung.passed is False), None)
-
-
-def _verdict(
-    case: Case, request: Request, rungs: Sequence[Rung], references: Sequence[Outputs]
-) -> Verdict:
-    """Return a verdict: passed if no rung fails and the samples test what the rungs checked."""
-    wrong = _failed(rungs)
+def _run(subject: Subject, request: Request, rungs: tuple[Rung, ...], seconds: float) -> Run:
+    """Return the run: passed if no rung fails and the samples test what the rungs checked."""
+    case, wrong = subject.case, next((rung for rung in rungs if rung.passed is False), None)
     engines = any(rung.rung >= 4 and rung.how == "measured" for rung in rungs)
     verdict = Verdict(
         passed=True,
@@ -169,18 +137,13 @@ def _verdict(
         worst_sample=None,
     )
     if wrong is not None:
-        return with_failures(verdict, (Failure(kind="rung", text=wrong.cause),))
-    # Engines contain every body, and so does the emulation with everything low.
-    return with_unjudged(verdict, case, request, None, case.calibration, references)
-
-
-def _run(
-    case: Case, request: Request, rungs: tuple[Rung, ...], verdict: Verdict, seconds: float
-) -> Run:
-    failed = _failed(rungs)
-    advice = () if failed is None else failed.advice
-    spent = cost(0, seconds, {})
-    run = unsearched_run("diagnose", case, request, verdict, spent, next_step=advice)
+        verdict = with_failures(verdict, (Failure(kind="rung", text=wrong.cause),))
+    else:
+        # Engines contain every body, and so does the emulation with everything low.
+        outputs = subject.references
+        verdict = with_unjudged(verdict, case, request, None, case.calibration, outputs)
+    advice = () if wrong is None else wrong.advice
+    run = unsearched_run("diagnose", case, request, verdict, cost(0, seconds, {}), advice)
     return run.model_copy(update={"diagnosis": rungs})
 
 
