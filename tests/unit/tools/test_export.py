@@ -103,9 +103,10 @@ def test_nothing_is_overwritten(fixed, tmp_path):
 
 def test_a_place_that_is_a_file(fixed, tmp_path):
     (tmp_path / "file").touch()
-    for kind, out in (("python", tmp_path / "file" / "x.py"), ("cpp", tmp_path / "file")):
-        with pytest.raises(UsageError, match="Cannot create"):
-            api.export(fixed / "run", kind, out=out)
+    with pytest.raises(UsageError, match="Cannot create"):
+        api.export(fixed / "run", "python", out=tmp_path / "file" / "x.py")
+    with pytest.raises(UsageError, match="Cannot create"):
+        api.export(fixed / "run", "cpp", out=tmp_path / "file")
 
 
 def test_unnamed_nodes_need_a_folder(tmp_path):
