@@ -19,8 +19,9 @@ from halfwise.declarations.options import (
     Lowest,
     Plan,
     Running,
-    Unjudged,
+    Thresholds,
 )
+from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
@@ -29,7 +30,6 @@ from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.result import Result
 from halfwise.inputs import split_sources
 from halfwise.judging.reference import frozen_named
-from halfwise.metrics import AUTO
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Request, bounded, not_run, understand
 from halfwise.progress import Silent, Watcher
@@ -191,10 +191,12 @@ def pick(curve: Curve, most: float) -> Point:
 _OF_THE_RUN = frozenset[str]().union(
     *(
         k.__annotations__
-        for k in (Heldout, Labels, Data, Unjudged, Lowest, Plan, Arithmetic, Running)
+        for k in (Heldout, Labels, Data, Acceptance, Accepted, Lowest, Plan, Arithmetic, Running)
     )
 ) - {"start_from", "no_repair"}
 """Options of `fix` with the same meaning here."""
+_BESIDE_A_METRIC = frozenset(Thresholds.__annotations__) | {"strict"}
+"""Those of them that do not apply if another metric decides."""
 
 
 @bounded
@@ -211,7 +213,7 @@ def choose(
     """Take the point of a run's curve that satisfies an option, judge it and write it.
 
     It does not search. The case is that of the run; held-out samples that joined its search do not
-    judge. What is right is what the recognised task asks, if there is one, else the run.
+    judge. It is judged as the run was, or by another metric.
 
     Args:
         run: Folder of a `fix` or `choose` run.
@@ -231,7 +233,7 @@ def choose(
     most = _asked(updates)
     record, curve = _recorded(Path(run))
     point = pick(curve, most)
-    request = replace(_request(record, curve, inputs, updates), command="choose")
+    request = replace(_request(record, inputs, updates), command="choose")
     case = case_of(record, model, request, watcher, other_inputs=inputs is not None)
     watcher.note(chosen_line(curve, point, case.criterion))
     same = case.data_sha256 == record.provenance.inputs_sha256
@@ -286,22 +288,9 @@ def _recorded(folder: Path) -> tuple[Run, Curve]:
     return run, curve.model_copy(update={"criterion": curve.criterion or run.criterion})
 
 
-def _request(run: Run, curve: Curve, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:
-    """Return the run's options, updated with the given ones.
-
-    The recognised task decides what is right, if there is one, else what the run was asked.
-
-    Raises:
-        UsageError: the given metric is another one; or see `recorded`.
-    """
+def _request(run: Run, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:
+    """Return the run's options, updated with the given ones."""
     check(updates)
-    names = _OF_THE_RUN if curve.recognised else _OF_THE_RUN | Acceptance.__annotations__.keys()
+    names = _OF_THE_RUN - _BESIDE_A_METRIC if "metric" in updates else _OF_THE_RUN
     data, options = recorded(run, names, inputs, updates)
-    its = run.provenance.options.get("metric", AUTO) if "metric" in names else AUTO
-    named = updates.get("metric", its)
-    if Path(named).name != Path(its).name:
-        raise UsageError(
-            f"--metric is {named}, but the choice is judged by {its}.",
-            "Leave it out, or name the same function, whose file may be elsewhere.",
-        )
-    return understand(data, {**options, **updates}).by_use
+    return understand(data, options | dict(updates)).by_use

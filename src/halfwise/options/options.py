@@ -41,8 +41,7 @@ from halfwise.metrics.kinds import looked_at
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, run_here, understand_target
 from halfwise.records import Allowed, Criterion, Fact, Note, Recognised, RightBy
-from halfwise.targets.profiles import lowest_sums_of
-from halfwise.targets.runners import runners_of
+from halfwise.targets import profiles, runners
 from halfwise.user_code import RAISED, described
 from halfwise.wording import listed, meant, typed
 
@@ -131,9 +130,10 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     _check_company(values)
     libraries = tuple(Path(path) for path in values.get("ort_library", ()))
     sm = capability(values.get("sm", default("sm")))
-    targets = runners_of(values.get("target", ()), sm, libraries)
+    asked = values.get("target", ())
+    targets = runners.runners_of(asked, sm, libraries) if asked else ()
     # Runtimes that ignore FP32 nodes have no FP32 sums.
-    if lowest_sums_of(targets) == "fp16" or "only" in values:
+    if (targets and profiles.lowest_sums_of(targets) == "fp16") or "only" in values:
         values = {"accumulate": "fp16", **values}
     rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
     paths = {name: Path(values[name]) for name in _LABELS if name in values}

@@ -12,6 +12,7 @@ from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.again import pick
+from halfwise.records import Recognised
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier
@@ -61,8 +62,14 @@ def kept(run: Any) -> int:
     return len(run.plan.keep)
 
 
+def test_a_plan_is_judged_as_its_run_unless_another_metric_is_named(made):
+    assert chosen(made, worth=1).criterion == recorded(made).criterion
+    assert not chosen(made, worth=1).verdict.passed
+
+
 def test_a_plan_is_judged_by_its_task_and_written(made, tmp_path):
-    picked, before = choose(made, out=tmp_path / "chosen", worth=1), recorded(made)
+    picked = choose(made, out=tmp_path / "chosen", worth=1, metric="auto")
+    before = recorded(made)
     assert picked.run.verdict.passed
     assert picked.run.verdict.unseen
     assert picked.run.verdict.samples == before.verdict.samples
@@ -168,11 +175,12 @@ def test_a_run_without_a_curve_is_refused(moved):
 def test_model_and_inputs_have_to_be_those_of_the_run(moved):
     run, there = read_run(moved), moved.parent
     changed(moved, provenance=of(run, model=str(there / "m.onnx"), data=str(there / "x.npz")))
-    assert chosen(moved, worth=1).verdict.passed
+    assert chosen(moved, worth=1, metric="auto").verdict.passed
     np.savez(there / "x.npz", x=classifier(20).inputs["x"])
     with pytest.raises(RecordMismatch, match="no longer has the inputs of the run"):
         choose(moved, worth=1)
-    assert chosen(moved, inputs=there / "x.npz", worth=1).verdict.passed
+    other = chosen(moved, inputs=there / "x.npz", worth=1, metric="auto")
+    assert other.verdict.passed
     onnx.save(classifier(4, seed=9).proto, there / "m.onnx")
     with pytest.raises(RecordMismatch, match="not the model that the run was made from"):
         choose(moved, worth=1)
@@ -197,7 +205,8 @@ def test_inputs_that_were_in_memory_are_given_again(moved):
     changed(moved, provenance=of(run, data=None))
     with pytest.raises(RecordMismatch, match="does not record where its inputs are"):
         choose(moved, worth=1)
-    assert chosen(moved, inputs=dict(classifier().inputs), worth=1).verdict.passed
+    again = chosen(moved, inputs=dict(classifier().inputs), worth=1, metric="auto")
+    assert again.verdict.passed
 
 
 def test_code_that_only_a_run_folder_names_is_not_run(moved):
@@ -212,18 +221,10 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
         with pytest.raises(UsageError, match=f"made with {name} theirs") as refused:
             choose(folder, worth=1)
         assert "give it yourself" in (refused.value.hint or "")
-    curve = run.curve.model_copy(update={"recognised": ()})
-    theirs = of(run, options={"metric": "theirs.py:score", "metric_drop": "1.0"})
-    changed(moved, provenance=theirs, curve=curve)
+    options = {"metric": "theirs.py:score", "metric_drop": "1.0"}
+    changed(moved, provenance=of(run, options=options))
     with pytest.raises(UsageError, match="made with --metric theirs"):
         choose(moved, worth=1)
-    with pytest.raises(UsageError, match="is judged by theirs"):
-        choose(moved, worth=1, metric="other.py:score")
-
-
-def test_a_metric_that_does_not_decide_is_not_named(made):
-    with pytest.raises(UsageError, match="the choice is judged by auto"):
-        choose(made, worth=1, metric="psnr")
 
 
 def test_wishes_outside_their_domain_are_refused(made):
@@ -274,6 +275,7 @@ ONE = point("0", 1.2, 3.0, heldout=3.5, scores=(score(passed=True, value=0.995),
 SIDE = point("1", 1.3, 0.1, is_bound=True)
 FULL = point("0-2", 2.0, 0.0, heldout=0.0, scores=(score(passed=True, value=1.0),))
 OWN = (score(passed=True, value=1.0),)
+MASK = Recognised(kind="mask", metric="mask-iou", outputs=("y",), required=0.99, evidence=())
 MADE = curve(LOW, ONE, SIDE, FULL, reference=OWN)
 
 
