@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -24,12 +25,13 @@ from bench.gpu import models
 from bench.gpu.models import Made
 from bench.gpu.resnet import IMAGE_DEVIATION, IMAGE_MEAN, resnet
 from bench.runs import ROOT
+from halfwise.fixing.repair import making
+from halfwise.fixing.repair.scale import Scale
 from halfwise.records import Repair
 
 FILE = ROOT / "bench" / "results" / "gpu_repair_plans.json"
 SCALE = "scaled"
 """Name of the plan that changes only the scale of tensors."""
-OTHER_RULES = ("one-node", "mask")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def planned(scaled: Scaled) -> dict[str, Planned]:
         scaled.few().save(folder)
         found = {"repaired": _fixed(folder)}
         if {repair.rule for repair in found["repaired"].repairs} != {"scale"}:
-            found[SCALE] = _fixed(folder, no_repair=OTHER_RULES)
+            with patch.object(making, "RULES", (Scale(),)):
+                found[SCALE] = _fixed(folder)
         kept = _recorded(scaled.recorded)
         found["kept"] = Planned(kept) if kept else _fixed(folder, no_repair=True)
     return found

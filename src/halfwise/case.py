@@ -28,7 +28,6 @@ from halfwise.records import (
     Note,
     Profile,
     Repair,
-    RepairRule,
     TensorName,
     Typing,
 )
@@ -378,7 +377,7 @@ class Settings:
         io: Type of float graph inputs and outputs: FP32 or the low format. With "fp32", those that
             the user's file stores in the low format keep it.
         accumulate: Format of running sums inside FP16 ops.
-        no_repair: Repair rules that are not used.
+        no_repair: Whether the graph stays as it is.
         keep_islands: Whether nodes that the file has in FP32 among lower ones stay so.
         allow: What is done only on request: see `Allowed`.
         allow_random: Whether a plan counts that passes on inputs that are not real.
@@ -399,7 +398,7 @@ class Settings:
     int8: bool = False
     io: Literal["fp32", "fp16", "bf16"] = default("io")
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
-    no_repair: tuple[RepairRule, ...] = ()
+    no_repair: bool = False
     keep_islands: bool = False
     allow: frozenset[Allowed] = frozenset()
     allow_random: bool = False

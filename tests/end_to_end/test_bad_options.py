@@ -134,9 +134,3 @@ def test_labels_that_do_not_fit(refused, files, tmp_path):
     (tmp_path / "labels.json").write_text("[1, 2, 3]")
     options = ("--metric", "top1", "--labels", "labels.json")
     assert "labels.json" in refused(3, *fixing(*files, *options))
-
-
-def test_a_model_that_an_option_takes_for_its_value_is_named(refused):
-    told = refused(2, "fix", "--no-repair", "absent.onnx", "--inputs", "absent.npz", "-o", "run")
-    assert "--no-repair takes absent.onnx" in told
-    assert "Put absent.onnx before" in told

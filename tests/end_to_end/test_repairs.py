@@ -39,7 +39,6 @@ def test_a_repaired_model_keeps_nothing_and_is_judged_against_the_original(call,
     [
         (Sluice(), ["--no-repair"]),
         (Sluice(), ["--no-repair", "--budget", "time=900"]),
-        (Sluice(), ["--no-repair", "mask", "--no-repair", "scale"]),
         (Sluice(spoil=renamed), ["--lower", "down_0"]),
         (Sluice(spoil=replaced), ["--lower", "down_0"]),
         (Sluice(spoil=replaced), ["--keep-op", "Mul"]),

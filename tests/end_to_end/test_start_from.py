@@ -119,6 +119,6 @@ def test_repairs_may_take_away_what_the_starting_plan_keeps(fix):
     first = fix(NORM, "--no-repair")
     assert first.kept == NORM.kept
     first.folder.rename(first.folder.with_name("first"))
-    ended = fix(NORM, "--start-from", "first", "--no-repair", "scale")
+    ended = fix(NORM, "--start-from", "first")
     assert ended.code == 0, ended.err
-    assert [repair["rule"] for repair in ended.record["plan"]["repairs"]] == ["one-node"]
+    assert [repair["rule"] for repair in ended.record["plan"]["repairs"]] == ["scale"]

@@ -7,10 +7,8 @@ applies.
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 import inspect
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial, wraps
-from itertools import zip_longest
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -159,37 +157,18 @@ def accepts(
     return declare
 
 
-_ALONE = {
-    shown(name): option(hint).alone
-    for name, hint in Options.__annotations__.items()
-    if option(hint).alone is not None
-}
-"""Values of options given without one."""
-
-
 class Command(TyperCommand):
-    """A command with options that need no value: see `Option.alone`."""
+    """A command that says what is wrong with its words as all of halfwise does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's context
-        """Give such an option its value if an option or nothing follows it.
+        """Return the remaining words.
 
         Raises:
-            UsageError: a file name follows, which is meant as an argument.
+            UsageError: a value is empty, or of the wrong type.
         """
-        whole: list[str] = []
-        for arg, following in zip_longest(args, args[1:]):
-            whole.append(arg)
-            value = _ALONE.get(arg)
-            if value is not None and following is not None and _names_file(following):
-                raise UsageError(
-                    f"{arg} takes {following}, which follows it, as its value.",
-                    f"Put {following} before {arg}, so that another option or nothing follows it.",
-                )
-            if value is not None and (following is None or following.startswith("-")):
-                whole.append(value)
         _refuse_empty(args, _valued(ctx.command.params))
         try:
-            return super().parse_args(ctx, whole)
+            return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             if misread := _misread(error):
                 raise misread from error
@@ -235,11 +214,6 @@ def _misread(error: typer.BadParameter) -> UsageError | None:
     )
     name = max(param.opts, key=len)
     return UsageError(f"{name} is {errors[0]['input']!r}; expected {expected}.", param.help or "")
-
-
-def _names_file(word: str) -> bool:
-    """Return whether a word of the command line can only be a path."""
-    return not word.startswith("-") and (os.sep in word or bool(Path(word).suffix))
 
 
 def parameter(name: str, hint: Any, *, hidden: bool = False) -> inspect.Parameter:  # noqa: ANN401
@@ -400,8 +374,22 @@ def watched(
         return call(*arguments, watcher=watcher, **options)
 
 
-def show(record: Shown, view: "Callable[[Shown], Report]", display: Display) -> None:
-    """Print a record as JSON, or the report that `view` makes of it."""
+def show(
+    record: Shown,
+    view: "Callable[[Shown], Report]",
+    display: Display,
+    screen: "Callable[[Shown], Report] | None" = None,
+    more: str = WHOLE,
+) -> None:
+    """Print a record as JSON, or the report that `view` makes of it.
+
+    Args:
+        record: The record.
+        view: Makes the whole report.
+        display: What to print.
+        screen: Makes the first screen; None if that is the beginning of the report.
+        more: Where the rest is.
+    """
     from halfwise.reporting.terminal import fitted, print_report, print_verdict
 
     if display.as_json:
@@ -409,9 +397,9 @@ def show(record: Shown, view: "Callable[[Shown], Report]", display: Display) -> 
     elif display.quiet:
         print_verdict(view(record))
     elif display.full is False:
-        whole = view(record)
-        shown = fitted(whole, WHOLE)
-        print_report(shown, WHOLE * (shown != whole))
+        whole = (screen or view)(record)
+        shown = fitted(whole, more)
+        print_report(shown, more * (screen is not None or shown != whole))
     else:
         print_report(view(record))
 
@@ -426,18 +414,13 @@ def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
 
     `folder` is the run folder; None if it is not stored.
     """
-    from halfwise.reporting.terminal import fitted, print_report, print_verdict
     from halfwise.reporting.view import report, screen
     from halfwise.store import run_json
 
     if display.as_json:
         typer.echo(run_json(run), nl=False)
-    elif display.quiet:
-        print_verdict(report(run))
-    elif display.full:
-        print_report(report(run))
     else:
-        print_report(fitted(screen(run), more := _more(folder)), more)
+        show(run, report, display, screen, _more(folder))
     end(passed=run.verdict.passed)
 
 

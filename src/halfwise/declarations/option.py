@@ -43,7 +43,6 @@ class Option:
         domain: Domain of a number.
         panel: Its section of the help.
         flag: Its name on the command line, if not derived from the library's name.
-        alone: Its value if the command line gives none; None if a value is required.
         group: The option of the command line that takes it as NAME=VALUE, or as NAME if it is a
             bool; None if it is an option of its own. NAME is `flag`, else the library's name.
         main: Whether `--help` shows it; `--help-all` shows every option.
@@ -55,7 +54,6 @@ class Option:
     domain: Domain | None = None
     panel: str | None = None
     flag: str | None = None
-    alone: str | None = None
     group: str | None = None
     main: bool = False
 

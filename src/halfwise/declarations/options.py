@@ -276,14 +276,7 @@ class Plan(TypedDict, total=False):
         str | Path | None,
         _plan("Start the search from the plan of this mixed ONNX model or run folder.", "PATH"),
     ]
-    no_repair: Annotated[
-        Sequence[str] | bool,
-        _plan(
-            "No repairs, or none of kind RULE: scale, one-node, mask, split, shift. Repeatable.",
-            "[RULE]",
-            alone="all",
-        ),
-    ]
+    no_repair: Annotated[bool, _plan("Leave the graph as it is: no repairs.")]
     allow_bf16: Annotated[bool, _allowed("Give kept nodes BF16 where it is enough.", flag="bf16")]
     allow_tf32: Annotated[bool, _allowed("Give kept nodes TF32 where it is enough.", flag="tf32")]
     io: Annotated[

@@ -211,7 +211,7 @@ def counting_joined(verdict: Verdict, joined: Sequence[str], criterion: Criterio
 def final_verdict(verdict: Verdict, case: Case, request: Request) -> Verdict:
     """Return the verdict with hints; random inputs fail it unless allowed."""
     verdict = verdict.model_copy(update={"hints": (*verdict.hints, *_weak_pass(verdict))})
-    if case.real or request.data.allow_random:
+    if case.real or request.settings.allow_random:
         return verdict
     verdict = with_failures(verdict, (Failure(kind="not-real", text=not_real(case.made_up)),))
     return verdict.model_copy(update={"on_real_data": False})
@@ -325,7 +325,7 @@ def with_unjudged(
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
     failures = {failure.kind for failure in verdict.failures}
     unshown = bool(failures) and failures <= UNSHOWN
-    if request.data.allow_unjudged or not unjudged:
+    if request.settings.allow_unjudged or not unjudged:
         return verdict.model_copy(update={"unjudged": unjudged, "judged": not unshown})
     judged, split = not (verdict.passed or unshown), len(case.heldout) > 0
     lacking = (Failure(kind="unjudged", text=not_judged(each, heldout=split)) for each in unjudged)

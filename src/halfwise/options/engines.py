@@ -97,21 +97,13 @@ def engine_target(options: Mapping[str, Any]) -> Target:
     options, _ = split(options, EngineOptions)
     return Target(
         workers=_workers(options),
-        settings=engine_settings(options),
+        settings=_settings(options),
         shapes=(
             _texts(options.get("min_shapes", ())),
             _texts(options.get("opt_shapes", ())),
             _texts(options.get("max_shapes", ())),
         ),
     )
-
-
-def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, replacing a list of one worker by its name."""
-    names = options.get("trt_worker")
-    if not isinstance(names, list | tuple) or len(names) != 1:
-        return dict(options)
-    return {**options, "trt_worker": names[0]}
 
 
 def _workers(options: Mapping[str, Any]) -> tuple[WorkerSpec, ...]:
@@ -121,9 +113,10 @@ def _workers(options: Mapping[str, Any]) -> tuple[WorkerSpec, ...]:
         UsageError: one is named twice, or is ambiguous in the run folder, or an option for one
             device is given with several.
     """
-    names, command = options.get("trt_worker"), options.get("trt_command")
-    if names is None or isinstance(names, str):
-        return (resolve(trt_command=command, trt_worker=names)[0],)
+    given, command = options.get("trt_worker"), options.get("trt_command")
+    names: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    if len(names) == 1:
+        return (resolve(trt_command=command, trt_worker=names[0])[0],)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"--trt-worker {twice} is given twice.", "Name each worker once.")
     if odd := next((name for name in names if not _FILE_NAME.fullmatch(name)), None):
@@ -142,13 +135,7 @@ def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[
     return declared, {n: v for n, v in options.items() if n not in names}
 
 
-def engine_settings(options: Mapping[str, Any]) -> EngineSettings:
-    """Return the settings that options give.
-
-    Raises:
-        UsageError: a value outside its domain.
-    """
-    check(options)
+def _settings(options: Mapping[str, Any]) -> EngineSettings:
     changed = {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
     if "workspace" in options:
         changed["workspace_bytes"] = memory_bytes(options["workspace"], "--engine workspace")

@@ -40,31 +40,10 @@ from halfwise.metrics import (
 from halfwise.metrics.kinds import looked_at
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, one_worker, run_here, understand_target
-from halfwise.records import Allowed, Criterion, Fact, Note, Recognised, RepairRule, RightBy
+from halfwise.records import Allowed, Criterion, Fact, Note, Recognised, RightBy
 from halfwise.targets import profiles, runners
 from halfwise.user_code import RAISED, described
 from halfwise.wording import listed, meant, typed
-
-RULES: tuple[RepairRule, ...] = get_args(RepairRule)
-ALL = "all"
-"""Names every rule."""
-
-
-def left_out(options: Mapping[str, Any]) -> tuple[RepairRule, ...]:
-    """Return the rules that `no_repair` excludes, given singly or separated by commas.
-
-    Raises:
-        UsageError: there is no such rule.
-    """
-    names = [name.strip() for word in options.get("no_repair", ()) for name in word.split(",")]
-    if unknown := [name for name in names if name not in (*RULES, ALL)]:
-        raise UsageError(
-            f"--no-repair is {unknown[0]!r}; expected a repair rule: {', '.join(RULES)}.",
-            "Separate several rules with commas. Without a rule it turns off all repairs; then it "
-            "must come last or before another option.",
-        )
-    return RULES if ALL in names else tuple(rule for rule in RULES if rule in names)
-
 
 Model = str | Path | onnx.ModelProto
 """A path or a model in memory."""
@@ -85,8 +64,6 @@ class Data:
     preprocess: str | None = None
     labels: Path | None = None
     heldout_labels: Path | None = None
-    allow_random: bool = False
-    allow_unjudged: bool = False
     plugin_outputs: str | None = None
 
 
@@ -141,13 +118,11 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     for name in options.keys() - names.keys():
         hint = meant(name, names, f"Options: {', '.join(names)}.")
         raise UsageError(f"Unknown option {name}.", hint)
-    values = run_here(one_worker(declarations.given(**options)))
+    values = run_here(declarations.given(**options))
     for name, value in values.items():
         kind = get_origin(shell_type(Options.__annotations__[name]))
         if kind is Sequence and isinstance(value, str | Path):
             values[name] = (value,)
-    if values.get("no_repair") is True:
-        values["no_repair"] = (ALL,)
     check(values)
     if "failing" in values:
         values["failing"] = _failing(values["failing"])
@@ -172,7 +147,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             runtime=Runtime(values.get("device", default("device")), libraries),
             targets=targets,
             allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in values),
-            **_fields(Settings, values) | {"no_repair": left_out(values)},
+            **_fields(Settings, values),
         ),
         given={name: _text(value) for name, value in values.items()},
         require_worth=values.get("require_worth"),

@@ -1,6 +1,5 @@
 """`export`: write the recipe of a run folder."""
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,6 @@ from halfwise.store import (
     on_one_device,
     read_run,
     refuse_existing,
-    refuse_unwritable,
     users_model,
 )
 from halfwise.tensorrt.constrain import readable
@@ -108,7 +106,8 @@ def export(
     if kind not in KINDS:
         raise UsageError(f"Unknown recipe {kind!r}.", f"Give one of {', '.join(KINDS)}.")
     place, watcher = _Place(None if out is None else Path(out), kind), watcher or Silent()
-    place.refuse_unusable()
+    if place.folder is not None:  # before all else
+        refuse_existing(place.file or place.folder / "recipe", "file")
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = folder_of(run)
     version, regime = choose(record, trt_version, typing)
@@ -126,7 +125,7 @@ def export(
             profiles=profiles,
         )
         texts = KINDS[kind](recipe)
-        written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
+        written = place.write(texts, partial) if out is not None else ()
     return Exported(recipe, texts, written)
 
 
@@ -138,15 +137,6 @@ class _Place:
         self.file = out if named else None
         self.folder = out.parent if named and out is not None else out
 
-    def refuse_unusable(self) -> None:
-        """Raise UsageError if the file exists or its folder is not writable."""
-        if self.file is not None:
-            refuse_existing(self.file, "file")
-        elif self.folder is not None and self.folder.is_dir():
-            refuse_unwritable(self.folder, self.folder)
-        elif self.folder is not None:
-            refuse_existing(self.folder)
-
     def tell(self, path: Path) -> str:
         """Return `path` as recipes here write it: relative to the folder, or absolute."""
         path = path.resolve()
@@ -156,30 +146,21 @@ class _Place:
         # Must not look like an option.
         return f"./{shown}" if shown.startswith("-") else shown
 
-    def write(self, texts: Mapping[str, str], models: Sequence[Path]) -> tuple[Path, ...]:
-        """Write the texts and move `models` next to them; return the paths."""
+    def write(self, texts: Mapping[str, str], partial: Path) -> tuple[Path, ...]:
+        """Write the texts beside the models in `partial`, and move all here; return the paths."""
         assert self.folder is not None
-        paths = {self.file or self.folder / name: text for name, text in texts.items()}
-        moves = {self.folder / path.name: path for path in models}
-        for path in (*paths, *moves):
-            if os.path.lexists(path):
-                raise UsageError(
-                    f"{path} exists.", "Give another path with -o; halfwise overwrites nothing."
-                )
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for path, model in moves.items():
-                shutil.move(model, path)
-            for path, text in paths.items():
-                with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
-                    file.write(text)
-                if path.suffix == ".sh":
-                    path.chmod(path.stat().st_mode | 0o111)
-        except OSError as error:
-            raise UsageError(
-                f"Cannot write to {self.folder}: {error.strerror}.", "Give another path with -o."
-            ) from error
-        return (*paths, *moves)
+        for name, text in texts.items():
+            path = partial / (name if self.file is None else self.file.name)
+            path.write_text(text, encoding="utf-8", errors="surrogateescape")
+            if path.suffix == ".sh":
+                path.chmod(path.stat().st_mode | 0o111)
+        made = {path: self.folder / path.name for path in sorted(partial.iterdir())}
+        for path in made.values():
+            refuse_existing(path, "file")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path, here in made.items():
+            shutil.move(path, here)
+        return tuple(made.values())
 
 
 def _source(

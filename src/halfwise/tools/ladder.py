@@ -95,7 +95,7 @@ def _right(
             for one in untested
             if one.kind in ("guessing", "metric")
         )
-        if wrong and not request.data.allow_unjudged:
+        if wrong and not request.settings.allow_unjudged:
             return by, wrong, ()
     if expected is not None:
         subject.expected = recorded_tensors(case, Path(expected))

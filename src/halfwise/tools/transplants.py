@@ -90,7 +90,6 @@ class Transplants:
         network: The model; for "file" in its types.
         kind: What the engines compute in.
         symptom: How the whole model's engine is wrong.
-        plain_seconds: Seconds that its build took.
         builds: Builds used, including the whole model's.
         errors: The largest relative RMS error of the outputs of each part that ran.
         spared: Whether a part ended otherwise than the whole model.
@@ -100,7 +99,6 @@ class Transplants:
     network: Network
     kind: Kind
     symptom: Symptom
-    plain_seconds: float
     builds: int = 1
     errors: dict[frozenset[NodeName], float] = field(default_factory=dict)
     spared: bool = False
@@ -144,18 +142,15 @@ class Transplants:
             raise Stopped
         self.builds += 1
         samples = Samples(("part",), lambda _: sample)
-        maker = self.engines.of(
-            replace(self.engines.case, network=network, calibration=samples, metric=None)
-        )
-        most = maker.engine_settings.build_timeout
-        seconds = allowed_seconds(self.plain_seconds, most)
-        settings = replace(maker.engine_settings, build_timeout=seconds)
-        what = f"{count(len(network.graph), 'node')} on true inputs"
+        case = replace(self.engines.case, network=network, calibration=samples, metric=None)
+        plain = max(build.seconds for build in self.engines.builds.outcomes)
+        seconds = allowed_seconds(plain, self.engines.engine_settings.build_timeout)
+        maker = self.engines.of(case, seconds)
+        purpose = f"{count(len(network.graph), 'node')} on true inputs,"
         file = network if self.kind == "file" else None
-        side = maker.engine("fp16" if file else self.kind, settings=settings, what=what, file=file)
         try:
-            build = side.build()
-            outputs = {} if build.engine is None else side.run(build, sample)
+            build = maker.build(self.kind, file=file, purpose=purpose)
+            outputs = {} if build.engine is None else maker.measure.run(build.engine, sample)
         except EngineFailed as failed:
             if failed.status == "lost":
                 raise
@@ -164,8 +159,6 @@ class Transplants:
             maker.forget()
         if build.status == "interrupted":
             raise Stopped
-        if build.status == "lost":
-            raise EngineFailed(build.message, status="lost")
         return (symptom_of(build) if build.engine is None else OFF), outputs
 
     def _is_off(self, network: Network, sample: Sample, outputs: Outputs) -> bool:

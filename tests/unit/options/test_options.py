@@ -22,7 +22,7 @@ def test_without_options_the_defaults_hold():
     assert request.settings == Settings()
     assert request.given == {}
     assert request.data.inputs == "x.npz"
-    assert (request.data.allow_random, request.data.heldout) == (False, None)
+    assert (request.settings.allow_random, request.data.heldout) == (False, None)
 
 
 def test_none_means_not_given():
@@ -55,7 +55,6 @@ def test_options_reach_those_who_need_them():
     assert request.data.heldout == "y.npz"
     assert (request.data.labels, request.data.heldout_labels) == (Path("l.txt"), Path("m.txt"))
     assert request.data.preprocess == "p.py:f"
-    assert request.data.allow_random
     assert request.criterion == Criterion(snr_db=40)
     assert request.settings == Settings(
         rules=Rules(("a",), ("Pow",), ("b", "c")),

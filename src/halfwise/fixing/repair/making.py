@@ -346,7 +346,7 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
             nodes = [node for repair in alike for node in repair.nodes]
             raise CaseError(
                 f"The repair '{name}' at {listed(nodes)} cannot be made: {error}",
-                f"Leave it out: --no-repair {name}.",
+                "Leave the graph as it is: --no-repair.",
             ) from error
     mark(model, repairs)
     typed = normalise(model, path=network.path, sha256=network.sha256)

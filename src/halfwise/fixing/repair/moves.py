@@ -40,10 +40,9 @@ Where = tuple[RepairRule, tuple[NodeName, ...]]
 
 
 def allowed_rules(space: Space) -> list[Rule]:
-    """Return the rules not excluded by options, in order; none if nothing is searched."""
-    if not space.searches:
-        return []
-    return [rule for rule in making.RULES if rule.name not in space.variant.settings.no_repair]
+    """Return the rules, in order; none if options exclude them or nothing is searched."""
+    excluded = space.variant.settings.no_repair or not space.searches
+    return [] if excluded else list(making.RULES)
 
 
 def with_repairs(space: Space, heldout: HeldOut) -> Space:

@@ -161,7 +161,7 @@ def compare(
     load = cache(load_model)
     case, notes = _as_repaired(case, sources, load)
     check(case.network, runtime=request.settings.runtime)
-    with engine_maker(case, request, watcher) as maker:
+    with engine_maker(case, request.settings, request.target, watcher) as maker:
         first, second = (_side(s, case, request.settings, maker, load) for s in sources)
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
@@ -259,7 +259,7 @@ def _side(
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{source.path.name}, on record", _arithmetic(names))
     if engines is not None and source.kind == "engine":
-        return engines.engine(source.form).side()
+        return engines.side(source.form)
     emulate = source.form == "emulated"
     return _model(load, source.path, case, settings, emulate=emulate)
 

@@ -71,7 +71,7 @@ class _Reading:
         if tensor.error is None:
             return comparison
         error = tensor.error.value
-        side = tensor.worst.side if tensor.worst and error > self.tolerance else None
+        side = tensor.side if error > self.tolerance else None
         inherited = max((self.errors.get(name, 0.0) for name in read_by(tensor.node)), default=0.0)
         status = self._status(error, inherited, side)
         amplified = status == "amplified"

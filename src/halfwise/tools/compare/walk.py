@@ -243,21 +243,6 @@ nodes, √n times as much."""
 _SIDES: tuple[SideName, SideName] = ("a", "b")
 
 
-@dataclass(frozen=True)
-class Born:
-    """A born error, on the sample where it is largest.
-
-    Attributes:
-        side: Side where it is born.
-        sample: Index of the sample.
-        error: Its size there.
-    """
-
-    side: SideName
-    sample: int
-    error: float
-
-
 @dataclass
 class Found:
     """What is known about one tensor.
@@ -268,7 +253,8 @@ class Found:
         error: B against A; None until compared.
         lack: Why it was not compared.
         born: Error of each side against its node's own function of its inputs.
-        worst: The largest of these beyond what rounding explains; None if none is.
+        side: The side with the largest of these beyond what rounding explains; None if none is.
+        worst: That error on the sample where it is largest.
         given: By side, the tensors given there during measurement.
     """
 
@@ -277,7 +263,8 @@ class Found:
     error: RelativeError | None = None
     lack: TensorStatus | None = None
     born: dict[SideName, RelativeError] = field(default_factory=dict)
-    worst: Born | None = None
+    side: SideName | None = None
+    worst: float = 0.0
     given: dict[SideName, frozenset[TensorName]] = field(default_factory=dict)
 
 
@@ -387,8 +374,8 @@ class Walk:
                 natural = RelativeError().add(computed[tensor.tensor], wiggled[tensor.tensor], 0)
             # Each node of a region rounds anew, and such errors add up like a random walk.
             natural *= WIGGLED * sqrt(len(self.region(tensor, name)))
-            if error > natural and (tensor.worst is None or error > tensor.worst.error):
-                tensor.worst = Born(name, index, error)
+            if error > max(natural, tensor.worst):
+                tensor.side, tensor.worst = name, error
 
     def region(self, tensor: Found, side: SideName) -> tuple[NodeName, ...]:
         """Return the nodes among which an error born on `side` arises."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Unpack
 
-from halfwise.case import Case, Samples
+from halfwise.case import Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.typed import emulate_tf32
 from halfwise.errors import CaseError, HalfwiseError
@@ -16,14 +16,12 @@ from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import cost, unsearched_run, with_unjudged
 from halfwise.fixing.result import Result
 from halfwise.formats import BF16
-from halfwise.graph.conversion import upcast
 from halfwise.graph.model import node_name
-from halfwise.inputs import split_heldout, split_sources
+from halfwise.inputs import split_heldout
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check
-from halfwise.metrics import Outputs
-from halfwise.options.loading import load_case, load_model, tell
-from halfwise.options.options import RULES, Data, Model, Request, bounded, understand
+from halfwise.options.loading import load_asked, load_case
+from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher, interruption, offered
 from halfwise.records import (
@@ -31,7 +29,6 @@ from halfwise.records import (
     Criterion,
     Failure,
     KeptNode,
-    Observations,
     Run,
     Rung,
     RungName,
@@ -46,7 +43,7 @@ from halfwise.store import free_folder, new_folder
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.command import recorded_tensors
-from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
+from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker, label_of
 from halfwise.tools.compare.walk import all_low, with_bf16
 from halfwise.tools.diagnose.export import exported, healthy
 from halfwise.tools.diagnose.harness import harness
@@ -80,115 +77,44 @@ def diagnose(
         options: See `Options`. Without `target`, what needs engines is emulated or skipped.
 
     Raises:
-        HalfwiseError: the model, an option or `expected` cannot be used. Inputs that do not fit are
-            not an error: they fail the first rung.
+        HalfwiseError: the model, the inputs, an option or `expected` cannot be used.
     """
     started = time.monotonic()
     watcher = watcher or Silent()
     request = understand(inputs, options)
     folder = free_folder(out)
-    watcher.stage("load")
-    case, refused = _case(model, request, watcher)
-    tell(watcher, case.notes)
-    with scratch() if folder is None else new_folder(folder) as partial:
-        if refused is None:
-            beside = expected, _second(request.data, inputs_b, preprocess_b)
-            rungs, outputs, seen = _climb(model, case, request, partial, beside, folder, watcher)
-        else:
-            rungs, outputs, seen = (_misfit(refused),), (), None
-        verdict = _verdict(case, request, rungs, outputs)
-        run = _run(case, request, rungs, verdict, time.monotonic() - started)
-        if folder is not None:
-            finish(partial, run, case, watcher, observations=seen)
-    return Result(run, folder, observations=seen)
-
-
-def _climb(
-    model: Model,
-    case: Case,
-    request: Request,
-    folder: Path,
-    beside: tuple[str | Path | None, Data | None],
-    out: Path | None,
-    watcher: Watcher,
-) -> tuple[tuple[Rung, ...], Sequence[Outputs], Observations | None]:
-    """Return the rungs, FP32's outputs for every sample if they ran to the end, and observations.
-
-    `beside` holds expected and the second pipeline of `diagnose`; `out` is where `folder` ends.
-    """
-    expected, other = beside
-    settings = request.settings
+    case, settings = load_asked(model, request, watcher, split=False), request.settings
     check(case.network, runtime=settings.runtime)
-    tensors = others = None
-    if expected is not None:
-        tensors = recorded_tensors(case, Path(expected))
-    if other is not None:
-        others = _others(model, request, other, case.calibration)
-    with engine_maker(case, request, watcher) as engines:
-        subject = Subject(
-            case=case,
-            settings=settings,
-            folder=folder,
-            watcher=watcher,
-            allow_random=request.data.allow_random,
-            allow_unjudged=request.data.allow_unjudged,
-            expected=tensors,
-            others=others,
-            engines=engines,
-            fix=fix_step(case, request, out),
-        )
-        rungs = climb(subject, LADDER)
-        return rungs, () if _failed(rungs) else subject.references, subject.seen
+    tensors = None if expected is None else recorded_tensors(case, Path(expected))
+    others = _others(model, request, inputs_b, preprocess_b, case.calibration)
+    with scratch() if folder is None else new_folder(folder) as partial:
+        with engine_maker(case, settings, request.target, watcher) as engines:
+            subject = Subject(
+                case=case,
+                settings=settings,
+                folder=partial,
+                watcher=watcher,
+                expected=tensors,
+                others=others,
+                engines=engines,
+                fix=fix_step(case, request, folder),
+            )
+            rungs = climb(subject, LADDER)
+        run = _run(subject, request, rungs, time.monotonic() - started)
+        if folder is not None:
+            finish(partial, run, case, watcher, observations=subject.seen)
+    return Result(run, folder, observations=subject.seen)
 
 
-def _case(model: Model, request: Request, watcher: Watcher) -> tuple[Case, CaseError | None]:
-    """Return the case; if the inputs do not fit, one without samples, and the reason."""
-    network, stored = upcast(load_model(model, watcher))
-    try:
-        arguments, runtime = (model, request.data, request.criterion), request.settings.runtime
-        return load_case(*arguments, split=False, runtime=runtime, watcher=watcher), None
-    except CaseError as refused:
-        if _is_missing(request.data.inputs):
-            raise
-        nothing = Samples((), lambda _: {})
-        bare = Case(network, nothing, nothing, request.criterion, None, (), "", stored=stored)
-        return bare, refused
-
-
-def _is_missing(inputs: Inputs) -> bool:
-    """Return whether inputs name a missing file: a typo, not something to diagnose.
-
-    Functions are named `file.py:function`.
-    """
-    if not isinstance(inputs, str | Path):
-        return False
-    if sources := split_sources(str(inputs)):
-        return not all(path.exists() for path in sources.values())
-    path, file = Path(inputs), str(inputs).rpartition(":")[0]
-    return not path.exists() and not (file and Path(file).exists())
-
-
-def _misfit(refused: CaseError) -> Rung:
-    return Rung(
-        rung=1,
-        name="harness",
-        passed=False,
-        how="measured",
-        cause=f"The inputs cannot be used: {refused.message}",
-        evidence=(Sign(severity="error", text=refused.message),),
-        advice=said(refused.hint) if refused.hint else (),
-    )
-
-
-def _second(data: Data, inputs: Inputs | None, preprocess: str | None) -> Data | None:
-    """Return the data of a second pipeline, None if there is none."""
+def _others(
+    model: Model, request: Request, inputs: Inputs | None, preprocess: str | None, samples: Samples
+) -> Samples | None:
+    """Return the samples of a second pipeline, None if there is none."""
     if inputs is None and preprocess is None:
         return None
-    inputs = data.inputs if inputs is None else inputs
-    return replace(data, inputs=inputs, preprocess=preprocess or data.preprocess, labels=None)
-
-
-def _others(model: Model, request: Request, data: Data, samples: Samples) -> Samples:
+    data = request.data
+    inputs, preprocess = data.inputs if inputs is None else inputs, preprocess or data.preprocess
+    data = replace(data, inputs=inputs, preprocess=preprocess, labels=None)
     others = load_case(model, data, request.criterion, split=False).calibration
     if len(others) != len(samples):
         raise CaseError(
@@ -198,15 +124,9 @@ def _others(model: Model, request: Request, data: Data, samples: Samples) -> Sam
     return others
 
 
-def _failed(rungs: Sequence[Rung]) -> Rung | None:
-    return next((rung for rung in rungs if rung.passed is False), None)
-
-
-def _verdict(
-    case: Case, request: Request, rungs: Sequence[Rung], references: Sequence[Outputs]
-) -> Verdict:
-    """Return a verdict: passed if no rung fails and the samples test what the rungs checked."""
-    wrong = _failed(rungs)
+def _run(subject: Subject, request: Request, rungs: tuple[Rung, ...], seconds: float) -> Run:
+    """Return the run: passed if no rung fails and the samples test what the rungs checked."""
+    case, wrong = subject.case, next((rung for rung in rungs if rung.passed is False), None)
     engines = any(rung.rung >= 4 and rung.how == "measured" for rung in rungs)
     verdict = Verdict(
         passed=True,
@@ -217,18 +137,13 @@ def _verdict(
         worst_sample=None,
     )
     if wrong is not None:
-        return with_failures(verdict, (Failure(kind="rung", text=wrong.cause),))
-    # Engines contain every body, and so does the emulation with everything low.
-    return with_unjudged(verdict, case, request, None, case.calibration, references)
-
-
-def _run(
-    case: Case, request: Request, rungs: tuple[Rung, ...], verdict: Verdict, seconds: float
-) -> Run:
-    failed = _failed(rungs)
-    advice = () if failed is None else failed.advice
-    spent = cost(0, seconds, {})
-    run = unsearched_run("diagnose", case, request, verdict, spent, next_step=advice)
+        verdict = with_failures(verdict, (Failure(kind="rung", text=wrong.cause),))
+    else:
+        # Engines contain every body, and so does the emulation with everything low.
+        outputs = subject.references
+        verdict = with_unjudged(verdict, case, request, None, case.calibration, outputs)
+    advice = () if wrong is None else wrong.advice
+    run = unsearched_run("diagnose", case, request, verdict, cost(0, seconds, {}), advice)
     return run.model_copy(update={"diagnosis": rungs})
 
 
@@ -270,9 +185,9 @@ def tf32(subject: Subject) -> Rung:
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
     """Return the verdict on the engine with TF32, and signs of it."""
-    side = engines.engine("tf32")
-    verdict = engines.judge(side.built(), subject.references, subject.case.criterion)
-    signs = signs_of(verdict, side.label)
+    engine = engines.built("tf32")
+    verdict = engines.judge(engine, subject.references, subject.case.criterion)
+    signs = signs_of(verdict, label_of("tf32"))
     if remark := engines.worker.info.tf32_remark:
         signs.append(Sign(severity="warning", text=stopped(remark)))
     return verdict, signs
@@ -305,7 +220,7 @@ def precision(subject: Subject) -> Rung:
     searched, heldout = split_heldout(case.calibration)
     with offered():  # nobody takes the offer: Ctrl-C ends a diagnosis
         # Find what is wrong, not what repairs could mend.
-        settings = replace(subject.settings, no_repair=RULES)
+        settings = replace(subject.settings, no_repair=True)
         fixed = fix(replace(case, calibration=searched, heldout=heldout), settings, subject.watcher)
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
@@ -383,35 +298,33 @@ def _judged(number: int, name: RungName, subject: Subject, kind: Kind, by: Crite
     if engines is None:
         why = "This needs TensorRT, but no target was given."
         return skipped(number, name, why, "Add --target tensorrt.")
-    side = engines.engine(kind)
+    label = label_of(kind)
     rung = Rung(rung=number, name=name, passed=False, how="measured", cause="")
-    build = side.build()
-    if build.status == "lost":
-        raise EngineFailed(build.message, status="lost")
+    build = engines.build(kind)
     if not build.parsed:
         return _unparsed(rung, subject, build)
     symptom, message, index = symptom_of(build), build.message, 0
     signs: list[Sign] = []
     if build.engine is not None:
         try:
-            verdict = engines.judge(build, subject.references, by)
+            verdict = engines.judge(build.engine, subject.references, by)
         except EngineFailed as failed:
             if failed.status == "lost":
                 raise
             symptom, message = Symptom("run", failed.status), failed.message
         else:
-            signs = signs_of(verdict, side.label)
+            signs = signs_of(verdict, label)
             if verdict.passed:
-                right = {"passed": True, "cause": f"The {side.label} is right."}
+                right = {"passed": True, "cause": f"The {label} is right."}
                 return rung.model_copy(update={**right, "evidence": tuple(signs)})
             symptom, message, ids = OFF, "", subject.samples.ids
             index = ids.index(verdict.worst_sample) if verdict.worst_sample in ids else 0
     # From here on Ctrl-C ends only the search; results so far are reported.
     interruption().ready = True
     sample, network = subject.samples[index], subject.case.network
-    fault = localise(Transplants(engines, network, kind, symptom, build.seconds), sample)
+    fault = localise(Transplants(engines, network, kind, symptom), sample)
     told = {
-        "cause": cause(fault, side.label, message, emulated=name == "kernels"),
+        "cause": cause(fault, label, message, emulated=name == "kernels"),
         "nodes": fault.region,
         "evidence": (*signs, *evidence(fault)),
         "advice": said(*advice(fault)),

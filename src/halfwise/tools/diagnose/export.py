@@ -6,15 +6,11 @@ by their last bit show that: they move the outputs about as much.
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise import linting
-from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
 from halfwise.formats import ALIKE_IN_FP32, nudged
 from halfwise.graph.dataflow import reached
@@ -23,7 +19,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import is_discrete, relative_rms
+from halfwise.metrics.difference import is_discrete
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.records import (
     Comparison,
@@ -32,13 +28,14 @@ from halfwise.records import (
     Rung,
     Sign,
     Step,
+    TensorName,
     Verdict,
     said,
 )
 from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.versions import version_of
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.walk import RecordedSide, Walk, reference
+from halfwise.tools.compare.walk import RecordedSide, Walk, excess_of, reference
 from halfwise.tools.diagnose.subject import (
     Subject,
     signs_of,
@@ -111,7 +108,7 @@ def _nonfinite(subject: Subject) -> list[Sign]:
     sizes = {n: sum(each[n].size for each in subject.references) for n in subject.references[0]}
     return [
         Sign(
-            severity="warning" if subject.allow_unjudged else "error",
+            severity="warning" if subject.settings.allow_unjudged else "error",
             text=f"FP32 itself gives NaN or infinite values: output {value.name}, in "
             f"{sum(bad)} of {count(sizes[str(value.name)], 'element')}, on "
             f"{sum(map(bool, bad))} of {count(len(bad), 'sample')}.",
@@ -152,42 +149,28 @@ def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
     Empty too if a metric decides.
 
     Returns:
-        For each, how far it moves with the last bits of the inputs, and how far the framework's is:
-        relative RMS, or the share of elements that differ.
+        For each, how far it moves with the last bits of the inputs, and how far the framework's is,
+        over what two computations of one function may differ.
     """
     if subject.case.metric is not None or not subject.given:
         return {}
-    chosen = range(min(len(subject.samples), DETAIL_SAMPLES))
+    few = subject.samples.select(range(min(len(subject.samples), DETAIL_SAMPLES)))
     draw = np.random.default_rng(0)
-    outputs = []
-    for i in chosen:
-        try:
-            outputs.append(subject.session.run(nudged(subject.samples[i], draw)))
-        except RunFailed:  # the model takes certain numbers only
-            return {}
-    doubtful = {}
-    for name in subject.given[0]:
-        theirs, ours, others = (
-            [side[i][name] for i in chosen] for side in (subject.given, subject.references, outputs)
-        )
-        framework, rounding = _distance(theirs, ours), _distance(others, ours)
-        unclear = rounding > OTHER_KERNELS
-        if framework > (ALIKE_IN_FP32 * rounding if unclear else OTHER_KERNELS):
-            return {}
-        if unclear:
-            doubtful[name] = rounding, framework
-    return doubtful
-
-
-def _distance(actual: Sequence[NDArray[Any]], exact: Sequence[NDArray[Any]]) -> float:
-    """Return the relative RMS error, or of discrete values the share that differs."""
-    if any(a.shape != b.shape for a, b in zip(actual, exact, strict=True)):
-        return inf
-    left, right = (np.concatenate([np.ravel(a) for a in side]) for side in (actual, exact))
-    if is_discrete(right.dtype) or is_discrete(left.dtype):
-        return float(np.mean(left != right)) if left.size else 0.0
-    # The same infinities on both sides are FP32's range, which is no rounding.
-    return relative_rms(right, left) if np.isfinite(left).all() else inf
+    try:
+        moved = [subject.session.run(nudged(sample, draw)) for sample in few]
+    except RunFailed:  # the model takes certain numbers only
+        return {}
+    names = list(map(TensorName, subject.given[0]))
+    exact, rounded, theirs = (
+        RecordedSide(outputs[: len(few)], "")
+        for outputs in (subject.references, moved, subject.given)
+    )
+    rounding, framework = (
+        excess_of(subject.same_function, exact, side, names) for side in (rounded, theirs)
+    )
+    if any(framework[n] > max(1.0, ALIKE_IN_FP32 * rounding[n]) for n in names):
+        return {}
+    return {name: (rounding[name], framework[name]) for name in names if rounding[name] > 1}
 
 
 def exported(subject: Subject) -> Rung:
@@ -226,7 +209,7 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         why = (
             f"FP32 rounding alone explains it: {listed(list(explained))} of ONNX Runtime moves "
             "about as far when the inputs are moved by their last bit as the framework's is away "
-            f"({most}: {figures}, relative RMS or share of elements). The export is not shown to "
+            f"({most}: {figures} times what is allowed). The export is not shown to "
             "be wrong; the model needs more than FP32 here."
         )
         apart = [sign.model_copy(update={"severity": "info"}) for sign in signs]

@@ -1,4 +1,4 @@
-"""Rung 1: do the inputs fit the model, and are they real?
+"""Rung 1: are the inputs real, and does the model run on them?
 
 With a second pipeline: how does it change the inputs? With the framework's outputs: would other
 inputs explain them?
@@ -169,7 +169,8 @@ def _frozen(subject: Subject) -> FrozenSize | None:
 
 def _reading_signs(subject: Subject) -> Iterator[Sign]:
     """Yield how the inputs were read; made-up inputs are an error unless allowed."""
-    severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
+    allowed = subject.settings.allow_random
+    severity: Literal["warning", "error"] = "warning" if allowed else "error"
     if not subject.case.real:
         yield Sign(severity=severity, text=stopped(capital(not_real(subject.case.made_up))))
     made_up = () if subject.case.real else subject.case.made_up

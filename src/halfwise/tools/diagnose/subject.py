@@ -40,8 +40,6 @@ class Subject:
         settings: Low format, device, and how to search.
         folder: The unfinished run folder.
         watcher: Receives progress.
-        allow_random: Whether made-up inputs are accepted.
-        allow_unjudged: Whether nonfinite FP32 outputs are accepted.
         expected: The framework's tensors for each sample; None if not given.
         others: The same samples from a second pipeline; None without.
         engines: Engine maker; None without a target.
@@ -54,8 +52,6 @@ class Subject:
     settings: Settings
     folder: Path
     watcher: Watcher
-    allow_random: bool = False
-    allow_unjudged: bool = False
     expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
     others: Samples | None = None
     engines: EngineMaker | None = None

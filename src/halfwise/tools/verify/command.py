@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from halfwise.case import Case, EngineSettings, Settings
+from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions, spelt
 from halfwise.emulation.runner import running
 from halfwise.errors import HalfwiseError, UsageError
@@ -27,7 +27,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.deciding import worst_first
-from halfwise.judging.judge import judge, judge_outputs, not_failing
+from halfwise.judging.judge import Judged, judge, judge_outputs, not_failing
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.linting import precision_remarks
 from halfwise.metrics import Outputs
@@ -49,16 +49,15 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import failing_runners
-from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder, refuse_run, users_model
 from halfwise.tensorrt.answers import profiles_of
-from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.constrain import quantised_types, readable
 from halfwise.tensorrt.failures import build_failed
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tensorrt.ports import check_covered, check_names
 from halfwise.tools.blame import blame
-from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.engine_maker import engine_maker
 from halfwise.tools.verify.candidate import (
     demand_valid,
     interface,
@@ -151,15 +150,11 @@ def verify(
     if path is not None:
         refuse_run(path)
     kind = _kind(path, asked)
-    question = _Question(model, candidate, path, kind, request, again, before, watcher, started)
+    question = _Question(model, candidate, path, request, target, again, before, watcher, started)
+    judges = {"engine": _of_engine, "recorded": _of_record, "built": _of_built, "model": _of_model}
     seen = None
     with running(request.settings.targets):
-        if kind in ("engine", "built"):
-            case, run = _in_engine(question, target)
-        elif kind == "recorded" and path is not None:
-            case, run = _of_record(question, path)
-        else:
-            case, run = _of_model(question)
+        case, run = judges[kind](question)
     run = beside(run, before)
     if folder is not None and kind in ("recorded", "model"):
         seen = observed_worst(case, run, request.settings, watcher)
@@ -182,8 +177,8 @@ class _Question:
         model: The FP32 model.
         candidate: What is judged against it.
         path: The candidate's file; None in memory.
-        kind: Its kind: see `_kind`.
         request: The options.
+        target: Where an engine runs.
         again: The run that is verified again; None if model and candidate are named.
         before: The baseline, if there is one.
         watcher: Receives progress.
@@ -193,8 +188,8 @@ class _Question:
     model: Model
     candidate: Model
     path: Path | None
-    kind: "_Kind"
     request: Request
+    target: Target
     again: Again | None
     before: Earlier | None
     watcher: Watcher
@@ -208,6 +203,18 @@ class _Question:
             case = self.again.case(self.request, self.watcher)
         demand_comparable(case, self.before)
         return replace(case, calibration=case.calibration.with_progress(self.watcher.step))
+
+    def run(
+        self,
+        case: Case,
+        verdict: Verdict,
+        references: Sequence[Outputs],
+        engine: GivenEngine | None = None,
+    ) -> Run:
+        """Return the record of a verdict on outputs that no model of the candidate gave here."""
+        request = self.request
+        verdict = with_unjudged(verdict, case, request, None, case.calibration, references)
+        return verify_run(case, request, verdict, time.monotonic() - self.started, engine)
 
 
 def _of_model(question: _Question) -> tuple[Case, Run]:
@@ -273,11 +280,12 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
     return case, run
 
 
-def _of_record(question: _Question, path: Path) -> tuple[Case, Run]:
+def _of_record(question: _Question) -> tuple[Case, Run]:
     """Return the case and the record of outputs that a file holds."""
+    assert question.path is not None
     request, watcher, case = question.request, question.watcher, question.case()
     names = {str(v.name) for v in case.network.graph.outputs}
-    recorded = load_recorded(path, len(case.calibration), wanted=names)
+    recorded = load_recorded(question.path, len(case.calibration), wanted=names)
     case = shared_outputs(case, recorded.names, watcher)
     references, _ = _reference(case, request.settings, watcher)
     watcher.stage("judge")
@@ -292,8 +300,7 @@ def _of_record(question: _Question, path: Path) -> tuple[Case, Run]:
         runner=recorded.name,
     ).verdict
     verdict = judge_sizes(verdict, case, None, samples, references, request.settings)
-    verdict = with_unjudged(verdict, case, request, None, samples, references)
-    return case, verify_run(case, request, verdict, time.monotonic() - question.started)
+    return case, question.run(case, verdict, references)
 
 
 def _reference(
@@ -303,19 +310,6 @@ def _reference(
     with Stages(watcher)("reference"), frozen_named(case, settings):
         check(case.network, runtime=settings.runtime)
         return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
-
-
-def _in_engine(question: _Question, target: Target) -> tuple[Case, Run]:
-    """Return the case and the record of an engine, given or built from a given model."""
-    path, request, watcher = question.path, question.request, question.watcher
-    engine = demand_engine(path) if path is not None and question.kind == "engine" else None
-    case = question.case()
-    with frozen_named(case, request.settings):
-        if engine is not None:
-            return case, _of_engine(question, engine, case, target)
-        other, case = on_shared_outputs(load_model(question.candidate, watcher), case, watcher)
-        run = _of_built(question, other, case, target)
-    return case, run.model_copy(update={"verdict": with_mended(run.verdict, other)})
 
 
 _WORKER = sorted(WorkerOptions.__annotations__.keys() - {"run_timeout"})
@@ -369,77 +363,78 @@ def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Reque
     return understand(inputs, others).by_use, engine_target(worker)
 
 
-def _of_engine(question: _Question, path: Path, case: Case, target: Target) -> Run:
-    """Return the record of verifying an engine: all samples, and its profiles' shapes.
-
-    Args:
-        question: The options.
-        path: The engine file.
-        case: The case; its calibration samples are judged, since there was no search.
-        target: The engine's target.
+def _of_engine(question: _Question) -> tuple[Case, Run]:
+    """Return the case and the record of a given engine: all samples, and its profiles' shapes.
 
     Raises:
         RecordMismatch: TensorRT there cannot read the engine.
         CaseError: it has other inputs or outputs, or a sample is outside its profiles.
     """
-    settings, watcher = question.request.settings, question.watcher
-    with usable(target.worker, watcher) as worker:
+    assert question.path is not None
+    path, target, settings = (
+        demand_engine(question.path),
+        question.target,
+        question.request.settings,
+    )
+    case = question.case()
+    with usable(target.worker, question.watcher) as worker:
         file = worker.upload(path)
-        measure = measured(worker, file, case, settings, target.settings)
+        described = worker.describe(file, target.settings.run_timeout)
+        graph = case.network.graph
+        for kind, values, is_input in (
+            ("inputs", graph.inputs, True),
+            ("outputs", graph.outputs, False),
+        ):
+            names = [t.name for t in described.tensors if t.is_input == is_input]
+            check_names(names, [v.name or "" for v in values], kind)
+        profiles = profiles_of(described)
+        check_covered(profiles, case.calibration)
+        measure = Measure(worker, case, settings, replace(target.settings, profiles=profiles))
+        references, judged, record = _judged(measure, file, question.watcher)
         here = file.model_copy(update={"side": "here", "path": str(path)})
-        references = _references(measure, watcher)
-        verdict = measure.judge(file, case.calibration, references).verdict
-        record = _given(measure, file, verdict).model_copy(update={"engine": here})
-        return _run(question, case, verdict, references, record)
+        verdict = with_shapes(judged.verdict, record.shapes)
+        record = record.model_copy(update={"engine": here})
+        return case, question.run(case, verdict, references, record)
 
 
-def _of_built(question: _Question, candidate: Network, case: Case, target: Target) -> Run:
-    """Return the record of verifying a model by an engine built from it.
+def _of_built(question: _Question) -> tuple[Case, Run]:
+    """Return the case and the record of a model, judged by an engine built from it.
 
-    Weak typing allows FP16 besides the model's quantised types.
-
-    Args:
-        question: The options.
-        candidate: The model; strong typing uses its types.
-        case: As for `_of_engine`.
-        target: Where and how the engine is built.
+    Strong typing uses its types; weak typing allows FP16 besides its quantised types.
 
     Raises:
         CaseError: TensorRT refuses its quantisation, or a sample is outside the profiles.
         BuildFailed: there is no engine.
         UsageError: the model has low types, which weak typing ignores.
     """
-    settings, samples = question.request.settings, case.calibration
-    watcher = question.watcher
-    with (
-        usable(target.worker, watcher, exact=True) as worker,
-        scratch() as folder,
-        EngineMaker(
-            case, settings, target.profiled(case), worker, folder, watcher
-        ).lasting() as maker,
-    ):
-        candidate = readable(candidate, worker.info.tensorrt)
+    settings, watcher = question.request.settings, question.watcher
+    case, loaded = question.case(), load_model(question.candidate, watcher)
+    loaded, case = on_shared_outputs(loaded, case, watcher)
+    with engine_maker(case, settings, question.target, watcher, exact=True) as maker:
+        assert maker is not None
+        candidate = readable(loaded, maker.worker.info.tensorrt)
         demand_types(candidate, maker.builds.typing)
         watcher.stage("build")
-        build = maker.engine("fp16", file=candidate).build()
+        build = maker.build("file", file=candidate)
         if build.engine is None:
             raise build_failed(build, "no engine of this candidate")
-        measure = measured(worker, build.engine, case, settings, maker.engine_settings)
-        types = quantised_types(candidate)
         # Of a file with low types, only its FP32 form tells which nodes compute.
-        proof = measure.proof(build, candidate, roles_of(upcast(candidate)[0]), types)
-        references = _references(measure, watcher)
-        judged = measure.judge(build.engine, samples, references)
+        roles, types = roles_of(upcast(candidate)[0]), quantised_types(candidate)
+        proof = maker.measure.proof(build, candidate, roles, types)
+        references, judged, record = _judged(maker.measure, build.engine, watcher)
         evidence = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
-        record = _given(measure, build.engine, judged.verdict).model_copy(update=evidence)
+        record = record.model_copy(update=evidence)
         gate = Gate(case, candidate, references, settings, watcher)
         held: tuple[Held, ...] = (gate.engine(maker, judged.verdict, record.shapes),)
         if settings.targets:
-            filed = candidate.model, case, settings, samples, references
+            filed = candidate.model, case, settings, case.calibration, references
             judged = judged_as_file(judged, *filed, always=True)
             held += gate.files(judged)
-        run = _run(question, case, judged.verdict, references, record)
-        return run.model_copy(update={"held": held})
+        verdict = with_shapes(judged.verdict, record.shapes)
+        run = question.run(case, verdict, references, record)
+        return case, run.model_copy(
+            update={"held": held, "verdict": with_mended(run.verdict, loaded)}
+        )
 
 
 def demand_types(candidate: Network, typing: Typing) -> None:
@@ -456,56 +451,25 @@ def demand_types(candidate: Network, typing: Typing) -> None:
         )
 
 
-def _references(measure: Measure, watcher: Watcher) -> list[Outputs]:
-    """Return the FP32 outputs of each sample; what follows judges by them."""
+def _judged(
+    measure: Measure, file: EngineFile, watcher: Watcher
+) -> tuple[list[Outputs], Judged, GivenEngine]:
+    """Return FP32's outputs, the verdict on an engine, and its record.
+
+    At the shapes of its profiles it is judged on the samples that do not fail.
+    """
+    case, samples = measure.case, measure.case.calibration
     watcher.stage("reference")
-    check(measure.case.network, runtime=measure.settings.runtime)
-    references = measure.references(measure.case.calibration)
+    with frozen_named(case, measure.settings):
+        check(case.network, runtime=measure.settings.runtime)
+        references = measure.references(samples)
     watcher.stage("judge")
-    return references
-
-
-def _given(measure: Measure, file: EngineFile, verdict: Verdict) -> GivenEngine:
-    """Return the record of an engine, with its shapes on the samples that do not fail."""
-    case = measure.case
-    return GivenEngine(
+    judged = measure.judge(file, samples, references)
+    record = GivenEngine(
         worker=measure.worker.info,
         engine=file,
         profiles=measure.engine_settings.profiles,
-        shapes=measure.at_shapes(file, not_failing(verdict, case.calibration, case.criterion)),
+        shapes=measure.at_shapes(file, not_failing(judged.verdict, samples, case.criterion)),
         latency=measure.latency(file),
     )
-
-
-def _run(
-    question: _Question,
-    case: Case,
-    verdict: Verdict,
-    references: Sequence[Outputs],
-    record: GivenEngine,
-) -> Run:
-    request, verdict = question.request, with_shapes(verdict, record.shapes)
-    verdict = with_unjudged(verdict, case, request, None, case.calibration, references)
-    return verify_run(case, request, verdict, time.monotonic() - question.started, record)
-
-
-def measured(
-    worker: Worker, engine: EngineFile, case: Case, settings: Settings, how: EngineSettings
-) -> Measure:
-    """Return the measure of an engine, after checking its interface and profiles.
-
-    Raises:
-        RecordMismatch: TensorRT there cannot read the engine.
-        CaseError: it has other inputs or outputs, or a sample is outside its profiles.
-    """
-    described = worker.describe(engine, how.run_timeout)
-    graph = case.network.graph
-    for kind, values, is_input in (
-        ("inputs", graph.inputs, True),
-        ("outputs", graph.outputs, False),
-    ):
-        names = [t.name for t in described.tensors if t.is_input == is_input]
-        check_names(names, [v.name or "" for v in values], kind)
-    profiles = profiles_of(described)
-    check_covered(profiles, case.calibration)
-    return Measure(worker, case, settings, replace(how, profiles=profiles))
+    return references, judged, record

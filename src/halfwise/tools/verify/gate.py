@@ -175,11 +175,9 @@ class Gate:
         if with_shapes(verdict, shapes).passed:
             return held
         try:
-            build = maker.engine("fp32").built()
-            assert build.engine is not None
-            samples = self.case.calibration
-            fp32 = maker.measure.judge(build.engine, samples, self.references).verdict
-            right = with_shapes(fp32, maker.measure.at_shapes(build.engine, samples)).passed
+            samples, engine = self.case.calibration, maker.built("fp32")
+            fp32 = maker.measure.judge(engine, samples, self.references).verdict
+            right = with_shapes(fp32, maker.measure.at_shapes(engine, samples)).passed
         except (BuildFailed, EngineFailed):
             return held.model_copy(update={"outcome": "fp32"})
         if right:
@@ -190,7 +188,7 @@ class Gate:
         at, ids = (verdict if right else fp32).worst_sample, samples.ids
         worst = samples.select([ids.index(at) if at in ids else 0])
         kind: Kind = "file" if right else "fp32"
-        parts = Transplants(maker, wrong, kind, OFF, build.seconds)
+        parts = Transplants(maker, wrong, kind, OFF)
         region = localise(parts, fed(wrong.model, worst)[0]).region
         return _at(held, right, self._known(region))
 

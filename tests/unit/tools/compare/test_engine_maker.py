@@ -8,16 +8,15 @@ from halfwise.records import Criterion
 
 def test_it_judges_an_engine(engines):
     maker = engines(broken={"y": 2})
-    engine = maker.engine("fp32")
-    build, outputs = engine.built(), engine.side().recorded
-    assert maker.judge(build, outputs, Criterion(snr_db=60)).passed
+    engine, outputs = maker.built("fp32"), maker.side("fp32").recorded
+    assert maker.judge(engine, outputs, Criterion(snr_db=60)).passed
     wrong = [{name: array / 2 for name, array in o.items()} for o in outputs]
-    assert not maker.judge(build, wrong, Criterion(snr_db=60)).passed
+    assert not maker.judge(engine, wrong, Criterion(snr_db=60)).passed
 
 
 def test_engines_do_not_stay_on_the_worker(engines):
     maker = engines()
-    paths = [Path(maker.engine(kind).built().engine.path) for kind in ("fp32", "tf32")]
+    paths = [Path(maker.built(kind).path) for kind in ("fp32", "tf32")]
     with pytest.raises(KeyboardInterrupt), maker.lasting():
         raise KeyboardInterrupt  # the worker may be at a build, and would answer after it
     assert all(path.is_file() for path in paths)
@@ -28,6 +27,6 @@ def test_engines_do_not_stay_on_the_worker(engines):
 
 def test_another_case_on_the_same_worker(engines):
     maker = engines()
-    other = maker.of(maker.case)
+    other = maker.of(maker.case, 60.0)
     assert other.case is maker.case
-    assert other.engine("fp32").built().status == "built"
+    assert other.build("fp32").status == "built"

@@ -12,7 +12,7 @@ from tests.unit.tools.compare.copies import SAMPLES, network
 
 def compared(maker, kind="fp32"):
     whole = network()
-    right, engine = reference(whole, SAMPLES, Settings()), maker.engine(kind).side()
+    right, engine = reference(whole, SAMPLES, Settings()), maker.side(kind)
     return find_divergence(Walk(whole, SAMPLES, right, engine))
 
 
@@ -42,14 +42,14 @@ def test_everything_low(engines):
 
 
 def test_an_engine_that_cannot_be_run_at_all(engines):
-    engine = engines(faults=[Fault("run", "segv")]).engine("fp32")
+    maker = engines(faults=[Fault("run", "segv")])
     with pytest.raises(EngineFailed) as caught:
-        engine.side()
+        maker.side("fp32")
     assert caught.value.status == "crashed"
 
 
 def test_a_lost_connection_is_no_fault_of_the_engine(engines):
-    engine = engines(faults=[Fault("build", "disconnect")]).engine("fp32")
+    maker = engines(faults=[Fault("build", "disconnect")])
     with pytest.raises(EngineFailed) as caught:
-        engine.built()
+        maker.build("fp32")
     assert caught.value.status == "lost"

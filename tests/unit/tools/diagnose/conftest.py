@@ -10,13 +10,24 @@ from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.diagnose.subject import Subject
 from tests.unit.tools.compare.copies import SAMPLES, network
 
+PLAIN = Settings()
+
 
 @pytest.fixture
 def subject(tmp_path, fake_worker):
     """Make a subject; options of the fake TensorRT give it engines."""
     opened = []
 
-    def make(model=None, samples=SAMPLES, notes=(), real=True, criterion=None, fake=None, **how):
+    def make(
+        model=None,
+        samples=SAMPLES,
+        notes=(),
+        real=True,
+        criterion=None,
+        fake=None,
+        settings=PLAIN,
+        **how,
+    ):
         whole = model or network()
         criterion = criterion or Criterion()
         case = Case(whole, samples, samples.select(()), criterion, None, notes, "", real=real)
@@ -31,7 +42,7 @@ def subject(tmp_path, fake_worker):
         run = tmp_path / "run"
         run.mkdir(exist_ok=True)
         return Subject(
-            case=case, settings=Settings(), folder=run, watcher=Silent(), engines=engines, **how
+            case=case, settings=settings, folder=run, watcher=Silent(), engines=engines, **how
         )
 
     yield make

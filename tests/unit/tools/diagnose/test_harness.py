@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
@@ -40,7 +40,7 @@ def test_inputs_that_are_right(subject):
 def test_made_up_inputs(subject, allowed):
     found = MadeUp(input="x", kind="normal", mean=0, deviation=1)
     for made_up in ((found,), ()):
-        given = subject(allow_random=allowed, real=False)
+        given = subject(settings=Settings(allow_random=allowed), real=False)
         given.case = replace(given.case, made_up=made_up)
         rung = harness(given)
         assert rung.passed is allowed
@@ -52,7 +52,7 @@ def test_made_up_inputs(subject, allowed):
 def test_made_up_inputs_are_told_once(subject, real, signs):
     found = MadeUp(input="x", kind="normal", mean=0, deviation=1)
     note = Note(kind="made-up", severity="warning", made_up=found)
-    given = subject(allow_random=True, real=real, notes=(note,))
+    given = subject(settings=Settings(allow_random=True), real=real, notes=(note,))
     given.case = replace(given.case, made_up=(found,))
     assert sum("normal noise" in sign.text for sign in harness(given).evidence) == signs
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
@@ -43,7 +43,7 @@ def test_outputs_of_fp32_that_are_not_finite(subject):
 
 
 def test_outputs_that_are_meant_not_to_be_finite(subject):
-    rung = healthy(subject(undefined(), SIGNED, allow_unjudged=True))
+    rung = healthy(subject(undefined(), SIGNED, settings=Settings(allow_unjudged=True)))
     assert rung.passed
     assert [sign.severity for sign in rung.evidence] == ["warning"]
     assert (rung.nodes, rung.advice) == ((), ())

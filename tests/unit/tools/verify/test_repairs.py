@@ -142,6 +142,6 @@ def test_a_repaired_model_whose_metadata_is_gone_is_told(written):
     assert run.remade.differs
     assert "differs from the original, first at" in str(report(run))
     # What differs in types alone does not.
-    plain = api.fix(ILL.proto, dict(ILL.inputs), no_repair=["scale"]).model
+    plain = api.fix(ILL.proto, dict(ILL.inputs), no_repair=True).model
     assert plain is not None
     assert verified(plain).remade is None
