@@ -11,7 +11,6 @@ from halfwise.records.built import (
     EngineRung,
     Latency,
     Profile,
-    Refusal,
     ShapeRange,
     Spared,
     Typing,
@@ -246,7 +245,6 @@ class Engines(Record):
         causes: What engines show about why nothing in the low format passed; empty if something
             did.
         spared: What was not built, and why.
-        refusals: Refused builds, in order.
         notes: Sentences about the engines as a whole.
         verdict: The verdict on this device alone, if a run has several; None with one.
     """
@@ -266,7 +264,6 @@ class Engines(Record):
     rungs: tuple[RungTried, ...] = ()
     causes: tuple[Cause, ...] = ()
     spared: tuple[Spared, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
 

@@ -43,7 +43,6 @@ from halfwise.reporting.plan import (
     cause_line,
     full_name,
     range_text,
-    refusal_lines,
     rung_line,
     score_cell,
 )
@@ -167,15 +166,12 @@ def _total(layers: Sequence[EngineLayer]) -> float:
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return the report's parts on the engines of one device."""
     proofs = [(r.name, r.proof) for r in engines.results if r.proof is not None]
-    refused = {refusal.build for refusal in engines.refusals}
-    failed = [b for b in engines.builds if b.status != "built" and b.number not in refused]
     return present(
         Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
         lines_of("What the engines show", (capital(cause_line(cause)) for cause in engines.causes)),
         _rounds(engines.rounds),
-        lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
-        lines_of("Failed builds", first_of([*map(_failure, failed)], most=MOST_ROWS)),
+        lines_of("Failed builds", first_of([*_failures(engines.builds)], most=MOST_ROWS)),
         lines_of(
             "Shapes of the profiles",
             (f"{r.name}, {line}" for r in engines.results for line in _shapes(r.shapes)),
@@ -236,17 +232,18 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     )
 
 
-def _failure(build: BuildOutcome) -> str:
-    last = next((line.strip() for line in reversed(build.log) if line.strip()), "")
-    told = say(
-        "engine",
-        "failed",
-        build,
-        how=WORDS["build"][build.status],
-        said=build.message.strip().rstrip("."),
-        last="" if last in build.message else shorten(last, 160),
-    )
-    return sentence(told)
+def _failures(builds: Sequence[BuildOutcome]) -> Iterator[str]:
+    """Yield why builds gave no engine; those that ended alike share a line."""
+    failed = [build for build in builds if build.status != "built"]
+    for group in alike(failed, lambda b: (b.message, b.said)):
+        first = group[0]
+        facts = {
+            "numbers": ", ".join(str(build.number) for build in group),
+            "purposes": listed([*dict.fromkeys(build.purpose for build in group)], most=2),
+            "message": stopped(first.message),
+            "said": "" if first.said in first.message else shorten(first.said, 160),
+        }
+        yield sentence(say("engine", "failed", facts, builds=len(group)))
 
 
 def _shapes(shapes: Sequence[ShapeVerdict]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from halfwise.tensorrt.answers import (
     packed,
     unpacked,
 )
-from halfwise.tensorrt.failures import EngineFailed, named
+from halfwise.tensorrt.failures import EngineFailed, last_words, named
 from halfwise.tensorrt.link import Link, Log, ProgressListener
 from halfwise.tensorrt.transport import GRACE_SECONDS, KILL_SECONDS
 from halfwise.tensorrt.workers import WorkerSpec
@@ -129,7 +129,7 @@ class Worker(Link):
             how["status"], how["signal"] = failed.status, failed.signal
             how["message"] = f"{failed.message} {failed.hint}".strip()
             how["seconds"], how["log"] = log.seconds, failed.log
-            how["parsed"] = failed.code != "parse"
+            how["parsed"], how["said"] = failed.code != "parse", last_words(failed.log)
         else:
             how["status"], how["seconds"] = "built", answer["seconds"]
             how["engine"] = EngineFile(side="worker", **answer["engine"])
