@@ -481,7 +481,6 @@ def verbose(probe: Probe) -> None:
             asked: dict[str, Any] = {"low": "fp16", "keep": list(keep), "severity": "verbose"}
             answer = probe.pipe.build(subject.model, **asked)
             facts["lines"] = len(answer.logs)
-            facts["progress"] = [_line(x) for x in answer.logs if x.get("kind") == "progress"][:5]
 
 
 def main() -> None:

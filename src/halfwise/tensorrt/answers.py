@@ -41,7 +41,7 @@ _REFUSAL = {"code": str, "message": str, "hint?": str, "log?": [str], "errors?":
 Header = Mapping[str, Any]
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
-_BESIDE = ("log", "progress", "started")
+_BESIDE = ("log", "started")
 
 
 class Unfit(Exception):
@@ -113,7 +113,6 @@ FORMS: Mapping[str, object] = {
         "severity": ("verbose", "info", "warning", "error", "internal_error"),
         "text": str,
     },
-    "progress": {"phase": str, "done": _SIZE, "total": _SIZE},
     "error": _REFUSAL,
     "died": {"signal": (str, None), "status": (range(256), None)},
 }

@@ -26,7 +26,7 @@ from halfwise.tensorrt.answers import (
     unpacked,
 )
 from halfwise.tensorrt.failures import EngineFailed, last_words, named
-from halfwise.tensorrt.link import Link, Log, ProgressListener
+from halfwise.tensorrt.link import Link, Log
 from halfwise.tensorrt.transport import GRACE_SECONDS, KILL_SECONDS
 from halfwise.tensorrt.workers import WorkerSpec
 
@@ -93,7 +93,6 @@ class Worker(Link):
         purpose: str,
         timeout: float | None,
         cached: bool = False,
-        progress: ProgressListener | None = None,
     ) -> BuildOutcome:
         """Build an engine; it stays with the worker until `fetch`.
 
@@ -104,7 +103,6 @@ class Worker(Link):
             purpose: What it is for.
             timeout: Seconds for the build alone; None for no limit.
             cached: Use the worker's timing cache, one per GPU and version.
-            progress: Receives progress, from 9.0 on.
 
         Returns:
             The outcome; failures, crashes, time-outs and lost connections are recorded in it.
@@ -113,7 +111,7 @@ class Worker(Link):
             BackendMissing: TensorRT, the GPU or a plugin is missing there.
             UsageError, CaseError: the configuration does not fit the version or the model.
         """
-        over, log = interruption(), Log(progress)
+        over, log = interruption(), Log()
         request, needed = link.build_request(model, config, cached=cached)
         how: dict[str, Any] = {}
         try:

@@ -18,7 +18,6 @@ containers, and what libraries print. Requests have
 
 ========== ===========================================================================
 `log`      `severity`, `text`: a line of TensorRT's logger
-`progress` `phase`, `done`, `total`: how far a build is
 `started`  the work itself begins, and with it the timeout
 `result`   the request is done; its function describes further keys and the payload
 `error`    `code`, `message`, `hint`: the request cannot be done
@@ -1187,9 +1186,6 @@ class Build:
             options.builder_optimization_level = config["optimization_level"]
         if config["tactic_sources"] is not None:
             options.set_tactic_sources(self._tactic_sources(config["tactic_sources"]))
-        if hasattr(trt, "IProgressMonitor"):
-            self._monitor = _monitor(trt, self.service)
-            options.progress_monitor = self._monitor
 
     def _set_flag(self, options, name):
         hint = "Use strong typing if this version has it: --typing strong."
@@ -1326,26 +1322,6 @@ def _parser_error(error):
 
     names = {"node": text("node_name"), "op": text("node_operator"), "text": text("desc")}
     return dict(names, index=error.node())
-
-
-def _monitor(trt, service):
-    class Monitor(trt.IProgressMonitor):
-        def __init__(self):
-            trt.IProgressMonitor.__init__(self)
-            self.steps = {}
-
-        def phase_start(self, phase_name, parent_phase, num_steps):
-            self.steps[phase_name] = num_steps
-
-        def step_complete(self, phase_name, step):
-            total = self.steps.get(phase_name, 0)
-            service.tell("progress", phase=phase_name, done=step + 1, total=total)
-            return True
-
-        def phase_finish(self, phase_name):
-            self.steps.pop(phase_name, None)
-
-    return Monitor()
 
 
 def main():

@@ -204,13 +204,8 @@ class Scene:
             "Dims.__len__": lambda this: len(this._values["sizes"]),
         }
 
-    def build(self, builder, _network, config):
+    def build(self, builder, _network, _config):
         builder.logger.log(self.trt.ILogger.WARNING, "a warning")
-        monitor = config._values.get("progress_monitor")
-        if monitor is not None:
-            monitor.phase_start("tactics", None, 2)
-            assert monitor.step_complete("tactics", 0)
-            monitor.phase_finish("tactics")
         return self.trt.make("IHostMemory", data=b"engine")
 
     def engine(self):

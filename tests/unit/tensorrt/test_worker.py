@@ -358,13 +358,6 @@ def test_the_timings_of_a_gpu_are_kept(fake_worker: Command) -> None:
         assert b"other" in cache.read_bytes()
 
 
-def test_progress_is_told_where_the_version_knows_it(fake_worker: Command) -> None:
-    with Pipe(fake_worker("10.0.1")) as pipe:
-        answer = pipe.build(SQUARES, profiles=PROFILE, typing="weak")
-    steps = [(h["done"], h["total"]) for h in answer.before if h["kind"] == "progress"]
-    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
 # What cannot be done.
 
 

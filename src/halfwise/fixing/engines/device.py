@@ -135,7 +135,6 @@ class Builds:
                 purpose=purpose,
                 timeout=settings.build_timeout,
                 cached=not fresh,
-                progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
             )
         except WORKER_GONE as error:
             if all(outcome.engine is None for outcome in self.outcomes):
