@@ -65,16 +65,15 @@ from halfwise.wording import (
 
 def inspected(proof: PrecisionProof, engine: str) -> Report:
     """Return the report on an engine by its inspector; `engine` is its name."""
-    layers, total = proof.layers, _total(proof.layers)
+    layers = proof.layers
     kinds = [layer.precision for layer in layers]
     of_layers = {kind: kinds.count(kind) / len(kinds) for kind in dict.fromkeys(kinds)}
-    shares = proof.time_share or proof.node_share or of_layers
-    of = "the time" if proof.time_share else "the nodes" if proof.node_share else "layers"
-    timed = f"; {number(total)} ms in all of them" if total else ""
+    shares = proof.node_share or of_layers
+    of = "the nodes" if proof.node_share else "layers"
     return Report(
         title=f"{share_words(shares)} of {of}" if shares else "The engine has no layers",
         passed=False if proof.findings else None,
-        about=f"{clean(engine)}; {count(len(layers), 'layer')}{timed}",
+        about=f"{clean(engine)}; {count(len(layers), 'layer')}",
         parts=present(*proof_parts(proof)),
     )
 
@@ -97,9 +96,9 @@ def share_words(shares: Mapping[Precision, float]) -> str:
 
 
 def share_table(proof: PrecisionProof) -> Table | None:
-    """Return the precisions of layers, nodes and time; None without layers."""
+    """Return the precisions of layers and nodes; None without layers."""
     kinds = [layer.precision for layer in proof.layers]
-    some = {*kinds, *proof.node_share, *proof.time_share}
+    some = {*kinds, *proof.node_share}
     rows: list[Precision] = [kind for kind in PRECISIONS if kind in some]
     return table_of(
         "Precision",
@@ -111,26 +110,19 @@ def share_table(proof: PrecisionProof) -> Table | None:
                 Column("of compute nodes", "right"),
                 lambda k: known(proof.node_share.get(k), percent),
             ),
-            (Column("of time", "right"), lambda k: known(proof.time_share.get(k), percent)),
         ],
     )
 
 
 def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
-    """Return the layers, the longest first; None without layers."""
-    total = _total(layers)
+    """Return the layers, in the engine's order; None without layers."""
     return table_of(
-        "Layers, longest first" if total else "Layers",
-        sorted(layers, key=lambda layer: -(layer.milliseconds or 0.0)),
+        "Layers",
+        layers,
         [
             (Column("layer"), lambda layer: shorten(layer.name, 34)),
             (Column("type"), lambda layer: shorten(layer.type, 16)),
             (Column("precision"), lambda layer: PRECISIONS[layer.precision]),
-            (Column("ms", "right"), lambda layer: known(layer.milliseconds)),
-            (
-                Column("of time", "right"),
-                lambda layer: percent(layer.milliseconds / total) if layer.milliseconds else "",
-            ),
         ],
         MOST_ROWS,
     )
@@ -159,10 +151,6 @@ def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
 _VAGUE = ("unknown", "other")
 
 
-def _total(layers: Sequence[EngineLayer]) -> float:
-    return sum(layer.milliseconds or 0.0 for layer in layers)
-
-
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return the report's parts on the engines of one device."""
     proofs = [(r.name, r.proof) for r in engines.results if r.proof is not None]
@@ -186,7 +174,6 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
             [
                 (Column("engine"), lambda proof: shorten(proof[0], 24)),
                 (Column("of compute nodes"), lambda proof: share_words(proof[1].node_share)),
-                (Column("of layer time"), lambda proof: share_words(proof[1].time_share)),
             ],
         ),
         _table(engines.results),

@@ -73,7 +73,7 @@ FORMS: Mapping[str, object] = {
         "import_error?": _REFUSAL,
         "cuda_error?": _REFUSAL,
     },
-    **{name: {} for name in ("put", "forget", "started")},
+    **{name: {} for name in ("put", "forget", "inspect", "started")},
     "have": {"missing": [_SHA256]},
     "get": {"total": _SIZE},
     "build": {
@@ -108,7 +108,6 @@ FORMS: Mapping[str, object] = {
         "p99_ms": float,
         "device_bytes": _SIZE,
     },
-    "inspect": {"milliseconds": {str: float}},
     "log": {
         "severity": ("verbose", "info", "warning", "error", "internal_error"),
         "text": str,

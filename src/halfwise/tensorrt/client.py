@@ -217,16 +217,13 @@ class Worker(Link):
         profile: int,
         feeds: Feeds,
         timeout: float | None = None,
-    ) -> tuple[str, dict[str, float]]:
-        """Return the inspector's raw JSON, and the mean milliseconds of every layer in 20 runs.
+    ) -> str:
+        """Return the inspector's raw JSON.
 
         The sample's shapes are bound, which resolves dynamic ones. Same errors as `run`.
         """
-        how = {"iterations": 20}
-        answer, data = self._ask_bound(
-            "inspect", engine, profile, feeds, "Inspecting", timeout, how
-        )
-        return data.decode(errors="replace"), answer["milliseconds"]
+        _, data = self._ask_bound("inspect", engine, profile, feeds, "Inspecting", timeout, {})
+        return data.decode(errors="replace")
 
     def forget(self, engine: EngineFile) -> None:
         """Remove the worker's copy of an engine."""

@@ -688,7 +688,7 @@ class Service:
         return times, b""
 
     def op_inspect(self, request, payload):
-        """Return the inspector's output with these shapes bound, and the time of every layer."""
+        """Return the inspector's output with these shapes bound."""
         trt = self.trt()
         with self._bound(request, payload) as run:
             self.started()
@@ -697,8 +697,7 @@ class Service:
             inspector = run.engine.create_engine_inspector()
             inspector.execution_context = run.context
             text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-            times = run.profile(request.get("iterations", 20))
-        return {"milliseconds": times}, text.encode("utf-8", "surrogateescape")
+        return {}, text.encode("utf-8", "surrogateescape")
 
     def _engine(self, sha256):
         """Return the deserialised engine; the latest one is kept."""
@@ -983,14 +982,6 @@ class Bound:
                 cuda.call("cuEventDestroy_v2", event)
         return times
 
-    def profile(self, iterations):
-        """Return the mean milliseconds of every layer."""
-        profiler = _profiler(self.trt)
-        self.context.profiler = profiler
-        for _ in range(iterations):
-            self.execute()
-        return {name: total / iterations for name, total in profiler.total.items()}
-
     def free(self):
         """Free all memory."""
         self.context = None
@@ -1041,18 +1032,6 @@ def _allocator(trt, cuda):
             self.buffer = None
 
     return Allocator()
-
-
-def _profiler(trt):
-    class Profiler(trt.IProfiler):
-        def __init__(self):
-            trt.IProfiler.__init__(self)
-            self.total = {}
-
-        def report_layer_time(self, layer_name, ms):
-            self.total[layer_name] = self.total.get(layer_name, 0.0) + ms
-
-    return Profiler()
 
 
 # ----------------------------------------------------------------------------------------- build

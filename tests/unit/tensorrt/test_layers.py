@@ -70,7 +70,6 @@ def test_a_convolution_of_8_6_with_raw_separators():
     assert (layer.inputs, layer.outputs, layer.weights) == (("fp16",), ("fp16",), "fp16")
     assert layer.precision == "fp16"
     assert layer.type == "CaskConvolution"
-    assert layer.milliseconds is None
 
 
 def test_factors_of_a_matrix_product_are_no_operands():

@@ -340,7 +340,6 @@ def test_inspection(fake_worker: Command, version: str) -> None:
         answer = pipe.run(engine, "inspect", x=LARGE)
     layers = json.loads(answer.payload, strict=False)["Layers"]
     assert [layer["Name"] for layer in layers] == ["{ForeignNode[mul...square]}", "root"]
-    assert list(answer["milliseconds"]) == ["{ForeignNode[mul...square]}", "root"]
     assert (b"\x1e" in answer.payload) == (version == "8.6.1")
     assert layers[1]["Outputs"][0]["Dimensions"] == [2, 4]
 
