@@ -82,7 +82,6 @@ def proof_parts(proof: PrecisionProof) -> tuple[Lines | Table | None, ...]:
     """Return what an inspector shows: precisions, layers and nodes."""
     return (
         lines_of("Not as requested", proof.findings),
-        share_table(proof),
         layer_table(proof.layers),
         node_table(proof.nodes),
         lines_of("Remarks", proof.remarks),
@@ -93,25 +92,6 @@ def share_words(shares: Mapping[Precision, float]) -> str:
     """Return shares of precisions, the largest first."""
     ordered = sorted(shares.items(), key=lambda item: -item[1])
     return ", ".join(f"{PRECISIONS[precision]} {percent(share)}" for precision, share in ordered)
-
-
-def share_table(proof: PrecisionProof) -> Table | None:
-    """Return the precisions of layers and nodes; None without layers."""
-    kinds = [layer.precision for layer in proof.layers]
-    some = {*kinds, *proof.node_share}
-    rows: list[Precision] = [kind for kind in PRECISIONS if kind in some]
-    return table_of(
-        "Precision",
-        rows,
-        [
-            (Column("precision"), lambda kind: PRECISIONS[kind]),
-            (Column("layers", "right"), lambda kind: str(kinds.count(kind))),
-            (
-                Column("of compute nodes", "right"),
-                lambda k: known(proof.node_share.get(k), percent),
-            ),
-        ],
-    )
 
 
 def layer_table(layers: Sequence[EngineLayer]) -> Table | None:

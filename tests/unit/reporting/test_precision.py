@@ -33,17 +33,7 @@ PROOF = PrecisionProof(
 def test_the_report_on_an_engine():
     report = inspected(PROOF, "model.engine")
     assert report.passed is False
-    assert [isinstance(part, Lines) for part in report.parts] == [True, *[False] * 3, True]
-
-
-def test_shares_of_layers_and_nodes():
-    table = inspected(PROOF, "e").parts[1]
-    assert isinstance(table, Table)
-    assert table.shown == (
-        ("FP32", "1", "20 %"),
-        ("FP16", "1", "80 %"),
-        ("other", "1", ""),
-    )
+    assert [isinstance(part, Lines) for part in report.parts] == [True, *[False] * 2, True]
 
 
 def test_layers_come_in_order_and_the_rest_is_counted():
@@ -60,8 +50,8 @@ def test_without_a_model():
     proof = PrecisionProof(layers=(layer("a", "unknown"),), nodes=(), node_share={})
     report = inspected(proof, "e")
     assert report.passed is None
-    assert [part.title for part in report.parts] == ["Precision", "Layers"]
-    table = report.parts[1]
+    assert [part.title for part in report.parts] == ["Layers"]
+    table = report.parts[0]
     assert isinstance(table, Table)
     assert [c.title for c in table.columns] == ["layer", "type", "precision"]
 

@@ -13,7 +13,7 @@ def titles(**changed) -> list[str]:
 def test_the_engines_of_a_device_and_the_layers_of_the_delivered_one_are_told() -> None:
     found = titles(engines=engines())
     assert any(title.startswith("Errors and speed of the engines") for title in found)
-    assert any(title == "Precision" for title in found)
+    assert any(title == "Nodes of the model" for title in found)
     one, other = engines(), engines(delivered=None, results=())
     assert "One plan on each device, on held-out samples" in titles(engines=one, further=(other,))
 
@@ -30,7 +30,7 @@ def test_the_users_own_engine_has_its_layers() -> None:
         build=build(1, "given"),
         proof=proof(),
     )
-    assert any(title == "Precision" for title in titles(given_engine=given))
+    assert any(title == "Nodes of the model" for title in titles(given_engine=given))
     bare = given.model_copy(update={"build": None, "proof": None})
     assert titles(given_engine=bare) == ["Engine", "Speed"]
 
