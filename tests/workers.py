@@ -10,8 +10,8 @@ class _Told(Service):
         found, data = super().op_hello(request, payload)
         for missing in ("import_error", "cuda_error"):
             found.pop(missing, None)
-        gpu = {"index": 0, "name": "Paper GPU", "compute_capability": "9.0", "uuid": "0",
-               "memory": 8 << 30, "free": 6 << 30}
+        gpu = {"name": "Paper GPU", "compute_capability": "9.0", "memory": 8 << 30,
+               "free": 6 << 30}
         found.update(tensorrt="8.6.0", typing=["weak"], gpus=[gpu], driver="535.1")
         return found, data
 

@@ -61,7 +61,7 @@ _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Version = Annotated[str, Field(pattern=f"^(?:{WRITTEN.pattern})$")]
 _Dtype = Annotated[str, Field(pattern=f"^(?:{'|'.join(ITEM_BYTES)})$")]
 _Layer = Annotated[tuple[str, str, list[str], bool], Field(strict=False)]  # JSON has no tuples
-_Gpu = _form(index=int, name=str, compute_capability=str, uuid=str, memory=_Size, free=_Size)
+_Gpu = _form(name=str, compute_capability=str, memory=_Size, free=_Size)
 _File = _form(sha256=_Sha256, bytes=_Size, path=str)
 _Limits = _form(min=_Axes, opt=_Axes, max=_Axes)
 _Port = _form(
@@ -88,11 +88,10 @@ FORMS: Mapping[str, type[BaseModel]] = {
         protocol=Annotated[int, Field(ge=PROTOCOL, le=PROTOCOL)],
         python=str,
         executable=str,
-        machine=str,
         host=str,
         cache=str,
         driver=str | None,
-        environment=dict[str, str],
+        tf32_override=str | None,
         tensorrt=_Version | None,
         typing=list[Literal["weak", "strong"]],
         gpus=_list(_Gpu),
@@ -278,7 +277,6 @@ def _has_all_values(tensor: EngineTensor) -> bool:
 def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) -> WorkerInfo:
     """Return the facts in a `hello` answer of worker `name`, started by `command`."""
     gpu = answer["gpus"][0] if answer["gpus"] else {}
-    environment = answer["environment"]
     info = WorkerInfo(
         name=name,
         command=tuple(command),
@@ -291,7 +289,7 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
         memory_bytes=gpu.get("memory"),
         free_bytes=gpu.get("free"),
         typing=tuple(answer["typing"]),
-        tf32_override=environment.get("NVIDIA_TF32_OVERRIDE"),
+        tf32_override=answer["tf32_override"],
         trouble=_trouble(answer),
     )
     return info.model_copy(update={"notes": tuple(_notes(info, answer))})

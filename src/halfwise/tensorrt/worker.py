@@ -359,18 +359,14 @@ class Cuda:
         return handle
 
     def facts(self):
-        """Return name, compute capability, UUID and memory of the device."""
+        """Return name, compute capability and memory of the device."""
         name = ctypes.create_string_buffer(256)
         self.call("cuDeviceGetName", name, 256, self.device)
-        uuid = (ctypes.c_ubyte * 16)()
-        self.call("cuDeviceGetUuid", ctypes.byref(uuid), self.device)
         major, minor = (self._attribute(number) for number in (75, 76))
         free, total = self.memory()
         return {
-            "index": 0,
             "name": name.value.decode(errors="replace"),
             "compute_capability": f"{major}.{minor}",
-            "uuid": bytes(uuid).hex(),
             "memory": total,
             "free": free,
         }
@@ -594,15 +590,10 @@ class Service:
             "protocol": PROTOCOL,
             "python": platform.python_version(),
             "executable": sys.executable,
-            "machine": platform.machine(),
             "host": platform.node(),
             "cache": self.store.root,
             "driver": driver_version(),
-            "environment": {
-                name: os.environ[name]
-                for name in ("NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES")
-                if name in os.environ
-            },
+            "tf32_override": os.environ.get("NVIDIA_TF32_OVERRIDE"),
             "tensorrt": None,
             "typing": [],
             "gpus": [],

@@ -218,15 +218,13 @@ def test_forms(name, value, at):
 
 @pytest.mark.parametrize(("version", "at"), [("8.6", None), ("8.6-x", "tensorrt"), (None, None)])
 def test_versions_have_a_form(version, at):
-    hello = HELLO | {"protocol": PROTOCOL, "machine": "aarch64", "tensorrt": version}
+    hello = HELLO | {"protocol": PROTOCOL, "tensorrt": version}
     assert misfit(hello, FORMS["hello"]) == at
 
 
 GPU = {
-    "index": 0,
     "name": "Orin",
     "compute_capability": "8.7",
-    "uuid": "0",
     "memory": 100,
     "free": 40,
 }
@@ -236,7 +234,7 @@ HELLO: dict[str, Any] = {
     "host": "orin",
     "cache": "/home/u/.cache/halfwise/worker",
     "driver": None,
-    "environment": {},
+    "tf32_override": None,
     "tensorrt": "8.6.0",
     "typing": ["weak"],
     "gpus": [GPU],
@@ -286,7 +284,7 @@ def test_versions_say_how_well_they_are_known(version, standing):
 
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_an_override_of_tf32_is_told(value):
-    found = info(environment={"NVIDIA_TF32_OVERRIDE": value})
+    found = info(tf32_override=value)
     assert found.tf32_override == value
     assert f"{found.notes[1]}." == found.tf32_remark
 
