@@ -10,8 +10,8 @@ class _Told(Service):
         found, data = super().op_hello(request, payload)
         for missing in ("import_error", "cuda_error"):
             found.pop(missing, None)
-        gpu = {"index": 0, "name": "Paper GPU", "compute_capability": "9.0", "uuid": "0",
-               "memory": 8 << 30, "free": 6 << 30}
+        gpu = {"name": "Paper GPU", "compute_capability": "9.0", "memory": 8 << 30,
+               "free": 6 << 30}
         found.update(tensorrt="8.6.0", typing=["weak"], gpus=[gpu], driver="535.1")
         return found, data
 
@@ -31,7 +31,6 @@ class _Told(Service):
             names = sorted(os.listdir(folder))
             with open(os.path.join(folder, request["model"]["main"]), "rb") as file:
                 model = file.read()
-        self.tell("progress", phase="Building", done=1, total=2)
         return {
             "engine": self.store.write(b"engine of " + ",".join(names).encode() + model),
             "seconds": 0.25,
@@ -83,7 +82,7 @@ class _Told(Service):
         return found, b""
 
     def op_inspect(self, request, payload):
-        return {"milliseconds": {"conv_1": 0.5}}, b'{"Layers": []}'
+        return {}, b'{"Layers": []}'
 
     def op_flood(self, request, payload):
         for _ in range(2000):

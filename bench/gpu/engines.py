@@ -262,7 +262,7 @@ def _shapes(result: EngineResult) -> str:
 
 
 def table(engines: Engines) -> dict[str, dict[str, Any]]:
-    """Return errors, speed, precisions and slowest layers of every engine of the final table."""
+    """Return errors, speed, precisions and first layers of every engine of the final table."""
     return {kind: _row(result) for kind, result in results_by_kind(engines).items()}
 
 
@@ -284,12 +284,11 @@ def _row(result: EngineResult) -> dict[str, Any]:
     if result.latency is not None:
         row["latency"] = result.latency.model_dump(mode="json")
     if result.proof is not None:
-        slowest = sorted(result.proof.layers, key=lambda layer: -(layer.milliseconds or 0.0))
-        row["time_share"], row["node_share"] = result.proof.time_share, result.proof.node_share
+        row["node_share"] = result.proof.node_share
         row["findings"], row["remarks"] = result.proof.findings, result.proof.remarks
-        row["slowest"] = [
-            [layer.milliseconds, layer.precision, layer.type, layer.name[:120], layer.tactic]
-            for layer in slowest[:_LAYERS]
+        row["layers"] = [
+            [layer.precision, layer.type, layer.name[:120], layer.tactic]
+            for layer in result.proof.layers[:_LAYERS]
         ]
     return row
 

@@ -134,7 +134,7 @@ class Field:
             built = pipe.build(proto, cached=True, profiles=[profile], **config)
             racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
             self._judge(entrant, [pipe.run(racer.engine, sample) for sample in self.samples])
-            inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=1)
+            inspected = pipe.on_arrays("inspect", racer.engine, first)
             entrant.shown, entrant.remarks = _shown(entrant.model, inspected.payload.decode())
             entrant.layers = _layers(entrant.model, inspected.payload.decode())
         except Refused as refused:
@@ -167,7 +167,7 @@ class Field:
 def _shown(network: Network, inspected: str) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return the shares of INT8 candidates by precision, as far as shown, and remarks."""
     asked = quantised_types(network)
-    proof = prove(engine_layers(inspected, network), network, roles_of(network), asked, {}, None)
+    proof = prove(engine_layers(inspected, network), network, roles_of(network), asked, None)
     kinds = [node.precision for node in proof.nodes if node.node in asked]
     shares: dict[str, float] = {
         kind: kinds.count(kind) / len(kinds) for kind in dict.fromkeys(kinds)

@@ -3,8 +3,8 @@
     python -m bench.gpu.probe --out DIR --trt-python PYTHON [--models DIR] [--only NAME …]
 
 No figure depends on it. It writes `DIR/summary.json` (facts by step, also printed on the way) and a
-folder per step: `build.json` (layers, inputs, outputs), `log.txt`, the raw `inspector.txt`,
-`layers_ms.json`. It needs numpy, onnx and onnxruntime, and of halfwise only the worker's file.
+folder per step: `build.json` (layers, inputs, outputs), `log.txt`, the raw `inspector.txt`.
+It needs numpy, onnx and onnxruntime, and of halfwise only the worker's file.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def large() -> list[Subject]:
     return found
 
 
-def examine(probe: Probe, subject: Subject, *, iterations: int = 20) -> None:
+def examine(probe: Probe, subject: Subject) -> None:
     """Build a model in every way; run, time and inspect each engine."""
     session = ort.InferenceSession(subject.model, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
@@ -230,7 +230,7 @@ def examine(probe: Probe, subject: Subject, *, iterations: int = 20) -> None:
             asked = {"seconds": 1.0, "iterations": 200, "warmup": 0.3}
             timed = probe.pipe.on_arrays("time", engine, subject.inputs, **asked)
             facts["time"] = {k: v for k, v in timed.header.items() if k not in ("id", "kind")}
-            _inspect(probe, f"{subject.name}/{way}", engine, subject.inputs, iterations)
+            _inspect(probe, f"{subject.name}/{way}", engine, subject.inputs)
     with probe.step(f"{subject.name}/fp32_again_with_timing_cache") as facts:
         cached: dict[str, Any] = {"profiles": list(subject.profiles), "cached": True}
         facts["build_seconds"] = probe.pipe.build(subject.model, **cached).header["seconds"]
@@ -253,14 +253,12 @@ def _built(probe: Probe, step: str, answer: Answer, facts: dict[str, Any]) -> No
     probe.keep(step, "build.json", json.dumps(header, indent=1))
 
 
-def _inspect(probe: Probe, step: str, engine: str, inputs: Arrays, iterations: int) -> None:
+def _inspect(probe: Probe, step: str, engine: str, inputs: Arrays) -> None:
     log = probe.pipe.logs
     described = probe.pipe.ask("describe", engine=engine).header
     probe.keep(step, "describe.json", json.dumps(described, indent=1))
-    inspected = probe.pipe.on_arrays("inspect", engine, inputs, iterations=iterations)
+    inspected = probe.pipe.on_arrays("inspect", engine, inputs)
     probe.keep(step, "inspector.txt", inspected.payload)
-    times = json.dumps(inspected.header.get("milliseconds"), indent=1)
-    probe.keep(step, "layers_ms.json", times)
     probe.pipe.logs = log
 
 
@@ -481,7 +479,6 @@ def verbose(probe: Probe) -> None:
             asked: dict[str, Any] = {"low": "fp16", "keep": list(keep), "severity": "verbose"}
             answer = probe.pipe.build(subject.model, **asked)
             facts["lines"] = len(answer.logs)
-            facts["progress"] = [_line(x) for x in answer.logs if x.get("kind") == "progress"][:5]
 
 
 def main() -> None:

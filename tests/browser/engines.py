@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from halfwise.records import (
     Cause,
     EngineLayer,
@@ -37,7 +35,7 @@ KERNEL = (
 )
 
 
-def made_engines(network: Sequence[Made], keep: set[str], rng: np.random.Generator) -> Engines:
+def made_engines(network: Sequence[Made], keep: set[str]) -> Engines:
     """Return the engines of a run that delivers one which has `keep` in FP32."""
     kept = tuple(NodeName(node.name) for node in network if node.name in keep)
     builds = [build(i, name) for i, (name, _, _) in enumerate(ENGINES, 1)]
@@ -55,7 +53,7 @@ def made_engines(network: Sequence[Made], keep: set[str], rng: np.random.Generat
                 build=made.model_copy(update={"layers": ()}),
                 verdict=verdict(level="engine", **wrong),
                 latency=latency(median),
-                proof=_proof(network, fp32, most, median, rng),
+                proof=_proof(network, fp32, most),
                 kept=len(fp32),
                 rung=most,
                 excess=31.0 if wrong else 0.4,
@@ -76,10 +74,8 @@ def _proof(
     network: Sequence[Made],
     fp32: set[str],
     most: EngineRung,
-    median: float,
-    rng: np.random.Generator,
 ) -> PrecisionProof:
-    layers = tuple(_layers(network, fp32, most, median, rng))
+    layers = tuple(_layers(network, fp32, most))
     of = {name: layer for layer in layers for name in layer.nodes}
     nodes = tuple(
         NodePrecision(
@@ -95,17 +91,13 @@ def _proof(
     if most == "fp32":
         shares = {"fp32": 1.0}
     findings = ("constraint on /blocks.0/norm1/Pow was not honoured",) if fp32 else ()
-    return PrecisionProof(
-        layers=layers, nodes=nodes, node_share=shares, time_share=shares, findings=findings
-    )
+    return PrecisionProof(layers=layers, nodes=nodes, node_share=shares, findings=findings)
 
 
 def _layers(
     network: Sequence[Made],
     fp32: set[str],
     most: EngineRung,
-    median: float,
-    rng: np.random.Generator,
 ) -> Iterator[EngineLayer]:
     """Yield layers of neighbours that compute in one type."""
     groups: list[list[Made]] = []
@@ -116,8 +108,7 @@ def _layers(
             last.append(node)
         else:
             groups.append([node])
-    times = rng.dirichlet(np.ones(len(groups))) * median
-    for number, group in enumerate(groups):
+    for group in groups:
         precision: Precision = "fp32" if group[0].name in fp32 else most
         computes = any(node.computes for node in group)
         stored = "fp32" if precision in ("fp32", "tf32") else "fp16"
@@ -129,5 +120,4 @@ def _layers(
             outputs=(stored,),
             tactic=KERNEL if computes else "",
             precision=precision if computes else "other",
-            milliseconds=float(times[number]),
         )

@@ -140,7 +140,7 @@ class Drawn:
     def run(self) -> Run:
         """Return the run."""
         guards = self.guards()
-        made = made_engines(self.network, {node.name for node in self.keep}, self._rng)
+        made = made_engines(self.network, {node.name for node in self.keep})
         bad = output_error(max_abs=4.8, rel_max=1.0, snr_db=0.1, cosine=0.1, passed=False)
         return run(
             guards=guards,

@@ -88,7 +88,7 @@ def test_inspect(call, answer):
     calls = answer("inspect", inspection())
     code, out, _ = call("inspect", "e.engine", "--model", "m.onnx", "--budget", "run-timeout=3")
     assert code == 0
-    assert out.startswith("FP16 80 %")
+    assert out.startswith("FP16 90 %")
     (arguments, options) = calls[0]
     assert [str(a) for a in arguments] == ["e.engine"]
     assert (str(options["model"]), options["inputs"], options["run_timeout"]) == ("m.onnx", None, 3)

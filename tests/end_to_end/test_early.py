@@ -117,7 +117,7 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     found = ended.record["engines"]
     assert [build["status"] for build in found["builds"]] == ["built", "built", "interrupted"]
     assert (found["rung"], found["causes"], found["rounds"]) == ("tf32", [], [])
-    assert "(plain low precision) was interrupted after" in told(ended)
+    assert "(plain low precision): Ctrl-C came." in told(ended)
 
 
 @pytest.mark.parametrize(

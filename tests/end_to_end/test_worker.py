@@ -51,9 +51,7 @@ def test_an_engine_there_and_back(fake_worker, model, tmp_path):
         np.testing.assert_allclose(worker.run(mixed.engine, 0, X)["y"], 450, rtol=1e-3)
         timed = worker.time(mixed.engine, 0, X, iterations=5, seconds=0.01, warmup=0.01)
         assert timed.iterations >= 5
-        text, milliseconds = worker.inspect(mixed.engine, 0, X)
-        assert "square" in text
-        assert milliseconds
+        assert "square" in worker.inspect(mixed.engine, 0, X)
         fetched = worker.fetch(mixed.engine, tmp_path / "e.engine")
         with pytest.raises(CaseError, match=r"has shape \[5, 4\].*\[1, 4\] to \[3, 4\]"):
             worker.run(mixed.engine, 0, {"x": np.zeros((5, 4), np.float32)})

@@ -17,7 +17,7 @@ from tests.fake_tensorrt.network import INetworkDefinition
 from tests.fake_tensorrt.plan import Plan, pack_engine
 from tests.fake_tensorrt.precision import compute_nodes
 from tests.fake_tensorrt.rounding import SMALLEST_HALF
-from tests.fake_tensorrt.versions import NUMBERS, VERSION, Callback, bound
+from tests.fake_tensorrt.versions import NUMBERS, VERSION, bound
 
 _CACHE = b"faketiming\x01"
 _WEIGHTS = {
@@ -34,17 +34,6 @@ class IHostMemory(bytearray):
     @property
     def nbytes(self):
         return len(self)
-
-
-class IProgressMonitor(Callback):
-    def phase_start(self, phase_name, parent_phase, num_steps):
-        raise NotImplementedError
-
-    def step_complete(self, phase_name, step):
-        raise NotImplementedError
-
-    def phase_finish(self, phase_name):
-        raise NotImplementedError
 
 
 @bound
@@ -106,7 +95,6 @@ class IBuilderConfig:
     avg_timing_iterations = 1
     max_workspace_size = 0
     profiling_verbosity = ProfilingVerbosity.LAYER_NAMES_ONLY
-    progress_monitor = None
 
     def __init__(self, logger):
         self._logger = logger
@@ -231,7 +219,6 @@ class Builder:
             name = f"{{ForeignNode[{block[0]}...{block[-1]}]}}"
             self._log(Severity.VERBOSE, f"=============== Computing costs for {name}")
         faults.strike("build", about)
-        self._tell_progress(getattr(config, "progress_monitor", None))
         if config._cache is not None:
             config._cache._keys.update(f"{layer.name}:{plan.low}" for layer in network)
         engine = pack_engine(plan, network._proto)
@@ -332,14 +319,3 @@ class Builder:
                             "4: [network.cpp::validate::3100] Error Code 4: Internal Error "
                             f"({tensor.name}: profile {shape} does not fit {tensor.shape})"
                         )
-
-    def _tell_progress(self, monitor):
-        if monitor is None:
-            return
-        Callback.check(monitor)
-        steps = 4
-        monitor.phase_start("Building Engine", None, steps)
-        for step in range(steps):
-            if not monitor.step_complete("Building Engine", step):
-                raise faults.Failure("The build was cancelled by its progress monitor.")
-        monitor.phase_finish("Building Engine")

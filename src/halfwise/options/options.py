@@ -39,7 +39,7 @@ from halfwise.metrics import (
 )
 from halfwise.metrics.kinds import looked_at
 from halfwise.metrics.measures import DEFAULT_REL_MAX
-from halfwise.options.engines import Target, one_worker, run_here, understand_target
+from halfwise.options.engines import Target, run_here, understand_target
 from halfwise.records import Allowed, Criterion, Fact, Note, Recognised, RightBy
 from halfwise.targets import profiles, runners
 from halfwise.user_code import RAISED, described

@@ -496,7 +496,7 @@ def _engine(graph: Graph, proof: PrecisionProof) -> dict[str, Data]:
     for layer in proof.layers:
         if nodes := [places[name] for name in layer.nodes if name in places]:
             facts = layer.model_dump(include={"name", "type"})
-            layers.append({**facts, "ms": layer.milliseconds, "nodes": nodes})
+            layers.append({**facts, "nodes": nodes})
     precisions = {str(places[n.node]): n.precision for n in proof.nodes if n.node in places}
     return {"engine": precisions, "layers": layers}
 

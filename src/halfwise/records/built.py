@@ -1,4 +1,4 @@
-"""What was built: workers, builds, engine files, refusals, causes, times, the rungs of a ladder."""
+"""What was built: workers, builds, engine files, causes, times, the rungs of a ladder."""
 
 from typing import Literal
 
@@ -117,6 +117,8 @@ class BuildOutcome(Record):
             "timeout"; "lost": the connection broke; "interrupted": Ctrl-C ended it.
         signal: Name of the signal, such as "SIGSEGV".
         message: One sentence; empty if it was built.
+        said: What the builder reported, one line of its log; empty if it was built, or if the log
+            contains no error.
         parsed: False if the parser rejects the model.
         log: The last lines of the log if it was not built, otherwise its warnings and errors.
         config: The request.
@@ -132,6 +134,7 @@ class BuildOutcome(Record):
     status: Literal["built", "failed", "crashed", "timeout", "lost", "interrupted"]
     signal: str | None = None
     message: str = ""
+    said: str = ""
     parsed: bool = True
     log: tuple[str, ...] = ()
     config: BuildConfig
@@ -243,29 +246,6 @@ class Recipe(BuildOptions):
     run: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
-
-
-RefusalKind = Literal["no-kernel", "compiler", "crash", "timeout", "unknown"]
-"""How a builder refuses. "no-kernel": it finds no kernel for a block; "compiler": its compiler for
-fused blocks, its kernel library or one of its checks fails; "crash": its process dies; "timeout":
-it takes too long; "unknown": it gives no known reason."""
-
-
-class Refusal(Record):
-    """A refused build.
-
-    Attributes:
-        kind: How it was refused.
-        build: Its number.
-        ends: First and last layer of the region, as the builder names them, in its own order, which
-            is not the graph's; empty if it named none.
-        said: What the builder reported, one line of its log; empty if that contains no error.
-    """
-
-    kind: RefusalKind
-    build: int
-    ends: tuple[str, ...] = ()
-    said: str = ""
 
 
 CauseKind = Literal[

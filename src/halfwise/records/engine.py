@@ -11,7 +11,6 @@ from halfwise.records.built import (
     EngineRung,
     Latency,
     Profile,
-    Refusal,
     ShapeRange,
     Spared,
     Typing,
@@ -63,7 +62,6 @@ class EngineLayer(Record):
         weights: Data type of its weights; "" without weights.
         tactic: Name of the kernel; "" if the inspector reports none.
         precision: Its precision, derived from all of these.
-        milliseconds: Mean time of one run; None if not timed.
     """
 
     name: str
@@ -74,7 +72,6 @@ class EngineLayer(Record):
     weights: str = ""
     tactic: str = ""
     precision: Precision
-    milliseconds: float | None = None
 
 
 class NodePrecision(Record):
@@ -111,7 +108,6 @@ class PrecisionProof(Record):
         layers: Layers of the engine.
         nodes: Nodes of the ONNX model in graph order, including those that vanished ("other").
         node_share: Share of compute nodes by precision; sums to 1, or empty.
-        time_share: Share of measured layer time by precision; empty if not timed.
         findings: Differences from the request, one sentence each: a constraint that was not
             honoured, an engine all in FP32 although FP16 was requested, TF32 instead of FP32.
         remarks: Further remarks, such as how much is inside fused blocks and therefore unknown.
@@ -120,7 +116,6 @@ class PrecisionProof(Record):
     layers: tuple[EngineLayer, ...]
     nodes: tuple[NodePrecision, ...]
     node_share: dict[Precision, float]
-    time_share: dict[Precision, float]
     findings: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -246,7 +241,6 @@ class Engines(Record):
         causes: What engines show about why nothing in the low format passed; empty if something
             did.
         spared: What was not built, and why.
-        refusals: Refused builds, in order.
         notes: Sentences about the engines as a whole.
         verdict: The verdict on this device alone, if a run has several; None with one.
     """
@@ -266,7 +260,6 @@ class Engines(Record):
     rungs: tuple[RungTried, ...] = ()
     causes: tuple[Cause, ...] = ()
     spared: tuple[Spared, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
 

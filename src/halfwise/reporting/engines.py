@@ -43,7 +43,6 @@ from halfwise.reporting.plan import (
     cause_line,
     full_name,
     range_text,
-    refusal_lines,
     rung_line,
     score_cell,
 )
@@ -66,16 +65,15 @@ from halfwise.wording import (
 
 def inspected(proof: PrecisionProof, engine: str) -> Report:
     """Return the report on an engine by its inspector; `engine` is its name."""
-    layers, total = proof.layers, _total(proof.layers)
+    layers = proof.layers
     kinds = [layer.precision for layer in layers]
     of_layers = {kind: kinds.count(kind) / len(kinds) for kind in dict.fromkeys(kinds)}
-    shares = proof.time_share or proof.node_share or of_layers
-    of = "the time" if proof.time_share else "the nodes" if proof.node_share else "layers"
-    timed = f"; {number(total)} ms in all of them" if total else ""
+    shares = proof.node_share or of_layers
+    of = "the nodes" if proof.node_share else "layers"
     return Report(
         title=f"{share_words(shares)} of {of}" if shares else "The engine has no layers",
         passed=False if proof.findings else None,
-        about=f"{clean(engine)}; {count(len(layers), 'layer')}{timed}",
+        about=f"{clean(engine)}; {count(len(layers), 'layer')}",
         parts=present(*proof_parts(proof)),
     )
 
@@ -84,7 +82,6 @@ def proof_parts(proof: PrecisionProof) -> tuple[Lines | Table | None, ...]:
     """Return what an inspector shows: precisions, layers and nodes."""
     return (
         lines_of("Not as requested", proof.findings),
-        share_table(proof),
         layer_table(proof.layers),
         node_table(proof.nodes),
         lines_of("Remarks", proof.remarks),
@@ -97,41 +94,15 @@ def share_words(shares: Mapping[Precision, float]) -> str:
     return ", ".join(f"{PRECISIONS[precision]} {percent(share)}" for precision, share in ordered)
 
 
-def share_table(proof: PrecisionProof) -> Table | None:
-    """Return the precisions of layers, nodes and time; None without layers."""
-    kinds = [layer.precision for layer in proof.layers]
-    some = {*kinds, *proof.node_share, *proof.time_share}
-    rows: list[Precision] = [kind for kind in PRECISIONS if kind in some]
-    return table_of(
-        "Precision",
-        rows,
-        [
-            (Column("precision"), lambda kind: PRECISIONS[kind]),
-            (Column("layers", "right"), lambda kind: str(kinds.count(kind))),
-            (
-                Column("of compute nodes", "right"),
-                lambda k: known(proof.node_share.get(k), percent),
-            ),
-            (Column("of time", "right"), lambda k: known(proof.time_share.get(k), percent)),
-        ],
-    )
-
-
 def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
-    """Return the layers, the longest first; None without layers."""
-    total = _total(layers)
+    """Return the layers, in the engine's order; None without layers."""
     return table_of(
-        "Layers, longest first" if total else "Layers",
-        sorted(layers, key=lambda layer: -(layer.milliseconds or 0.0)),
+        "Layers",
+        layers,
         [
             (Column("layer"), lambda layer: shorten(layer.name, 34)),
             (Column("type"), lambda layer: shorten(layer.type, 16)),
             (Column("precision"), lambda layer: PRECISIONS[layer.precision]),
-            (Column("ms", "right"), lambda layer: known(layer.milliseconds)),
-            (
-                Column("of time", "right"),
-                lambda layer: percent(layer.milliseconds / total) if layer.milliseconds else "",
-            ),
         ],
         MOST_ROWS,
     )
@@ -160,22 +131,15 @@ def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
 _VAGUE = ("unknown", "other")
 
 
-def _total(layers: Sequence[EngineLayer]) -> float:
-    return sum(layer.milliseconds or 0.0 for layer in layers)
-
-
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return the report's parts on the engines of one device."""
     proofs = [(r.name, r.proof) for r in engines.results if r.proof is not None]
-    refused = {refusal.build for refusal in engines.refusals}
-    failed = [b for b in engines.builds if b.status != "built" and b.number not in refused]
     return present(
         Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
         lines_of("What the engines show", (capital(cause_line(cause)) for cause in engines.causes)),
         _rounds(engines.rounds),
-        lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
-        lines_of("Failed builds", first_of([*map(_failure, failed)], most=MOST_ROWS)),
+        lines_of("Failed builds", first_of([*_failures(engines.builds)], most=MOST_ROWS)),
         lines_of(
             "Shapes of the profiles",
             (f"{r.name}, {line}" for r in engines.results for line in _shapes(r.shapes)),
@@ -190,7 +154,6 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
             [
                 (Column("engine"), lambda proof: shorten(proof[0], 24)),
                 (Column("of compute nodes"), lambda proof: share_words(proof[1].node_share)),
-                (Column("of layer time"), lambda proof: share_words(proof[1].time_share)),
             ],
         ),
         _table(engines.results),
@@ -236,17 +199,18 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     )
 
 
-def _failure(build: BuildOutcome) -> str:
-    last = next((line.strip() for line in reversed(build.log) if line.strip()), "")
-    told = say(
-        "engine",
-        "failed",
-        build,
-        how=WORDS["build"][build.status],
-        said=build.message.strip().rstrip("."),
-        last="" if last in build.message else shorten(last, 160),
-    )
-    return sentence(told)
+def _failures(builds: Sequence[BuildOutcome]) -> Iterator[str]:
+    """Yield why builds gave no engine; those that ended alike share a line."""
+    failed = [build for build in builds if build.status != "built"]
+    for group in alike(failed, lambda b: (b.message, b.said)):
+        first = group[0]
+        facts = {
+            "numbers": ", ".join(str(build.number) for build in group),
+            "purposes": listed([*dict.fromkeys(build.purpose for build in group)], most=2),
+            "message": stopped(first.message),
+            "said": "" if first.said in first.message else shorten(first.said, 160),
+        }
+        yield sentence(say("engine", "failed", facts, builds=len(group)))
 
 
 def _shapes(shapes: Sequence[ShapeVerdict]) -> Iterator[str]:

@@ -9,7 +9,6 @@ from halfwise.records import (
     FP32_SNR_DB,
     FULL_RUNGS,
     AdjustedConstant,
-    BuildOutcome,
     Cause,
     Criterion,
     Curve,
@@ -20,7 +19,6 @@ from halfwise.records import (
     LadderRung,
     Plan,
     Point,
-    Refusal,
     Run,
     RungTried,
     TaskScore,
@@ -132,21 +130,6 @@ def own_criterion(verdict: Verdict) -> str:
     """Return by what the FP32 engine was judged first, and what it has of that."""
     worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
     return say("built", "first held", verdict.metric, least=FP32_SNR_DB, worst=worst)
-
-
-def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -> Iterator[str]:
-    """Yield what the builder refused; builds that it refused alike share a line."""
-    signals = {b.number: b.signal for b in builds}
-    for group in alike(refusals, lambda r: (r.kind, r.ends, r.said, signals.get(r.build))):
-        first = group[0]
-        ends = [*dict.fromkeys(shorten(name, 40) for name in first.ends)]
-        where = f"the region from {ends[0]} to {ends[1]}" if len(ends) > 1 else "".join(ends)
-        whole = "" if first.kind == "unknown" else "the model"
-        what = say("refusal", first.kind, where=where or whole)
-        facts = {"what": what, "said": shorten(first.said, 160)}
-        facts["builds"] = ", ".join(str(refusal.build) for refusal in group)
-        signal = signals.get(first.build)
-        yield sentence(say("built", "refusal", facts, numbers=len(group), signal=signal))
 
 
 def ladder_table(run: Run, *, brief: bool = False) -> Table | None:

@@ -4,14 +4,14 @@ A worker runs on the user's own machine, but behind commands, shells and contain
 have the sizes and types of `FORMS`, and name only what was asked for; nothing else is doubted.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod
-from typing import Any
+from math import prod
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from halfwise.records import (
     EngineTensor,
@@ -30,132 +30,107 @@ from halfwise.tensorrt.versions import (
 from halfwise.tensorrt.worker import ITEM_BYTES, PROTOCOL, product_of, titled
 from halfwise.wording import excerpt, stopped
 
-_SIZE = range(1 << 62)
-_SHA256 = re.compile("[0-9a-f]{64}")
-_AXES = [range(-1, 1 << 48)]
-_FILE = {"sha256": _SHA256, "bytes": _SIZE, "path": str}
-_LIMITS = {"min": _AXES, "opt": _AXES, "max": _AXES}
-_ERROR = {"node": str, "op": str, "text": str, "index?": int}
-_REFUSAL = {"code": str, "message": str, "hint?": str, "log?": [str], "errors?": [_ERROR]}
-
 Header = Mapping[str, Any]
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
-_BESIDE = ("log", "progress", "started")
+_BESIDE = ("log", "started")
 
 
 class Unfit(Exception):
     """A worker sends something invalid; the text is a clause that follows its name."""
 
 
-FORMS: Mapping[str, object] = {
-    "hello": {
-        "protocol": PROTOCOL,
-        "python": str,
-        "executable": str,
-        "machine": str,
-        "host": str,
-        "cache": str,
-        "driver": (str, None),
-        "environment": {str: str},
-        "tensorrt": (WRITTEN, None),
-        "typing": [("weak", "strong")],
-        "gpus": [
-            {
-                "index": int,
-                "name": str,
-                "compute_capability": str,
-                "uuid": str,
-                "memory": _SIZE,
-                "free": _SIZE,
-            }
-        ],
-        "import_error?": _REFUSAL,
-        "cuda_error?": _REFUSAL,
-    },
-    **{name: {} for name in ("put", "forget", "started")},
-    "have": {"missing": [_SHA256]},
-    "get": {"total": _SIZE},
-    "build": {
-        "engine": _FILE,
-        "seconds": float,
-        "layers": [[str, str, [str], bool]],
-        "unconstrained": {str: str},
-    },
-    "describe": {
-        "io": [
-            {
-                "name": str,
-                "mode": ("input", "output"),
-                "dtype": str,
-                "shape": _AXES,
-                "location": ("host", "device"),
-                "shape_tensor": bool,
-                "linear": bool,
-                "profiles": [(_LIMITS, {})],
-            }
-        ],
-        "profiles": _SIZE,
-        "layers": _SIZE,
-        "device_bytes": _SIZE,
-    },
-    "run": {
-        "outputs": [{"name": str, "dtype": tuple(ITEM_BYTES), "shape": [range(1 << 48)]}],
-    },
-    "time": {
-        "iterations": range(1, 1 << 31),
-        "median_ms": float,
-        "p99_ms": float,
-        "device_bytes": _SIZE,
-    },
-    "inspect": {"milliseconds": {str: float}},
-    "log": {
-        "severity": ("verbose", "info", "warning", "error", "internal_error"),
-        "text": str,
-    },
-    "progress": {"phase": str, "done": _SIZE, "total": _SIZE},
-    "error": _REFUSAL,
-    "died": {"signal": (str, None), "status": (range(256), None)},
+def _form(**fields: Any) -> type[BaseModel]:
+    """Return a form: the type of each field; with a default, too, if it may be missing."""
+    typed: dict[str, Any] = {
+        name: of if isinstance(of, tuple) else (of, ...) for name, of in fields.items()
+    }
+    made: type[BaseModel] = create_model("Form", __config__=_STRICT, **typed)
+    return made
+
+
+def _list(form: object) -> object:
+    return list[form]  # type: ignore[valid-type]
+
+
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+_Size = Annotated[int, Field(ge=0, lt=1 << 62)]
+_Axes = list[Annotated[int, Field(ge=-1, lt=1 << 48)]]
+_Time = Annotated[float, Field(ge=0)]
+_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_Version = Annotated[str, Field(pattern=f"^(?:{WRITTEN.pattern})$")]
+_Dtype = Annotated[str, Field(pattern=f"^(?:{'|'.join(ITEM_BYTES)})$")]
+_Layer = Annotated[tuple[str, str, list[str], bool], Field(strict=False)]  # JSON has no tuples
+_Gpu = _form(name=str, compute_capability=str, memory=_Size, free=_Size)
+_File = _form(sha256=_Sha256, bytes=_Size, path=str)
+_Limits = _form(min=_Axes, opt=_Axes, max=_Axes)
+_Port = _form(
+    name=str,
+    mode=Literal["input", "output"],
+    dtype=str,
+    shape=_Axes,
+    location=Literal["host", "device"],
+    shape_tensor=bool,
+    linear=bool,
+    profiles=_list(_Limits | _form()),
+)
+_Output = _form(name=str, dtype=_Dtype, shape=list[Annotated[int, Field(ge=0, lt=1 << 48)]])
+_Error = _form(node=str, op=str, text=str, index=(int, -1))
+_Refusal = _form(
+    code=str,
+    message=str,
+    hint=(str, ""),
+    log=(list[str], []),
+    errors=(_list(_Error), []),
+)
+FORMS: Mapping[str, type[BaseModel]] = {
+    "hello": _form(
+        protocol=Annotated[int, Field(ge=PROTOCOL, le=PROTOCOL)],
+        python=str,
+        executable=str,
+        host=str,
+        cache=str,
+        driver=str | None,
+        tf32_override=str | None,
+        tensorrt=_Version | None,
+        typing=list[Literal["weak", "strong"]],
+        gpus=_list(_Gpu),
+        import_error=(_Refusal, None),
+        cuda_error=(_Refusal, None),
+    ),
+    **{name: _form() for name in ("put", "forget", "inspect", "started")},
+    "have": _form(missing=list[_Sha256]),
+    "get": _form(total=_Size),
+    "build": _form(engine=_File, seconds=_Time, layers=list[_Layer], unconstrained=dict[str, str]),
+    "describe": _form(
+        io=_list(_Port),
+        profiles=_Size,
+        layers=_Size,
+        device_bytes=_Size,
+    ),
+    "run": _form(outputs=_list(_Output)),
+    "time": _form(
+        iterations=Annotated[int, Field(ge=1, lt=1 << 31)],
+        median_ms=_Time,
+        p99_ms=_Time,
+        device_bytes=_Size,
+    ),
+    "log": _form(
+        severity=Literal["verbose", "info", "warning", "error", "internal_error"], text=str
+    ),
+    "error": _Refusal,
+    "died": _form(signal=str | None, status=Annotated[int, Field(ge=0, lt=256)] | None),
 }
-"""The fields of a result by its operation, and of other frames by their kind; those with `?` may be
-missing. A form is a type, a range of integers, a pattern, a value, a choice (tuple) of forms, a
-list of one form or of one per item, fields by name, or `{str: form}` for any names. Floats are
-finite and not negative."""
+"""The form of a result by its operation, and of other frames by their kind."""
 
 
-def misfit(value: object, form: object, where: str = "") -> str | None:
+def misfit(value: object, form: type[BaseModel]) -> str | None:
     """Return where a value does not have a form, such as "gpus.0.name"; None if it has."""
-    if isinstance(form, dict) and form and isinstance(value, dict):
-        if str in form:
-            return _first((item, form[str], f"{where}.{name}") for name, item in value.items())
-        fields = {name.rstrip("?"): part for name, part in form.items()}
-        lacking = [n for n in form if n not in value and not n.endswith("?")]
-        if wrong := lacking or [name for name in value if name not in fields]:
-            return f"{where}.{wrong[0]}"
-        return _first((item, fields[name], f"{where}.{name}") for name, item in value.items())
-    if isinstance(form, list) and isinstance(value, list):
-        forms = form * len(value) if len(form) == 1 else form
-        if len(forms) != len(value):
-            return where
-        parts = enumerate(zip(value, forms, strict=True))
-        return _first((item, part, f"{where}.{i}") for i, (item, part) in parts)
-    return None if _has(value, form) else where
-
-
-def _first(parts: Iterable[tuple[object, object, str]]) -> str | None:
-    return next((at for part in parts if (at := misfit(*part)) is not None), None)
-
-
-def _has(value: object, form: object) -> bool:
-    if isinstance(form, tuple):
-        return any(misfit(value, choice) is None for choice in form)
-    if isinstance(form, range):
-        return type(value) is int and value in form
-    if isinstance(form, re.Pattern):
-        return isinstance(value, str) and form.fullmatch(value) is not None
-    if form is float:
-        return isinstance(value, float | int) and type(value) is not bool and 0 <= value < inf
-    return type(value) is form if isinstance(form, type) else value == form
+    try:
+        form.model_validate(value)
+    except ValidationError as error:
+        return ".".join(map(str, error.errors()[0]["loc"]))
+    return None
 
 
 def admit(request: Header, number: int, header: Header, size: int) -> None:
@@ -185,7 +160,7 @@ def admit(request: Header, number: int, header: Header, size: int) -> None:
     if what is None:
         what = next(_strange(name, request, content, size), None)
     if what is not None:
-        raise Unfit(f"sends a {kind} that does not fit: {what.removeprefix('.')}")
+        raise Unfit(f"sends a {kind} that does not fit: {what}")
 
 
 def _strange(name: str, request: Header, answer: Header, size: int) -> Iterator[str]:
@@ -302,7 +277,6 @@ def _has_all_values(tensor: EngineTensor) -> bool:
 def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) -> WorkerInfo:
     """Return the facts in a `hello` answer of worker `name`, started by `command`."""
     gpu = answer["gpus"][0] if answer["gpus"] else {}
-    environment = answer["environment"]
     info = WorkerInfo(
         name=name,
         command=tuple(command),
@@ -315,7 +289,7 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
         memory_bytes=gpu.get("memory"),
         free_bytes=gpu.get("free"),
         typing=tuple(answer["typing"]),
-        tf32_override=environment.get("NVIDIA_TF32_OVERRIDE"),
+        tf32_override=answer["tf32_override"],
         trouble=_trouble(answer),
     )
     return info.model_copy(update={"notes": tuple(_notes(info, answer))})

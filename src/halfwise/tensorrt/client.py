@@ -25,8 +25,8 @@ from halfwise.tensorrt.answers import (
     packed,
     unpacked,
 )
-from halfwise.tensorrt.failures import EngineFailed, named
-from halfwise.tensorrt.link import Link, Log, ProgressListener
+from halfwise.tensorrt.failures import EngineFailed, last_words, named
+from halfwise.tensorrt.link import Link, Log
 from halfwise.tensorrt.transport import GRACE_SECONDS, KILL_SECONDS
 from halfwise.tensorrt.workers import WorkerSpec
 
@@ -93,7 +93,6 @@ class Worker(Link):
         purpose: str,
         timeout: float | None,
         cached: bool = False,
-        progress: ProgressListener | None = None,
     ) -> BuildOutcome:
         """Build an engine; it stays with the worker until `fetch`.
 
@@ -104,7 +103,6 @@ class Worker(Link):
             purpose: What it is for.
             timeout: Seconds for the build alone; None for no limit.
             cached: Use the worker's timing cache, one per GPU and version.
-            progress: Receives progress, from 9.0 on.
 
         Returns:
             The outcome; failures, crashes, time-outs and lost connections are recorded in it.
@@ -113,7 +111,7 @@ class Worker(Link):
             BackendMissing: TensorRT, the GPU or a plugin is missing there.
             UsageError, CaseError: the configuration does not fit the version or the model.
         """
-        over, log = interruption(), Log(progress)
+        over, log = interruption(), Log()
         request, needed = link.build_request(model, config, cached=cached)
         how: dict[str, Any] = {}
         try:
@@ -129,7 +127,7 @@ class Worker(Link):
             how["status"], how["signal"] = failed.status, failed.signal
             how["message"] = f"{failed.message} {failed.hint}".strip()
             how["seconds"], how["log"] = log.seconds, failed.log
-            how["parsed"] = failed.code != "parse"
+            how["parsed"], how["said"] = failed.code != "parse", last_words(failed.log)
         else:
             how["status"], how["seconds"] = "built", answer["seconds"]
             how["engine"] = EngineFile(side="worker", **answer["engine"])
@@ -219,16 +217,13 @@ class Worker(Link):
         profile: int,
         feeds: Feeds,
         timeout: float | None = None,
-    ) -> tuple[str, dict[str, float]]:
-        """Return the inspector's raw JSON, and the mean milliseconds of every layer in 20 runs.
+    ) -> str:
+        """Return the inspector's raw JSON.
 
         The sample's shapes are bound, which resolves dynamic ones. Same errors as `run`.
         """
-        how = {"iterations": 20}
-        answer, data = self._ask_bound(
-            "inspect", engine, profile, feeds, "Inspecting", timeout, how
-        )
-        return data.decode(errors="replace"), answer["milliseconds"]
+        _, data = self._ask_bound("inspect", engine, profile, feeds, "Inspecting", timeout, {})
+        return data.decode(errors="replace")
 
     def forget(self, engine: EngineFile) -> None:
         """Remove the worker's copy of an engine."""

@@ -15,8 +15,7 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
-from halfwise.records import BuildOutcome, LogFinding, Refusal, RefusalKind
-from halfwise.tensorrt.layers import foreign_region, names_in
+from halfwise.records import BuildOutcome, LogFinding
 from halfwise.tensorrt.log import at_layer, explain, known, split_line
 from halfwise.tensorrt.transport import Ended, Lost
 from halfwise.tensorrt.worker import titled
@@ -267,55 +266,30 @@ _NEXT = {
 }
 
 
-_KINDS: Mapping[str, RefusalKind] = {
-    "no-kernel": "no-kernel",
-    "no-format": "no-kernel",
-    "myelin": "compiler",
-    "cask": "compiler",
-    "assertion": "compiler",
-}
-"""Kind of message → kind of refusal. In this order, the first one found in a log counts."""
-_ENDED: Mapping[str, RefusalKind] = {"crashed": "crash", "timeout": "timeout"}
+_TELLING = frozenset(("no-kernel", "no-format", "myelin", "cask", "assertion"))
+"""Kinds of messages that say why a builder gave up; others only follow from these."""
 
 
-def how_refused(build: BuildOutcome) -> Refusal:
-    """Return how a build that gave no engine was refused, from its message and log.
+def last_words(log: Iterable[str]) -> str:
+    """Return what a builder said of its failure, one line without severity; "" for nothing.
 
-    The last known message that names a layer counts; if none does, the layer that the builder was
-    working on. What it said is its last message of that kind; if no message is known, its last
-    error without the severity.
+    That is its last message that says why; if no such message is known, its last error; without
+    one, that it started on the layer that it was working on.
     """
-    kinds: dict[RefusalKind, str] = {}
-    layer = at = error = ""
-    for line in (*build.message.splitlines(), *build.log):
+    why = error = at = ""
+    for line in log:
         severity, text = split_line(line)
-        error = text if severity == "error" and text else error
-        at = at_layer(text) or at
         found = known(text)
-        if found is None or found[0].kind not in _KINDS:
-            continue
-        kinds[_KINDS[found[0].kind]] = _inner(text[found[1].start() :])
-        layer = found[1].groupdict().get("layer") or _fused(text) or layer
-    kind: RefusalKind = next((kind for kind in _KINDS.values() if kind in kinds), "unknown")
-    said, kind = kinds.get(kind) or error, _ENDED.get(build.status, kind)
-    names = names_in(layer or at)
-    return Refusal(
-        kind=kind,
-        build=build.number,
-        ends=foreign_region(layer or at) or (*names[:1], *names[-1:]),
-        said=said or (build.message if kind == "unknown" else ""),
-    )
+        if found is not None and found[0].kind in _TELLING:
+            why = _inner(text[found[1].start() :])
+        error = text if severity == "error" and text else error
+        at = text if at_layer(text) else at
+    return why or error or at
 
 
 def _inner(text: str) -> str:
     """Return the text without a closing bracket whose opening bracket is not in it."""
     return text[:-1].rstrip() if text.endswith(")") and text.count(")") > text.count("(") else text
-
-
-def _fused(text: str) -> str:
-    """Return the text from the name of a fused block onwards; "" without one."""
-    start = text.find("{ForeignNode[")
-    return text[start:] if start >= 0 else ""
 
 
 def build_failed(build: BuildOutcome, what: str) -> BuildFailed:

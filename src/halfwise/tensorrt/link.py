@@ -126,32 +126,25 @@ _COMPLAINTS = 200
 _LONG = ("build", "time", "inspect")
 """Operations that may take minutes."""
 
-ProgressListener = Callable[[str, int, int], None]
-"""Takes a phase of the build, its finished steps and its total steps."""
-
 
 class Log:
-    """Keeps one request's last lines and complaints, and passes progress on.
+    """Keeps one request's last lines and complaints.
 
     Attributes:
         last: The last lines, each prefixed with its severity.
         complaints: Warnings and errors, likewise.
     """
 
-    def __init__(self, progress: ProgressListener | None = None) -> None:
+    def __init__(self) -> None:
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         self.complaints: list[str] = []
         self._started = time.monotonic()
-        self._progress = progress
 
     def hear(self, header: Mapping[str, Any]) -> None:
         """Take the header of a frame."""
-        kind = header.get("kind")
-        if kind == "progress" and self._progress is not None:
-            self._progress(header["phase"], header["done"], header["total"])
-        elif kind == "log":
+        if header.get("kind") == "log":
             self._take(str(header.get("severity")), str(header.get("text")))
-        elif kind == "started":
+        elif header.get("kind") == "started":
             self._started = time.monotonic()
 
     def _take(self, severity: str, text: str) -> None:

@@ -118,6 +118,10 @@ class Entry:
         if len(self.lines) < FEW:
             self.lines.append(excerpt(raw.strip()))
 
+    def name(self, names: Iterable[str]) -> None:
+        """Add names that belong to it."""
+        self.nodes.update(dict.fromkeys(names))
+
     def record(self) -> LogFinding:
         """Return the finding."""
         return LogFinding(
@@ -144,15 +148,17 @@ class Findings:
         """Return the entry of `key`; add `new` if there is none."""
         return self._entries.setdefault(key, new)
 
-    def add(self, message: Message, match: re.Match[str], raw: str) -> tuple[str, ...]:
-        """Add a line with a known message; return the names in it."""
+    def add(
+        self, message: Message, match: re.Match[str], raw: str
+    ) -> tuple[Entry, tuple[str, ...]]:
+        """Add a line with a known message; return its finding, and the names in the line."""
         new = described(message, match)
         entry = self.entry((new.kind, new.sentence), new)
         entry.heard(raw)
         groups = match.groupdict()
         names = names_in(groups.get("layer") or groups.get("names") or "")
-        entry.nodes.update(dict.fromkeys(names))
-        return names
+        entry.name(names)
+        return entry, names
 
     def keep(self, severity: Literal["error", "warning"], text: str, raw: str) -> None:
         """Add an unknown warning or error; lines that differ only in numbers are counted as one."""
@@ -162,31 +168,6 @@ class Findings:
             if self._unknown > MOST_UNKNOWN:
                 key, text = (UNKNOWN, severity, ""), f"More {severity}s of other kinds."
         self.entry(key, Entry(UNKNOWN, severity, excerpt(text))).heard(raw)
-
-    def name(self, kind: str, names: Iterable[str]) -> None:
-        """Add names to the last finding of `kind`, or of kinds that begin with it."""
-        for entry in reversed(self._entries.values()):
-            if entry.kind.startswith(kind):
-                entry.nodes.update(dict.fromkeys(names))
-                return
-
-    def name_last(self, kind: str, listed: str) -> None:
-        """Add the names listed in a line, as `name` does."""
-        self.name(kind, names_in(listed))
-
-    def stopped(self, kind: str, at: str, before: str) -> None:
-        """Record where the process died, in the last finding of `kind`.
-
-        Args:
-            kind: Kind of the finding.
-            at: The layer being built, in TensorRT's notation; "" if the log does not tell.
-            before: The last line before the process died.
-        """
-        self.name_last(kind, at)
-        for entry in reversed(self._entries.values()):
-            if entry.kind == kind:
-                entry.before = before.strip()
-                return
 
     def records(self) -> tuple[LogFinding, ...]:
         """Return the findings: errors, then warnings, then infos."""
@@ -456,7 +437,8 @@ class Explainer:
         self._found = Findings()
         self._parser = ParserErrors(self._found)
         self._weights: tuple[str, ...] = ()
-        self._names_follow = False
+        self._affected: Entry | None = None
+        self._named_next: Entry | None = None
 
     def add(self, line: str) -> None:
         """Read a line, or a message of several lines, of which only the first is counted."""
@@ -496,22 +478,26 @@ class Explainer:
 
     def _take_known(self, message: Message, match: re.Match[str], raw: str) -> None:
         groups = match.groupdict()
-        names = self._found.add(message, match, raw)
-        self._names_follow = message.kind == _LAYERNORM and "Detected" in match[0] and not names
+        entry, names = self._found.add(message, match, raw)
+        follow = message.kind == _LAYERNORM and "Detected" in match[0] and not names
+        self._named_next = entry if follow else None
         if message.kind in _ENDS:
-            self._found.stopped(message.kind, self._at, self._before)
+            entry.name(names_in(self._at))
+            entry.before = self._before.strip()
         if message.kind == "weights" and groups.get("layer"):
             self._weights = names
-        elif message.kind.startswith("weights-") and "quantity" not in groups:
-            self._found.name(message.kind, self._weights)
+        elif message.kind.startswith("weights-"):
+            self._affected = entry
+            entry.name(() if "quantity" in groups else self._weights)
 
     def _take_names(self, text: str) -> None:
         """Read a verbose line that only lists the names announced by the line before it."""
-        if listed := _AFFECTED.match(text):
-            self._found.name_last("weights-", listed["names"])
-        elif self._names_follow and ", " in text and ": " not in text:
-            self._found.name_last(_LAYERNORM, text)
-        self._names_follow = False
+        listed = _AFFECTED.match(text)
+        if listed and self._affected:
+            self._affected.name(names_in(listed["names"]))
+        elif self._named_next and ", " in text and ": " not in text:
+            self._named_next.name(names_in(text))
+        self._named_next = None
 
 
 def at_layer(text: str) -> str:

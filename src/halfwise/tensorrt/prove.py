@@ -25,7 +25,7 @@ public logs and engines; where two readings were possible, it takes the one that
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -39,7 +39,7 @@ from halfwise.records import (
     Precision,
     PrecisionProof,
 )
-from halfwise.wording import count, listed, percent
+from halfwise.wording import count, listed
 
 _DATA_TYPES = (
     ("bf16", r"bfloat16|bf16"),
@@ -225,12 +225,11 @@ def prove(
     network: Network | None,
     roles: Roles | None,
     requested: Mapping[NodeName, Precision],
-    milliseconds: Mapping[str, float],
     config: BuildConfig | None,
     *,
     as_fp32: bool = False,
 ) -> PrecisionProof:
-    """Return the precision of each node and share of the time, and where it is not as requested.
+    """Return the precision of each node, and where it is not as requested.
 
     A node has the precision of its layers: "mixed" if they differ, "unknown" if one is unknown, and
     "other" if no layer computes it, as with folded constants and avoided copies. A node with bodies
@@ -243,8 +242,6 @@ def prove(
             unknown: the result then has layers only.
         roles: Roles of its nodes; None likewise.
         requested: Precision requested by node; nodes that are missing were free.
-        milliseconds: Mean time per run by layer name; empty if not measured. Layers
-            of the same name share their time evenly.
         config: How the engine was built; None if unknown.
         as_fp32: Whether the engine's outputs are those of the FP32 engine with TF32 off; see
             `constrain.same_outputs`.
@@ -257,24 +254,17 @@ def prove(
         else "inferred: the outputs match the FP32 engine's bit for bit"
     )
     settled = [(alone or as_fp32) and layer.precision in ("unknown", "mixed") for layer in layers]
-    timed = tuple(
-        layer.model_copy(
-            update={"milliseconds": time, "precision": "fp32" if sure else layer.precision}
-        )
-        for layer, time, sure in zip(layers, _times(layers, milliseconds), settled, strict=True)
+    shown = tuple(
+        layer.model_copy(update={"precision": "fp32"}) if sure else layer
+        for layer, sure in zip(layers, settled, strict=True)
     )
-    nodes, compute = _nodes(timed, network, roles, requested)
-    evidence = _Evidence(timed, compute, config)
+    nodes, compute = _nodes(shown, network, roles, requested)
+    evidence = _Evidence(shown, compute, config)
+    kinds = Counter(node.precision for node in compute)
     return PrecisionProof(
-        layers=timed,
+        layers=shown,
         nodes=nodes,
-        node_share=_shares((n.precision, 1.0) for n in compute),
-        time_share=_shares(
-            [
-                *((layer.precision, layer.milliseconds or 0.0) for layer in timed),
-                ("unknown", sum(_unlisted(timed, milliseconds))),
-            ]
-        ),
+        node_share={kind: some / len(compute) for kind, some in kinds.most_common()},
         findings=tuple(evidence.findings()),
         remarks=(*evidence.hidden(), *_doubts(layers, sum(settled), reason)),
     )
@@ -361,23 +351,11 @@ class _Evidence:
         nodes = [n for n in self.compute if n.precision in ("unknown", "mixed")]
         if not hidden or (self.compute and not nodes):
             return
-        total = sum(layer.milliseconds or 0.0 for layer in self.layers)
-        taken = sum(layer.milliseconds or 0.0 for layer in hidden)
-        time = f", {percent(taken / total)} of the time" if total else ""
         whose = f" for {len(nodes)} of {count(len(self.compute), 'compute node')}" if nodes else ""
         yield (
-            f"The precision is not shown{whose} in {count(len(hidden), 'layer')}{time}. "
+            f"The precision is not shown{whose} in {count(len(hidden), 'layer')}. "
             f"{_shows(max(hidden, key=lambda layer: len(layer.nodes)))}"
         )
-
-
-def _times(
-    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]
-) -> Iterator[float | None]:
-    alike = Counter(layer.name for layer in layers)
-    for layer in layers:
-        time = milliseconds.get(layer.name)
-        yield None if time is None else time / alike[layer.name]
 
 
 def _nodes(
@@ -411,20 +389,6 @@ def _joint(precisions: set[Precision]) -> Precision:
     if "unknown" in precisions:
         return "unknown"
     return next(iter(precisions), "other") if len(precisions) < 2 else "mixed"
-
-
-def _shares(amounts: Iterable[tuple[Precision, float]]) -> dict[Precision, float]:
-    sums: defaultdict[Precision, float] = defaultdict(float)
-    for precision, amount in amounts:
-        sums[precision] += amount
-    total = sum(sums.values())
-    ordered = sorted(sums.items(), key=lambda item: -item[1])
-    return {precision: amount / total for precision, amount in ordered if amount > 0}
-
-
-def _unlisted(layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]) -> list[float]:
-    names = {layer.name for layer in layers}
-    return [time for name, time in milliseconds.items() if name not in names]
 
 
 def _doubts(layers: Sequence[EngineLayer], settled: int, reason: str) -> Iterator[str]:

@@ -59,8 +59,8 @@ _BOOTSTRAP = (
 
 Admit = Callable[[Header, int, Header, int], None]
 Heard = Callable[[Header], None]
-"""Takes the header of a frame that does not end its request: `log`, `progress`,
-`started`. Output of the command itself comes as `log` with severity "noise"."""
+"""Takes the header of a frame that does not end its request: `log` or `started`. Output of the
+command itself comes as `log` with severity "noise"."""
 
 
 class Lost(Exception):

@@ -18,7 +18,6 @@ containers, and what libraries print. Requests have
 
 ========== ===========================================================================
 `log`      `severity`, `text`: a line of TensorRT's logger
-`progress` `phase`, `done`, `total`: how far a build is
 `started`  the work itself begins, and with it the timeout
 `result`   the request is done; its function describes further keys and the payload
 `error`    `code`, `message`, `hint`: the request cannot be done
@@ -360,18 +359,14 @@ class Cuda:
         return handle
 
     def facts(self):
-        """Return name, compute capability, UUID and memory of the device."""
+        """Return name, compute capability and memory of the device."""
         name = ctypes.create_string_buffer(256)
         self.call("cuDeviceGetName", name, 256, self.device)
-        uuid = (ctypes.c_ubyte * 16)()
-        self.call("cuDeviceGetUuid", ctypes.byref(uuid), self.device)
         major, minor = (self._attribute(number) for number in (75, 76))
         free, total = self.memory()
         return {
-            "index": 0,
             "name": name.value.decode(errors="replace"),
             "compute_capability": f"{major}.{minor}",
-            "uuid": bytes(uuid).hex(),
             "memory": total,
             "free": free,
         }
@@ -595,15 +590,10 @@ class Service:
             "protocol": PROTOCOL,
             "python": platform.python_version(),
             "executable": sys.executable,
-            "machine": platform.machine(),
             "host": platform.node(),
             "cache": self.store.root,
             "driver": driver_version(),
-            "environment": {
-                name: os.environ[name]
-                for name in ("NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES")
-                if name in os.environ
-            },
+            "tf32_override": os.environ.get("NVIDIA_TF32_OVERRIDE"),
             "tensorrt": None,
             "typing": [],
             "gpus": [],
@@ -689,7 +679,7 @@ class Service:
         return times, b""
 
     def op_inspect(self, request, payload):
-        """Return the inspector's output with these shapes bound, and the time of every layer."""
+        """Return the inspector's output with these shapes bound."""
         trt = self.trt()
         with self._bound(request, payload) as run:
             self.started()
@@ -698,8 +688,7 @@ class Service:
             inspector = run.engine.create_engine_inspector()
             inspector.execution_context = run.context
             text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-            times = run.profile(request.get("iterations", 20))
-        return {"milliseconds": times}, text.encode("utf-8", "surrogateescape")
+        return {}, text.encode("utf-8", "surrogateescape")
 
     def _engine(self, sha256):
         """Return the deserialised engine; the latest one is kept."""
@@ -984,14 +973,6 @@ class Bound:
                 cuda.call("cuEventDestroy_v2", event)
         return times
 
-    def profile(self, iterations):
-        """Return the mean milliseconds of every layer."""
-        profiler = _profiler(self.trt)
-        self.context.profiler = profiler
-        for _ in range(iterations):
-            self.execute()
-        return {name: total / iterations for name, total in profiler.total.items()}
-
     def free(self):
         """Free all memory."""
         self.context = None
@@ -1042,18 +1023,6 @@ def _allocator(trt, cuda):
             self.buffer = None
 
     return Allocator()
-
-
-def _profiler(trt):
-    class Profiler(trt.IProfiler):
-        def __init__(self):
-            trt.IProfiler.__init__(self)
-            self.total = {}
-
-        def report_layer_time(self, layer_name, ms):
-            self.total[layer_name] = self.total.get(layer_name, 0.0) + ms
-
-    return Profiler()
 
 
 # ----------------------------------------------------------------------------------------- build
@@ -1187,9 +1156,6 @@ class Build:
             options.builder_optimization_level = config["optimization_level"]
         if config["tactic_sources"] is not None:
             options.set_tactic_sources(self._tactic_sources(config["tactic_sources"]))
-        if hasattr(trt, "IProgressMonitor"):
-            self._monitor = _monitor(trt, self.service)
-            options.progress_monitor = self._monitor
 
     def _set_flag(self, options, name):
         hint = "Use strong typing if this version has it: --typing strong."
@@ -1326,26 +1292,6 @@ def _parser_error(error):
 
     names = {"node": text("node_name"), "op": text("node_operator"), "text": text("desc")}
     return dict(names, index=error.node())
-
-
-def _monitor(trt, service):
-    class Monitor(trt.IProgressMonitor):
-        def __init__(self):
-            trt.IProgressMonitor.__init__(self)
-            self.steps = {}
-
-        def phase_start(self, phase_name, parent_phase, num_steps):
-            self.steps[phase_name] = num_steps
-
-        def step_complete(self, phase_name, step):
-            total = self.steps.get(phase_name, 0)
-            service.tell("progress", phase=phase_name, done=step + 1, total=total)
-            return True
-
-        def phase_finish(self, phase_name):
-            self.steps.pop(phase_name, None)
-
-    return Monitor()
 
 
 def main():

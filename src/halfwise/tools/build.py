@@ -348,10 +348,10 @@ def inspect_engine(
     proof: PrecisionProof | None = None
     latency: Latency | None = None
     try:
-        text, milliseconds = worker.inspect(engine, profile, feeds, timeout)
+        text = worker.inspect(engine, profile, feeds, timeout)
         config = None if build is None else build.config
         layers = engine_layers(text, network, tf32=config is None or config.tf32)
-        proof = prove(layers, network, roles, asked or {}, milliseconds, config)
+        proof = prove(layers, network, roles, asked or {}, config)
         timed = partial(worker.time, seconds=measure.QUICK_SECONDS, warmup=measure.WARM_SECONDS)
         latency = timed(engine, profile, feeds, timeout, iterations=measure.TIMED_RUNS)
     except (EngineFailed, CaseError) as failed:

@@ -16,7 +16,7 @@ from halfwise.records import (
     SEVERITIES,
     Criterion,
     Curve,
-    EngineLayer,
+    Growth,
     GuardKind,
     Level,
     NodeName,
@@ -107,8 +107,8 @@ def test_every_record_is_frozen_closed_and_documented(kind):
     ("value", "text"), [(math.inf, '"Infinity"'), (-math.inf, '"-Infinity"'), (math.nan, '"NaN"')]
 )
 def test_numbers_that_json_lacks_are_strings(value, text):
-    layer = EngineLayer(name="a", type="b", nodes=(), precision="fp32", milliseconds=value)
-    assert layer.model_dump_json().endswith(f'"precision":"fp32","milliseconds":{text}}}')
+    growth = Growth(node=NodeName("a"), error=0.5, inherited=value)
+    assert growth.model_dump_json().endswith(f'"inherited":{text}}}')
 
 
 def test_every_level_and_guard_has_a_word():

@@ -63,7 +63,6 @@ def proof(**changed: Any) -> PrecisionProof:
         "layers": (),
         "nodes": (),
         "node_share": {"fp16": 0.9, "fp32": 0.1},
-        "time_share": {"fp16": 0.8, "fp32": 0.15, "other": 0.05},
     }
     return PrecisionProof(**values | changed)
 

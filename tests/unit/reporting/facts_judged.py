@@ -23,7 +23,6 @@ from halfwise.records import (
     NodeName,
     Note,
     Recognised,
-    Refusal,
     Remark,
     Run,
     RungTried,
@@ -97,12 +96,6 @@ def blamed() -> Iterator[str]:
     spared = [slower, slower.model_copy(update={"numbers": {**numbers, "beside": 5}})]
     spared += [Spared(kind=kind) for kind in ("interrupted", "no-tf32")]
     yield from (say("spared", one.kind, one.facts) for one in spared)
-    refused = [
-        *(Refusal(kind=kind, build=2) for kind in get_args(records.RefusalKind)),
-        *(Refusal(kind="crash", build=n, ends=("a", "b")) for n in (3, 5, 7)),
-        Refusal(kind="unknown", build=8, ends=("a",), said="No implementation."),
-    ]
-    yield from rungs.refusal_lines(refused, [failed(7)])
 
 
 def built() -> Iterator[str]:
@@ -128,10 +121,9 @@ def built() -> Iterator[str]:
     ):
         yield from of_engines.made(found)
     yield from of_engines._remarks(engines(results=(row,)))
-    ends = ("failed", "timeout", "lost", "interrupted")
-    quiet: dict[str, Any] = {"signal": None, "message": "", "log": ()}
-    for i, end in enumerate(ends):
-        yield of_engines._failure(failed(i, status=end, **quiet))
+    crashed = "The build ended with SIGSEGV."
+    for builds in ((failed(2, message=crashed),), (failed(3, said="No tactic."), failed(4))):
+        yield from of_engines._failures(builds)
     judged = ShapeVerdict(shapes={}, at="min", verdict=runs.verdict(passed=False), reason="Cut.")
     yield of_engines.shape_line(judged)
     yield of_engines.shape_line(judged.model_copy(update={"verdict": None, "reason": ""}))

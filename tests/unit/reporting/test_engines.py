@@ -6,7 +6,6 @@ from halfwise.records import (
     BuildConfig,
     EngineFile,
     MetricResult,
-    Refusal,
 )
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.parts import Lines, Report, Table
@@ -122,20 +121,6 @@ def test_tf32_in_a_low_engine_is_told_in_either_typing(low, rung, told):
     assert ("TF32 allowed" in line) == told
 
 
-def test_failed_builds_with_signal_and_last_line():
-    several = engines(
-        builds=(
-            failed(2),
-            failed(3, status="timeout", signal=None, message="", log=()),
-            *(failed(i) for i in range(4, 17)),
-        )
-    )
-    found = lines(several, "Failed builds")
-    told = [["12.3 s" in one, "SIGSEGV" in one, "0x3e8" in one] for one in found[:3]]
-    assert told == [[True, True, True], [True, False, False], [True, True, True]]
-    assert " 3 more" in found[-1]
-
-
 def test_shapes_that_were_not_judged_come_first():
     assert [line.split()[1] for line in lines(engines(), "Shapes")] == ["max", "opt"]
 
@@ -189,9 +174,12 @@ def test_hostile_names_stay_on_one_line():
     assert "\\n" not in repr(engine_parts(hostile))
 
 
-def test_a_build_that_was_refused_is_told_once():
-    refusal = Refusal(kind="crash", build=2, said="Tactic: 0x3e8")
-    found = engines(refusals=(refusal,))
-    assert "Failed builds" not in [part.title for part in engine_parts(found)]
-    (line,) = lines(found, "What the builder refused")
-    assert ("SIGSEGV" in line, "0x3e8" in line) == (True, True)
+def test_builds_that_failed_alike_are_told_once():
+    crash, why = "The build ended with SIGSEGV.", "whether 3 kept nodes are needed"
+    alike = [failed(n, message=crash, said="Tactic: 0x3e8") for n in (3, 5, 6)]
+    found = engines(builds=(*alike, failed(7, message=crash), failed(8, message=crash)))
+    told = lines(found, "Failed builds")
+    assert told == (
+        f"Builds 3, 5, 6 ({why}): The build ended with SIGSEGV. It said: Tactic: 0x3e8",
+        f"Builds 7, 8 ({why}): The build ended with SIGSEGV.",
+    )

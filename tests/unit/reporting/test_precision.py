@@ -4,10 +4,8 @@ from halfwise.reporting.parts import Lines, Table
 from halfwise.wording import MOST_ROWS
 
 
-def layer(name, precision, milliseconds=None, **more):
-    return EngineLayer(
-        name=name, type="kgen", nodes=(), precision=precision, milliseconds=milliseconds, **more
-    )
+def layer(name, precision, **more):
+    return EngineLayer(name=name, type="kgen", nodes=(), precision=precision, **more)
 
 
 def node(name, precision, asked=None):
@@ -16,9 +14,9 @@ def node(name, precision, asked=None):
 
 PROOF = PrecisionProof(
     layers=(
-        layer("conv", "fp16", 0.75, inputs=("fp16", "fp16"), outputs=("fp16",)),
-        layer("norm", "fp32", 0.249, inputs=("fp32",), outputs=("fp16", "")),
-        layer("copy", "other", 0.001),
+        layer("conv", "fp16", inputs=("fp16", "fp16"), outputs=("fp16",)),
+        layer("norm", "fp32", inputs=("fp32",), outputs=("fp16", "")),
+        layer("copy", "other"),
     ),
     nodes=(
         node("conv", "fp16"),
@@ -27,7 +25,6 @@ PROOF = PrecisionProof(
         node("/Reshape", "other"),
     ),
     node_share={"fp16": 0.8, "fp32": 0.2},
-    time_share={"fp16": 0.75, "fp32": 0.249, "other": 0.001},
     findings=("3 of 4 nodes that were to be FP32 compute in FP16.",),
     remarks=("A remark.",),
 )
@@ -36,41 +33,31 @@ PROOF = PrecisionProof(
 def test_the_report_on_an_engine():
     report = inspected(PROOF, "model.engine")
     assert report.passed is False
-    assert [isinstance(part, Lines) for part in report.parts] == [True, *[False] * 3, True]
+    assert [isinstance(part, Lines) for part in report.parts] == [True, *[False] * 2, True]
 
 
-def test_shares_of_layers_nodes_and_time():
-    table = inspected(PROOF, "e").parts[1]
-    assert isinstance(table, Table)
-    assert table.shown == (
-        ("FP32", "1", "20 %", "25 %"),
-        ("FP16", "1", "80 %", "75 %"),
-        ("other", "1", "", "0.1 %"),
-    )
-
-
-def test_layers_come_longest_first_and_the_rest_is_counted():
+def test_layers_come_in_order_and_the_rest_is_counted():
     table = layer_table(PROOF.layers)
     assert table is not None
-    assert table.shown[0] == ("conv", "kgen", "FP16", "0.75", "75 %")
+    assert table.shown[0] == ("conv", "kgen", "FP16")
     assert table.shown[1][2] == "FP32"
-    many = layer_table([layer(f"l{i}", "fp16", 1.0) for i in range(MOST_ROWS + 8)])
+    many = layer_table([layer(f"l{i}", "fp16") for i in range(MOST_ROWS + 8)])
     assert many is not None
     assert many.shown[-1][0] == "and 8 more"
 
 
-def test_without_times_and_model():
-    proof = PrecisionProof(layers=(layer("a", "unknown"),), nodes=(), node_share={}, time_share={})
+def test_without_a_model():
+    proof = PrecisionProof(layers=(layer("a", "unknown"),), nodes=(), node_share={})
     report = inspected(proof, "e")
     assert report.passed is None
-    assert [part.title for part in report.parts] == ["Precision", "Layers"]
-    table = report.parts[1]
+    assert [part.title for part in report.parts] == ["Layers"]
+    table = report.parts[0]
     assert isinstance(table, Table)
     assert [c.title for c in table.columns] == ["layer", "type", "precision"]
 
 
 def test_an_engine_without_layers():
-    empty = PrecisionProof(layers=(), nodes=(), node_share={}, time_share={})
+    empty = PrecisionProof(layers=(), nodes=(), node_share={})
     report = inspected(empty, "e")
     assert report.parts == ()
 
@@ -90,7 +77,7 @@ def test_nodes_are_grouped_by_what_was_asked_and_wrong_ones_come_first():
 
 
 def test_hostile_names_stay_on_one_line():
-    bad = layer("a\x1b[31m\n" * 30, "fp16", 1.0, tactic="x")
+    bad = layer("a\x1b[31m\n" * 30, "fp16", tactic="x")
     report = inspected(
         PROOF.model_copy(update={"layers": (bad,), "findings": ("x\ny",)}), "e\ngine"
     )

@@ -64,7 +64,6 @@ TABLES: Mapping[str, object] = {
     "end": records.RungEnd,
     "in full": records.RungEnd,
     "engines": records.CauseKind,
-    "refusal": records.RefusalKind,
     "spared": records.SparedKind,
     "right": records.RightBy,
     "repair": records.RepairRule,

@@ -23,7 +23,7 @@ from halfwise.tensorrt.answers import (
     unpacked,
     worker_info,
 )
-from halfwise.tensorrt.versions import WRITTEN
+from halfwise.tensorrt.worker import PROTOCOL
 
 A, B = "a" * 64, "b" * 64
 
@@ -184,38 +184,47 @@ def test_what_the_worker_sends_fits():
     assert [(name, at) for name, c in frames() if (at := misfit(c, FORMS[name])) is not None] == []
 
 
+TIMED: dict[str, Any] = {"iterations": 3, "median_ms": 1, "p99_ms": 0.5, "device_bytes": 7}
+
+
 @pytest.mark.parametrize(
-    ("value", "form", "at"),
+    ("name", "value", "at"),
     [
-        ({"a": 1}, {"a": int}, None),
-        ({"a": 1}, {"a": int, "b?": str}, None),
-        ({"a": 1}, {"a": int, "b": str}, ".b"),
-        ({"a": 1, "b": 2}, {"a": int}, ".b"),
-        ({"a": {"x": True, "y": 1}}, {"a": {str: bool}}, ".a.y"),
-        ({"a": [1, "2"]}, {"a": [int]}, ".a.1"),
-        ({"a": [1, "2"]}, {"a": [int, str]}, None),
-        ({"a": [1]}, {"a": [int, str]}, ".a"),
-        ({"a": None}, {"a": (str, None)}, None),
-        ({}, {}, None),
-        ({"a": 1}, {}, ""),
-        ("8.6", WRITTEN, None),
-        ("8.6-x", WRITTEN, ""),
-        *((wrong, range(9), "") for wrong in (True, "1", 1.0, -1, 9, None)),
-        *((right, float, None) for right in (0, 0.5)),
-        *((wrong, float, "") for wrong in (float("nan"), float("inf"), -1.0, True, "1")),
-        (True, int, ""),
-        (object(), {"a": int}, ""),
+        ("time", TIMED, None),
+        ("time", {k: v for k, v in TIMED.items() if k != "p99_ms"}, "p99_ms"),
+        ("time", TIMED | {"more": 1}, "more"),
+        *(("time", TIMED | {"iterations": x}, "iterations") for x in (True, "1", 1.0, 0, 1 << 31)),
+        *(("time", TIMED | {"median_ms": x}, None) for x in (0, 0.5)),
+        *(
+            ("time", TIMED | {"median_ms": x}, "median_ms")
+            for x in (float("nan"), float("inf"), -1.0, True, "1", None)
+        ),
+        ("error", {"code": "c", "message": "m"}, None),
+        ("error", {"code": "c", "message": "m", "errors": [{"node": "n"}]}, "errors.0.op"),
+        ("error", {"code": "c", "message": "\udc80"}, None),
+        ("build", built(), None),
+        ("build", built(layers=[["l", "K", ["n"], 1]]), "layers.0.3"),
+        ("build", built(layers=[["l", "K", ["n"]]]), "layers.0.3"),
+        ("build", built(unconstrained={"n": 1}), "unconstrained.n"),
+        ("put", {}, None),
+        ("put", {"a": 1}, "a"),
+        ("died", {"signal": None, "status": 256}, "status"),
+        ("time", object(), ""),
     ],
 )
-def test_forms(value, form, at):
-    assert misfit(value, form) == at
+def test_forms(name, value, at):
+    assert misfit(value, FORMS[name]) == at
+
+
+@pytest.mark.parametrize(("version", "at"), [("8.6", None), ("8.6-x", "tensorrt"), (None, None)])
+def test_versions_have_a_form(version, at):
+    hello = HELLO | {"protocol": PROTOCOL, "tensorrt": version}
+    assert misfit(hello, FORMS["hello"]) == at
 
 
 GPU = {
-    "index": 0,
     "name": "Orin",
     "compute_capability": "8.7",
-    "uuid": "0",
     "memory": 100,
     "free": 40,
 }
@@ -225,7 +234,7 @@ HELLO: dict[str, Any] = {
     "host": "orin",
     "cache": "/home/u/.cache/halfwise/worker",
     "driver": None,
-    "environment": {},
+    "tf32_override": None,
     "tensorrt": "8.6.0",
     "typing": ["weak"],
     "gpus": [GPU],
@@ -275,7 +284,7 @@ def test_versions_say_how_well_they_are_known(version, standing):
 
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_an_override_of_tf32_is_told(value):
-    found = info(environment={"NVIDIA_TF32_OVERRIDE": value})
+    found = info(tf32_override=value)
     assert found.tf32_override == value
     assert f"{found.notes[1]}." == found.tf32_remark
 

@@ -49,15 +49,9 @@ def test_what_it_tells(worker, cache):
 
 
 def test_a_build(worker, model):
-    progress = []
-    outcome = build(
-        worker,
-        model,
-        progress=lambda *step: progress.append(step),
-    )
+    outcome = build(worker, model)
     assert (outcome.status, outcome.message, outcome.seconds) == ("built", "", 0.25)
     assert outcome.log == ("warning: Detected layernorm nodes in FP16.",)
-    assert progress == [("Building", 1, 2)]
     assert outcome.engine is not None
     assert outcome.engine.side == "worker"
     assert outcome.layers[0].nodes == ("conv",)
@@ -142,7 +136,7 @@ def test_runs_and_times(worker, model):
     latency = worker.time(engine, 0, FEEDS, iterations=7, seconds=0.01, warmup=0.01)
     assert (latency.iterations, latency.median_ms, latency.device_bytes) == (7, 1.5, 7)
     assert latency.shapes == {"x": (2, 2), "n": (1,)}
-    assert worker.inspect(engine, 0, FEEDS) == ('{"Layers": []}', {"conv_1": 0.5})
+    assert worker.inspect(engine, 0, FEEDS) == '{"Layers": []}'
     x, n, *_ = worker.describe(engine).tensors
     assert (x.name, x.is_input, x.shape, n.dtype) == ("x", True, (-1, 2), "int32")
 

@@ -28,21 +28,19 @@ def config(**more):
     return BuildConfig(**{"model_sha256": "0", "typing": "weak", "low": "fp16", **more})
 
 
-def proven(*layers, asked=None, times=None, built=None):
+def proven(*layers, asked=None, built=None):
     net = network()
     built = built if built is not None else config()
-    return prove(layers, net, roles_of(net), asked or {}, times or {}, built)
+    return prove(layers, net, roles_of(net), asked or {}, built)
 
 
-def test_shares_of_nodes_and_of_time():
+def test_shares_of_nodes():
     proof = proven(
         layer("fp16", "dense", "gelu"),
         layer("fp32", "square"),
         layer("other", name="Reformatting CopyNode", kind="Reformat"),
-        times={"dense + gelu": 3.0, "square": 0.5, "Reformatting CopyNode": 0.25, "ghost": 0.25},
     )
     assert proof.node_share == {"fp16": 0.5, "fp32": 0.25, "other": 0.25}
-    assert proof.time_share == {"fp16": 0.75, "fp32": 0.125, "other": 0.0625, "unknown": 0.0625}
     assert [(n.node, n.precision) for n in proof.nodes] == [
         ("dense", "fp16"),
         ("gelu", "fp16"),
@@ -50,15 +48,6 @@ def test_shares_of_nodes_and_of_time():
         ("square", "fp32"),
         ("mean", "other"),
     ]
-    assert proof.layers[0].milliseconds == 3.0
-
-
-def test_layers_of_one_name_share_their_time():
-    proof = proven(
-        layer("fp16", "dense", name="k"), layer("fp32", "gelu", name="k"), times={"k": 2.0}
-    )
-    assert [found.milliseconds for found in proof.layers] == [1.0, 1.0]
-    assert proof.time_share == {"fp16": 0.5, "fp32": 0.5}
 
 
 def test_a_node_of_several_layers():
@@ -71,10 +60,9 @@ def test_a_node_of_several_layers():
     assert hidden.nodes[0].precision == "unknown"
 
 
-def test_without_layers_or_times():
+def test_without_layers():
     proof = proven()
     assert proof.node_share == {"other": 1.0}
-    assert proof.time_share == {}
     assert proof.findings == proof.remarks == ()
 
 
@@ -164,11 +152,11 @@ def test_one_fused_block_is_unknown_and_says_so():
         inputs=("fp16",),
         outputs=("fp32",),
     )
-    proof = proven(block, times={block.name: 0.9, "elsewhere": 0.1}, asked={"square": "fp32"})
+    proof = proven(block, asked={"square": "fp32"})
     assert proof.node_share == {"unknown": 1.0}
     assert proof.findings == ()
     assert proof.remarks[0] == (
-        "The precision is not shown for 4 of 4 compute nodes in 1 layer, 100 % of the time. "
+        "The precision is not shown for 4 of 4 compute nodes in 1 layer. "
         "Layer {ForeignNode[dense...mean]} reads fp16, gives fp32."
     )
 
@@ -189,13 +177,12 @@ def test_layers_that_do_not_tell():
 def test_an_engine_whose_model_is_not_known():
     block = layer("unknown", "a", "b", kind="Myelin", name="{ForeignNode[a...b]}")
     wrong = layer("tf32", "c")
-    proof = prove([block, wrong], None, None, {}, {block.name: 1.0}, config())
+    proof = prove([block, wrong], None, None, {}, config())
     assert proof.nodes == ()
     assert proof.node_share == {}
     assert proof.findings[0].startswith("TF32 is used in 1 layer, although it was off.")
     assert proof.remarks == (
-        "The precision is not shown in 1 layer, 100 % of the time. "
-        "Layer {ForeignNode[a...b]} shows no more.",
+        "The precision is not shown in 1 layer. Layer {ForeignNode[a...b]} shows no more.",
     )
 
 
@@ -215,7 +202,7 @@ def test_what_could_be_nothing_else_is_fp32():
 
 def test_an_engine_of_unknown_origin():
     net = network()
-    proof = prove([layer("tf32", "dense")], net, roles_of(net), {}, {}, None)
+    proof = prove([layer("tf32", "dense")], net, roles_of(net), {}, None)
     assert proof.findings == proof.remarks == ()
 
 
@@ -250,7 +237,7 @@ def test_nodes_in_bodies_have_layers_of_their_own():
         bodies[name] = inner.proto(value).graph
     net = sketch.network(sketch.op("If", flag, name="choice", **bodies))
     roles = roles_of(net)
-    found = prove([layer("fp16", "then_branch_exp")], net, roles, {}, {}, None)
+    found = prove([layer("fp16", "then_branch_exp")], net, roles, {}, None)
     precisions = {n.node: n.precision for n in found.nodes}
     assert precisions == {"choice": "other", "then_branch_exp": "fp16", "else_branch_exp": "other"}
 
@@ -259,7 +246,7 @@ def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
     net = network()
     block = layer("unknown", *NODES, kind="Myelin")
     asked: dict[NodeName, Precision] = {NodeName("square"): "fp32"}
-    proof = prove([block], net, roles_of(net), asked, {}, config(), as_fp32=True)
+    proof = prove([block], net, roles_of(net), asked, config(), as_fp32=True)
     assert proof.node_share == {"fp32": 1.0}
     assert proof.findings == (
         "The engine computes nothing in FP16, although that was requested: FP32 in 4 of 4 nodes.",

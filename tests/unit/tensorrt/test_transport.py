@@ -282,7 +282,7 @@ def saying(script, connect):
     "again",
     [
         'pack({"kind": "log", "id": 1, "severity": "info", "text": "still here"})',
-        'pack({"kind": "progress", "id": 1, "phase": "p", "done": 1, "total": 2})',
+        'pack({"kind": "started", "id": 1})',
         'b"y\\n"',
         "b'.'",
     ],

@@ -51,7 +51,6 @@ from halfwise.tensorrt.failures import (
     WORKER_GONE,
     EngineFailed,
     build_failed,
-    how_refused,
 )
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
@@ -136,7 +135,6 @@ class Builds:
                 purpose=purpose,
                 timeout=settings.build_timeout,
                 cached=not fresh,
-                progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
             )
         except WORKER_GONE as error:
             if all(outcome.engine is None for outcome in self.outcomes):
@@ -154,9 +152,8 @@ class Builds:
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
         if outcome.status != "built":
-            line = how_refused(outcome).said if outcome.status == "failed" else ""
-            note = f"build {outcome.number} {outcome.status}: {outcome.message}"
-            self.watcher.note(note if line in outcome.message else f"{note} {shorten(line, 200)}")
+            said = "" if outcome.said in outcome.message else f" {shorten(outcome.said, 200)}"
+            self.watcher.note(f"build {outcome.number} {outcome.status}: {outcome.message}{said}")
         return outcome
 
     def forget(self, but: EngineFile | None) -> None:

@@ -172,9 +172,9 @@ class Measure:
     ) -> PrecisionProof:
         """Return the types an engine computes in, by the nodes of `network`; see `prove`."""
         assert build.engine is not None
-        text, milliseconds = self.worker.inspect(build.engine, *self._typical)
+        text = self.worker.inspect(build.engine, *self._typical)
         layers = engine_layers(text, network, tf32=build.config.tf32)
-        return prove(layers, network, roles, requested, milliseconds, build.config, as_fp32=as_fp32)
+        return prove(layers, network, roles, requested, build.config, as_fp32=as_fp32)
 
     def _profile(self, sample: Sample) -> int:
         return profile_of(self.engine_settings.profiles, sample) or 0

@@ -36,7 +36,6 @@ from halfwise.records import (
     Engines,
     Failure,
     NodeName,
-    Refusal,
     RungEnd,
     RungTried,
     Spared,
@@ -45,7 +44,7 @@ from halfwise.records import (
 from halfwise.reporting.plan import cause_line
 from halfwise.reporting.remarks import under, with_failures
 from halfwise.tensorrt.constrain import unmatched
-from halfwise.tensorrt.failures import ENGINE_FAULTS, how_refused
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 REFUSED = ("failed", "crashed", "timeout")
 """Build outcomes that concern the request, not the worker."""
@@ -116,11 +115,6 @@ class Found:
             for o in built
         ]
         return tuple(sorted(rounds, key=lambda one: one.build))
-
-    def refusals(self, device: Device) -> list[Refusal]:
-        """Return what a device's builder refused, in order."""
-        builds = [build for build in device.builds.outcomes if build.status in REFUSED]
-        return [how_refused(build) for build in builds]
 
     def causes(self, name: str) -> tuple[Cause, ...]:
         """Return what a device's engines in the low format show, most severe first."""
@@ -319,7 +313,6 @@ def recorded(device: Device, name: str, found: Found, **results: Any) -> Engines
         keep=() if low is None else found.kept(low),
         delivered=None if delivered is None else delivered.rows[name].build.engine,
         rung=None if delivered is None else delivered.plan.rung,
-        refusals=tuple(found.refusals(device)),
         spread=tuple(spread),
         confirmed=sum(error <= 1 for error in spread),
         **results,

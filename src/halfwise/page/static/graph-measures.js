@@ -46,7 +46,7 @@ function byType(name, title, wordOf) {
   };
 }
 
-function byNumber(name, title, { value, limits, legend, words = number, fact = title.toLowerCase(), note = "" }) {
+function byNumber(name, title, { value, limits, legend, fact = title.toLowerCase(), note = "" }) {
   return {
     name,
     title,
@@ -57,7 +57,7 @@ function byNumber(name, title, { value, limits, legend, words = number, fact = t
       if (found === null) {
         return { shares: [], text: "" };
       }
-      return { shares: [{ cls: level(found, limits), count: 1 }], text: words(found) };
+      return { shares: [{ cls: level(found, limits), count: 1 }], text: number(found) };
     },
     legend: legend.map((label, i) => [`l${i}`, label]),
   };
@@ -99,23 +99,7 @@ function measures(graph) {
         `to ${number(max)}, the largest ${name.toUpperCase()}`, "beyond"],
     }));
   }
-  const total = graph.layers.reduce((sum, layer) => sum + (layer.ms ?? 0), 0);
-  if (total > 0) {
-    found.push(byNumber("time", "Time", {
-      value: (nodes) => time(graph, nodes), limits: [0.003, 0.01, 0.03, 0.1].map((share) => share * total),
-      legend: ["below 0.3 % of all layers", "to 1 %", "to 3 %", "to 10 %", "more"],
-      words: (x) => `${number(x)} ms`,
-    }));
-  }
   return found;
 }
 
-// Returns the time of the layers that compute nodes, each once; null where none is known. A layer
-// that computes other nodes, too, counts as a whole.
-function time(graph, nodes) {
-  const layers = new Set(nodes.flatMap((node) => graph.layersOf[node]));
-  const known = [...layers].map((i) => graph.layers[i].ms).filter((ms) => ms !== null);
-  return known.length > 0 ? known.reduce((sum, ms) => sum + ms, 0) : null;
-}
-
-Object.assign(halfwise.graph, { engineWord, measures, time, tally });
+Object.assign(halfwise.graph, { engineWord, measures, tally });

@@ -3,7 +3,7 @@
 // What is known of the node or box that is selected, beside the drawing.
 
 const { make, link, number, place } = halfwise;
-const { engineWord, measures, tally, tensorWords, time } = halfwise.graph;
+const { engineWord, measures, tally, tensorWords } = halfwise.graph;
 const FEW = 12;
 
 // Returns the panel's content. `act` has {near(node), show(node), turn(box),
@@ -65,10 +65,7 @@ function figures(graph, node) {
 function fused(graph, node) {
   const layers = graph.layersOf[node].map((i) => graph.layers[i]);
   const others = (layer) => (layer.nodes.length > 1 ? `, of ${layer.nodes.length} nodes` : "");
-  return [
-    ...layers.slice(0, FEW).map((layer) => ["layer", `${layer.name} (${layer.type}${others(layer)})`]),
-    ["time", number(time(graph, [node])) && `${number(time(graph, [node]))} ms in ${layers.length > 1 ? "these layers" : "this layer"}`],
-  ];
+  return layers.slice(0, FEW).map((layer) => ["layer", `${layer.name} (${layer.type}${others(layer)})`]);
 }
 
 function source(graph, node) {

@@ -276,13 +276,3 @@ def test_what_does_not_run_is_told():
     low = changed(offer("fp16", 2), verdict=None, failure="it crashed")
     why = reasons(judged(low).failures)
     assert any("does not run on the held-out samples: it crashed" in r for r in why)
-
-
-# --- refusals --------------------------------------------------------------------------------
-
-
-def test_what_is_lost_or_interrupted_was_not_refused():
-    ends = ("crashed", "lost", "interrupted", "timeout")
-    builds = [failed(n, status=status) for n, status in enumerate(ends)]
-    device: Any = SimpleNamespace(builds=SimpleNamespace(outcomes=[build(9, ""), *builds]))
-    assert [one.kind for one in found().refusals(device)] == ["crash", "timeout"]

@@ -135,15 +135,6 @@ def test_a_worker_that_can_no_longer_build_is_lost(stage, monkeypatch, error):
     assert [outcome.number for outcome in builds.outcomes] == [1, 2, 3]
 
 
-def test_progress_is_told(stage, monkeypatch):
-    ready = stage(models.layer_norm(), version="10.0.1")
-    steps: list[int] = []
-    monkeypatch.setattr(ready.listener, "step", lambda done, *_: steps.append(done))
-    ready.device.builds.build(ready.device.fp32, "x")
-    assert steps == sorted(steps)
-    assert steps
-
-
 def test_strong_typing_leaves_types_to_the_model(stage):
     ready = stage(models.layer_norm(), version="10.0.1")
     built = ready.device.builds.build(ready.device.fp32, "x", low="fp16", keep=["square"])

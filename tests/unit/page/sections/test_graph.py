@@ -73,7 +73,6 @@ def test_layers_of_the_engine_name_nodes_of_the_graph() -> None:
         type="kgen",
         nodes=(UP, NodeName("gone"), ACT),
         precision="fp16",
-        milliseconds=0.2,
     )
     named = EngineLayer(name=f"{UP} + {ACT}", type="kgen", nodes=(UP, ACT), precision="fp16")
     lost = EngineLayer(name="c", type="kgen", nodes=(NodeName("gone"),), precision="fp16")
