@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isnan
+from math import inf, isinf, isnan
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -289,7 +289,9 @@ class Bench(Generic[P]):
 
         Samples on which others failed are run first; the first that fails ends the trial.
         """
-        outcome = self._whole(plan) or self.once(plan, "samples", lambda: self._evaluated(plan))
+        outcome = self._whole(plan)
+        if outcome is None or isinf(outcome.excess):  # of all samples, it does not tell why
+            outcome = self.once(plan, "samples", lambda: self._evaluated(plan))
         if outcome.passed and self._of_file is not None and (excess := self._of_file(plan)) > 1:
             return replace(outcome, passed=False, excess=excess)
         return outcome

@@ -16,7 +16,7 @@ from halfwise.emulation.ort import Session, give_back
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
-from halfwise.fixing.bench import Bench, Outcome, Tolerance
+from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.evidence import Observed
@@ -145,7 +145,7 @@ def plan_remarks(space: Space, result: SearchResult, baseline: Verdict) -> Itera
         numbers = {**note.numbers, "plan": len(result.kept)}
         yield note.model_copy(update={"numbers": numbers})
     kept = result.kept - frozenset(variant.forced.kept) - space.held_nodes
-    lowest: Outcome | None = space.bench.recall(space.plan(space.islands), "samples")
+    lowest = space.tried().get(space.islands)
     fails = lowest is not None and not lowest.passed
     if kept and space.searches and baseline.passed and fails:
         pinned = sum(1 for _ in unsupported(variant.case.network, variant.roles))

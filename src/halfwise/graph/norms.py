@@ -37,8 +37,8 @@ Array = NDArray[np.float64]
 
 _FEW = 5
 """Size of axes along which nothing is known to vary: all that are in no constant's shape."""
-_LARGE, _SMALL = 1e3, 1e-2
-"""Sizes of x beside which an eps is nothing, and beside which it shows."""
+_LARGE, _SMALL, _TINY = 1e3, 1e-2, 1e-6
+"""Sizes of x beside which an eps is nothing, and beside which usual and tiny ones show."""
 _NOTHING = 1e-10
 """Share of a norm's largest value below which a bias is the rounding of its sum."""
 
@@ -129,14 +129,14 @@ def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
 def read_normalisations(network: Network) -> Iterator[Normalisation]:
     """Yield the norms that roots of variances or mean squares are part of, in graph order."""
     order = {node: place for place, node in enumerate(network.all_nodes())}
-    readers: dict[tuple[ir.Value, tuple[int, ...]], _Reader] = {}
+    read: set[tuple[ir.Value, tuple[int, ...]]] = set()
     for root in order:
         for x, axes in _sources(root):
-            fresh = (x, axes) not in readers
-            reader = readers.setdefault((x, axes), _Reader(x, axes, order))
+            reader = _Reader(x, axes, order)  # as large as some tensors, so none is kept
             if (spread := reader.spread(root)) is not None:
-                if fresh:
+                if (x, axes) not in read:
                     yield from reader.read(*spread)
+                read.add((x, axes))
                 break
 
 
@@ -189,8 +189,9 @@ class _Reader:
     """Computes the values that depend on `x` alone, and reads norms from them.
 
     Attributes:
-        given: Some x: large ones (the second is the first one's opposite, the third another), small
-            ones, zeros.
+        sizes: Of the axes of the given x: only where constants vary, they are those of `x`.
+        given: Some x: large ones (the second is the first one's opposite, the third another), a
+            small and a tiny one, zeros.
         known: What each value is for these.
     """
 
@@ -200,19 +201,21 @@ class _Reader:
         following = (v.producer() for v in follow(x, [np.zeros(())], order, _passed))
         read = (v for node in following if node is not None for v in node.inputs)
         shapes = (v.shape for v in read if v is not None and v.const_value is not None)
-        self.stored = {size for shape in shapes if shape is not None for size in shape}
-        random, sizes = np.random.default_rng(0), [*map(self._size, self.shape)]
+        stored = {place for s in shapes if s is not None for place in enumerate(reversed([*s]))}
+        places = [*enumerate(reversed(self.shape))][::-1]
+        # A constant may belong to a tensor that lacks some axes of x.
+        moved = {size for _, size in stored} - {size for _, size in stored.intersection(places)}
+        self.sizes = [
+            _size(size, varies=(back, size) in stored or size in moved) for back, size in places
+        ]
+        random = np.random.default_rng(0)
         one, other, third = (
-            random.choice((-1.0, 1.0), sizes) * random.uniform(1, 2, sizes) for _ in range(3)
+            random.choice((-1.0, 1.0), self.sizes) * random.uniform(1, 2, self.sizes)
+            for _ in range(3)
         )
-        self.given = one * _LARGE, -one * _LARGE, other * _LARGE, third * _SMALL, one * 0
+        large = one * _LARGE, -one * _LARGE, other * _LARGE
+        self.given = *large, third * _SMALL, third * _TINY, one * 0
         self.known = follow(x, self.given, order, self._computed)
-
-    def _size(self, size: int | ir.SymbolicDim) -> int:
-        """Return the size that stands for one in a shape."""
-        if not isinstance(size, int):
-            return _FEW
-        return size if size in self.stored else min(size, _FEW)
 
     def _computed(self, node: ir.Node, operands: Sequence[Array | None]) -> Array | None:
         first = operands[0]
@@ -242,7 +245,10 @@ class _Reader:
         shape = node.outputs[0].shape
         if shape is None or operand.size != self._statistic(self.given[0]).size:
             return None
-        sizes = [*map(self._size, shape)]
+        same_rank = len(shape) == len(self.shape)
+        left = iter([size for size in operand.shape if size != 1])
+        own = self.sizes if same_rank else (1 if size == 1 else next(left, 1) for size in shape)
+        sizes = [1 if size == 1 else each for size, each in zip(shape, own, strict=True)]
         expands = prod(sizes) != operand.size
         return np.broadcast_to(operand, sizes) if expands else operand.reshape(sizes)
 
@@ -326,7 +332,7 @@ class _Reader:
                 atol=ROUNDINGS * np.abs(weight).max(),
                 equal_nan=True,
             )
-            for i in (-2, -1)
+            for i in (-3, -2, -1)
         )
 
     def _fit(self, weight: Array, bias: Array | None) -> bool:
@@ -345,6 +351,13 @@ KINDS: tuple[Kind, ...] = ("LayerNormalization", "RMSNormalization")
 _SUMS = ("ReduceSum", "ReduceSumSquare", "ReduceL2")
 _REDUCTIONS = ("ReduceMean", "GlobalAveragePool", *_SUMS)
 _MOVES = ("Expand", "Reshape", "Squeeze", "Unsqueeze")
+
+
+def _size(size: int | ir.SymbolicDim, *, varies: bool) -> int:
+    """Return the size that stands for that of an axis; not 0, which shows nothing."""
+    if not isinstance(size, int) or size == 0:
+        return _FEW
+    return size if varies else min(size, _FEW)
 
 
 def _passed(node: ir.Node, operands: Sequence[Array | None]) -> Array | None:

@@ -302,7 +302,13 @@ def _of_same_shape(node: ir.Node, operands: Sequence[Array | None]) -> Array | N
     shapes = [
         v.shape for v in (*node.inputs, *node.outputs) if v is not None and v.const_value is None
     ]
-    return elementwise(node, operands) if len(set(map(str, shapes))) == 1 else None
+    if len(set(map(str, shapes))) > 1:
+        return None
+    numbers = [
+        scalar(v) if v is not None and v.const_value is not None else None for v in node.inputs
+    ]
+    pairs = zip(operands, numbers, strict=True)
+    return elementwise(node, [a if n is None else np.asarray(n) for a, n in pairs])
 
 
 def _arguments(gate: ir.Node) -> list[ir.Value]:

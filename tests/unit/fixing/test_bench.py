@@ -132,6 +132,14 @@ def test_a_survey_is_a_trial_and_orders_the_samples_worst_first():
     assert strict.runs > 12
 
 
+def test_what_gives_infinities_is_told_apart_after_a_survey_too():
+    bench = late_failure().bench()
+    bench.survey(NONE, Silent())
+    runs, outcome = bench.runs, bench.evaluate(NONE)
+    assert (outcome.sample, outcome.nonfinite) == (11, True)
+    assert bench.runs == runs + 1
+
+
 def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
     bench = late_failure().bench()
     outcome = bench.evaluate(NONE)

@@ -212,6 +212,17 @@ def test_without_time_heldout_samples_that_fail_get_a_larger_plan(monkeypatch):
     assert not fixed.plan.minimal
 
 
+def test_that_only_samples_of_the_search_need_a_plan_is_told():
+    # 40,000 · x reaches the end of FP16's range within the headroom.
+    s = Sketch()
+    y = s.op("Mul", s.op("Mul", s.input("x", [1, 32]), f32(4e4), name="up"), f32(1 / 4e4))
+    data = np.linspace(0.1, 0.9, 640, dtype=np.float32).reshape(20, 1, 32)
+    data[:, :, -1] = 0.9
+    fixed = found(models.Ill(s.proto(y), {"x": data}))
+    assert kept(fixed)
+    assert [r.kind for r in fixed.plan.remarks if r.kind == "seen-only"] == ["seen-only"]
+
+
 def test_rules_hold_in_plan_and_model():
     fixed = found(models.layer_norm(), keep=["divide"], lower=["gamma"])
     assert kept(fixed) == models.layer_norm().kept | {"divide"}

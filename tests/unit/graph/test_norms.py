@@ -1,3 +1,4 @@
+import tracemalloc
 from itertools import product
 from pathlib import Path
 
@@ -285,6 +286,14 @@ def test_a_bound_at_zero_changes_no_variance(bound):
     assert only(s, s.op("Div", centred, root)).exact == (bound <= 0)
 
 
+def test_a_tiny_bound_in_the_place_of_eps_is_not_exact():
+    s = Sketch()
+    x = s.input("x", [2, 24])
+    mean = s.op("ReduceMean", s.op("Mul", x, x), axes=[-1])
+    norm = only(s, s.op("Div", x, s.op("Sqrt", s.op("Max", mean, 1e-12))))
+    assert (norm.op, norm.exact) == ("RMSNormalization", False)
+
+
 def test_something_added_to_the_root_is_not_exact():
     s = Sketch()
     x = s.input("x", [2, 24])
@@ -320,3 +329,36 @@ def test_a_batch_baked_into_a_reshape_is_not_read_over():
     y = s.op("Div", centred, s.op("Sqrt", s.op("Add", variance, 1e-6)))
     kinds = [f.kind for f in read_normalisations(s.network(y))]
     assert "LayerNormalization" not in kinds
+
+
+@pytest.mark.parametrize("shape", [[1, 0, 24], [0, 24], ["batch", 0, 24]])
+def test_a_norm_of_an_empty_tensor_is_read_without_a_warning(shape):
+    s = Sketch()
+    y = layer_norm(s, s.input("x", shape), [-1], SPELLINGS[0])
+    assert only(s, s.op("Mul", y, WEIGHT)).kind == "LayerNormalization"
+
+
+def test_a_norm_with_as_many_positions_as_channels_takes_little_memory():
+    s = Sketch()
+    y = layer_norm(s, s.input("x", [1, 4096, 4096]), [-1], SPELLINGS[0])
+    network = s.network(s.op("Mul", y, np.linspace(0.5, 1.5, 4096, dtype=np.float32)))
+    tracemalloc.start()
+    try:
+        (norm,) = read_normalisations(network)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+    assert norm.varying == {2}
+
+
+def test_a_weight_may_be_part_of_statistics_without_their_axes():
+    s = Sketch()
+    x = s.input("x", [2, 24, 5, 6])
+    mean, moment = (
+        s.op("ReduceMean", each, axes=[0, 2, 3], keepdims=0) for each in (x, s.op("Mul", x, x))
+    )
+    variance = s.op("Sub", moment, s.op("Mul", mean, mean))
+    scale = s.op("Div", WEIGHT, s.op("Sqrt", s.op("Add", variance, 1e-5)))
+    centred = s.op("Sub", x, s.op("Reshape", mean, [1, 24, 1, 1]))
+    norm = only(s, s.op("Mul", centred, s.op("Reshape", scale, [1, 24, 1, 1])))
+    assert (norm.op, norm.varying) == ("BatchNormalization", frozenset({1}))

@@ -49,6 +49,14 @@ def test_gelu_with_tanh(order, cube) -> None:
     assert groups(s, y, "Gelu") == [s.names()]
 
 
+def test_gelu_with_constants_as_wide_as_the_tensor() -> None:
+    s = Sketch()
+    x, wide = bias(s), np.ones(16, np.float32)
+    gate = s.op("Add", s.op("Erf", s.op("Div", x, wide * 2**0.5)), wide)
+    y = s.op("Mul", s.op("Mul", x, gate), wide / 2)
+    assert groups(s, s.op("Mul", y, 7.0, name="outside_after"), "Gelu") == [s.names()]
+
+
 def test_a_gate_of_another_tensor_is_no_gelu() -> None:
     s = Sketch()
     x = bias(s)

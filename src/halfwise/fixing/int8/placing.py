@@ -157,13 +157,18 @@ def quantisable(network: Network) -> tuple[NodeName, ...]:
 def peaks(observations: Observations) -> dict[TensorName, float]:
     """Return the largest finite magnitude of each tensor that varies, which decides its scale.
 
-    One that is 0, or of a single magnitude in the elements that were visited, has none: zero would
+    One that is 0, or of a single magnitude in all elements that were visited, has none: zero would
     get an arbitrary scale, and any other value would clip other inputs.
     """
     return {
         one.tensor: one.absmax
         for one in observations.tensors
-        if one.absmax > 0 and (one.detail is None or one.detail.smallest_nonzero != one.absmax)
+        if one.absmax > 0
+        and (
+            one.detail is None
+            or one.detail.histogram.zeros
+            or one.detail.smallest_nonzero != one.absmax
+        )
     }
 
 

@@ -351,6 +351,11 @@ def test_what_is_not_finite_counts_nothing():
     assert peaks_of(net(), samples(np.zeros((2, 8)))) == {}
 
 
+def test_what_is_zero_or_one_has_a_range():
+    assert peaks_of(net(), samples(np.eye(8)))["x"] == 1
+    assert "x" not in peaks_of(net(), samples(np.ones((2, 8))))
+
+
 SIZE = 8
 DATA = np.cumsum(np.random.default_rng(1).uniform(0.1, 1, (12, 1, 4, SIZE)), axis=0)
 
