@@ -248,15 +248,15 @@ def shortened(report: Report) -> Report | None:
         hidden = longest.hidden + 1
         shorter = replace(longest, lines=longest.lines[:-1], hidden=hidden)
     if isinstance(longest, Table) and longest.first > 1:
-        shorter = replace(longest, rows=longest.rows[: min(longest.first - 1, 2 * MOST_ROWS)])
+        shorter = replace(longest, most=min(longest.first - 1, 2 * MOST_ROWS))
     return replace(report, parts=present(*(shorter if p is longest else p for p in report.parts)))
 
 
 def _spare(part: Lines | Table) -> tuple[int, int]:
-    """Return what can go first: lists, commands, tables, one-liners, small tables, the result."""
+    """Return what can go first: lists, commands, tables, one-liners, the result, small tables."""
     lines = len(part.shown if isinstance(part, Table) else part.lines)
     if isinstance(part, Table):
-        return (2 if lines > FEW else 0), lines
+        return (2, lines) if lines > FEW else (0, 1)
     if part.first or (part.whole and lines == 1):
-        return 0, int(lines > 1)
+        return 0, 2 * int(lines > 1)
     return (3 if part.whole else 4 if lines > 1 else 1), lines

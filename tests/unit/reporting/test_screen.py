@@ -68,6 +68,16 @@ def test_a_ladder_has_a_row_for_each_rung_however_much_else_there_is(capsys):
     assert all(any(name in line for line in told) for name in ("FP32", "TF32", "FP16", "INT8"))
 
 
+def test_a_small_table_outlasts_the_result_and_a_long_one_counts_the_rows_it_leaves_out():
+    result = Lines("Result", tuple("abcdefghijklmnop"), first=True)
+    for rows, whole in (("1234", True), ("123456789", False)):
+        ladder = Table("The ladder", (Column("rung"),), tuple((row,) for row in rows))
+        shown, cut = fitted(Report("title", True, "about", (ladder, result)), "more").parts
+        assert (shown.rows, shown.shown == shown.rows) == (ladder.rows, whole)
+        assert whole or shown.shown[-1][0].startswith("and ")
+        assert cut.hidden > 0 or not whole
+
+
 def test_why_a_type_fails_is_told_beside_its_error_below_one(capsys):
     why = Failure(kind="rung", text="y is off in ONNX Runtime, far from what is allowed")
     low = LadderRung(rung="fp16", passed=True, error=0.1, cost=1.0, chosen=True)
