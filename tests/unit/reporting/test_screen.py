@@ -73,6 +73,8 @@ def test_a_small_table_outlasts_the_result_and_a_long_one_counts_the_rows_it_lea
     for rows, whole in (("1234", True), ("123456789", False)):
         ladder = Table("The ladder", (Column("rung"),), tuple((row,) for row in rows))
         shown, cut = fitted(Report("title", True, "about", (ladder, result)), "more").parts
+        assert isinstance(shown, Table)
+        assert isinstance(cut, Lines)
         assert (shown.rows, shown.shown == shown.rows) == (ladder.rows, whole)
         assert whole or shown.shown[-1][0].startswith("and ")
         assert cut.hidden > 0 or not whole
