@@ -371,14 +371,20 @@ class _Fix:
 
     def rounds(self, space: Space) -> Fixed:
         """Search until a plan holds at every depth, or none is left that may."""
-        before = SearchResult()
+        before, failed = SearchResult(), dict[Plan, Judged]()
         while True:
             with self.stage("search"):
                 result = space.find(before)
             found = self._looked(space, result)
+            if found.judged is not None and found.plan in failed:
+                # The samples that joined pass only among the others: its verdict stands.
+                found = replace(found, judged=failed[found.plan])
+                break
             more = self._asking_more(found)
             if more is None:
                 break
+            if found.judged is not None:
+                failed[found.plan] = found.judged
             before = result if more.variant is space.variant else SearchResult()
             space = more
         found, priced = self._built(self._passing(found))
