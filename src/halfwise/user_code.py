@@ -74,9 +74,11 @@ def _place(error: BaseException, spec: str) -> str:
 def diverted(target: int = 2) -> Iterator[None]:
     """Send standard output to a file descriptor, below Python too: libraries write past it.
 
-    What Python prints goes to standard error.
+    What Python prints goes to standard error. Streams that are replaced meanwhile come back.
     """
-    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as restoring:
+    with contextlib.ExitStack() as restoring:
+        restoring.enter_context(contextlib.redirect_stdout(sys.stderr))
+        restoring.enter_context(contextlib.redirect_stderr(sys.stderr))
         with contextlib.suppress(OSError):
             kept = os.dup(1)
             restoring.callback(os.close, kept)

@@ -63,7 +63,7 @@ def test_engines_with_int8_are_timed_and_decided(
     assert saved == sorted(saved)
     measured = {figure.what: figure for figure in found.figures}
     ratio = measured["sized: time of int8 / fp16"]
-    assert "7 rounds, interval" in ratio.note
+    assert "7 rounds, ratios" in ratio.note
     assert "of the nodes asked for: int8 100%" in measured["sized: int8: passes"].note
     decided = measured["models decided as foretold"]
     assert (decided.measured, decided.reached) == (1, True)

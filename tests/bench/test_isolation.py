@@ -13,6 +13,7 @@ def test_each_kind_comes_as_often_as_the_others() -> None:
 
 
 def test_failures_are_recorded_and_leave_nothing(tmp_path: Path) -> None:
-    seen = Isolation(tmp_path, [Trial("build", "segv"), Trial("run", "disconnect")]).run()
+    planned = [Trial("build", "segv"), Trial("run", "disconnect"), Trial("run", "kill")]
+    seen = Isolation(tmp_path, planned).run()
     assert seen.wrong == []
-    assert (seen.recorded, seen.left) == (2, 0)
+    assert (seen.recorded, seen.left) == (3, 0)

@@ -38,7 +38,7 @@ def test_both_sides_of_a_model_are_run_and_its_file_is_judged() -> None:
     assert found.without.cost is not None
     assert found.repaired.cost is not None
     assert found.repaired.cost < found.without.cost
-    assert found.line().startswith("1 → 0 kept, passed; cost 1.5")
+    assert found.line().startswith("1 → 0 kept, passed; cost 1.110 → 1.000; 1 scale")
     assert json.loads(json.dumps(asdict(found)))["repaired"]["rules"] == {"scale": 1}
 
 

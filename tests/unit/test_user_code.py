@@ -1,3 +1,4 @@
+import io
 import signal
 import subprocess
 import sys
@@ -59,6 +60,13 @@ def test_numpy_stays_as_it_was():
     with guarded("prep.py:f"):
         np.seterr(all="raise")
     assert np.geterr()["over"] == "warn"
+
+
+def test_replaced_streams_come_back():
+    before = sys.stdout, sys.stderr
+    with guarded("prep.py:f"):
+        sys.stdout = sys.stderr = io.StringIO()
+    assert (sys.stdout, sys.stderr) == before
 
 
 def test_prints_of_a_test_go_to_its_standard_error(capsys):
