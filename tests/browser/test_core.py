@@ -31,7 +31,7 @@ WIDE = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.
 
 
 def test_that_a_table_that_does_not_fit_says_that_it_scrolls(look: Look, page_of: PageOf) -> None:
-    page = look(page_of("large"), width=420).page
+    page = look(page_of("large"), width=320).page
     page.locator(".wider:visible").first.wait_for()
     assert page.locator(".wider:visible").count() == page.evaluate(WIDE) > 0
     page.set_viewport_size({"width": 1200, "height": 900})
