@@ -503,6 +503,6 @@ def _kind(path: Path) -> str:
 def _refuse_preprocess(preprocess: str | None, what: str) -> None:
     if preprocess is not None:
         raise UsageError(
-            f"--preprocess {preprocess} is given, but the inputs are {what}, not images.",
-            "Leave --preprocess out: arrays go to the model unchanged.",
+            f"The preprocessing {preprocess} is given, but the inputs are {what}, not images.",
+            "Leave it out: arrays go to the model unchanged.",
         )

@@ -182,7 +182,7 @@ def score_cell(scores: Iterable[TaskScore], metric: str) -> str:
     """Return a score by a metric, of several outputs the nearest to failing; "" without one."""
     alike = (score for score in scores if score.metric == metric)
     worst = min(alike, key=lambda score: (score.passed, score.value - score.required), default=None)
-    if worst is None or (worst.passed and worst.evidence == 0):
+    if worst is None or (worst.value >= worst.required and worst.evidence == 0):
         return "" if worst is None else "–"
     return f"{number(usual(metric, worst.value), 4)}{'' if worst.passed else ' ✗'}"
 

@@ -69,7 +69,7 @@ def test_what_cannot_be_inputs_is_an_error(tmp_path, source, message):
 
 @pytest.mark.parametrize("source", ["a.npz", "code.py:f", {"x": RAMP}])
 def test_preprocess_is_for_images_only(source):
-    with pytest.raises(UsageError, match=r"--preprocess prep.py:f is given"):
+    with pytest.raises(UsageError, match=r"preprocessing prep.py:f is given"):
         load_samples(source, [X], preprocess="prep.py:f")
 
 

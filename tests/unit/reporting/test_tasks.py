@@ -3,6 +3,7 @@
 import pytest
 
 from halfwise.records import Criterion, MetricResult, Recognised, TaskScore
+from halfwise.reporting.plan import score_cell
 from halfwise.reporting.verdict import allowed_together, figures, rests_on
 
 MASK = Recognised(kind="mask", metric="mask-iou", outputs=("m",), required=0.99, evidence=())
@@ -24,3 +25,9 @@ def test_several_metrics_are_told_by_their_parts_and_never_as_one_number() -> No
 def test_a_requirement_near_one_is_not_rounded_to_it(required, told):
     near = MASK.model_copy(update={"required": required})
     assert f" {told}," in allowed_together(Criterion(recognised=(near,)))
+
+
+def test_a_score_without_units_is_no_failure():
+    score = TaskScore(metric="map", outputs=("y",), value=1, required=0.99, passed=False)
+    assert score_cell([score], "map").endswith("✗")
+    assert score_cell([score.model_copy(update={"evidence": 0})], "map") == "–"
