@@ -27,3 +27,6 @@ def test_a_plan_that_failed_does_not_pass_among_the_samples_that_it_failed_on():
     assert len(run.search.joined) == 2
     assert not run.verdict.passed
     assert len(run.verdict.samples) == 10
+    bound = run.verdict.failure_bound
+    assert bound is not None
+    assert (bound.judged, bound.failing, bound.joined) == (10, 2, 0)

@@ -200,11 +200,11 @@ def unsearched_run(
 
 
 def counting_joined(verdict: Verdict, joined: Sequence[str], criterion: Criterion) -> Verdict:
-    """Return the verdict, with held-out samples that joined the search counted in its bound."""
-    bound = verdict.failure_bound
-    if bound is None or not joined:
+    """Return the verdict; its bound counts the samples that joined and that it does not judge."""
+    bound, further = verdict.failure_bound, {*joined} - {*verdict.samples}
+    if bound is None or not further:
         return verdict
-    bound = failure_bound(bound.samples, bound.judged, len(joined))
+    bound = failure_bound(bound.samples, bound.judged, len(further))
     return with_bound(verdict, bound, criterion.failing)
 
 

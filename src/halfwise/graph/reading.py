@@ -37,9 +37,6 @@ _MOVES = frozenset(
 )
 """Operators whose first output holds only elements of their first input."""
 
-CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
-"""Operators that give whole numbers for whole numbers, as they do for integers."""
-
 
 @dataclass(frozen=True)
 class Seen:

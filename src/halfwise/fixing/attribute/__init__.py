@@ -75,11 +75,6 @@ class Attribution(Evidence):
         """Nodes that some guard names."""
         return frozenset(n for guard in self.guards for n in guard.nodes)
 
-    @property
-    def certain(self) -> list[frozenset[NodeName]]:
-        """Groups of nodes that are certain to lose precision."""
-        return [frozenset(guard.nodes) for guard in self.guards if guard.severity >= 1]
-
 
 def _guards(evidence: Evidence) -> tuple[Guard, ...]:
     fmt = evidence.fmt
