@@ -137,7 +137,7 @@ def write(name: str, found: Mapping[str, Planned], path: Path) -> None:
     """Add the plans of a model to the recorded ones."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known[name] = {
-        kind: {"keep": plan.keep, "repairs": [r.model_dump(mode="json") for r in plan.repairs]}
+        kind: {"keep": plan.keep, "repairs": [r.model_dump() for r in plan.repairs]}
         for kind, plan in found.items()
     }
     path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
+import msgspec
 
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.files import is_regular, kind_of, read_text
@@ -234,12 +234,8 @@ def read_run(folder: Path) -> Run:
         )
     try:
         return Run.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RecordMismatch(
-            f"{path} is damaged: {place} is missing, or not what a record holds there.", _REPEAT
-        ) from error
+    except msgspec.MsgspecError as error:
+        raise RecordMismatch(f"{path} is damaged: {error}.", _REPEAT) from error
 
 
 def _no_run(folder: Path, path: Path, error: OSError | UnicodeDecodeError) -> str:

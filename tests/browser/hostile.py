@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 from zlib import crc32
 
-from pydantic import TypeAdapter, ValidationError
+from msgspec import ValidationError, convert
 
 from halfwise.records import Record
 from tests.browser.network import network
@@ -70,7 +70,7 @@ def spoilt(text: str) -> str:
 def poisoned(record: R, spoil: Callable[[str], str] = spoilt) -> R:
     """Return a record with all strings spoilt that may be anything, keys of mappings included."""
     found = {}
-    for name in type(record).model_fields:
+    for name in record.__struct_fields__:
         value = _inside(getattr(record, name), spoil)
         fixed = f"{type(record).__name__}.{name}" in FIXED
         found[name] = value if fixed else _strings(type(record), name, value, spoil)
@@ -91,11 +91,11 @@ def _strings(kind: type[Record], name: str, value: Any, spoil: Callable[[str], s
     """Return a field with strings spoilt, in values and keys, in values alone, or as it was."""
     if name == "numbers":
         return value
-    adapter = _adapter(kind, name)
+    annotation = _annotations(kind)[name]
     for keys in (True, False) if name not in ("facts", "names", "under") else (False,):
         changed = _spoilt(value, spoil, keys=keys)
         try:
-            adapter.validate_python(changed)
+            convert(changed, annotation)
         except ValidationError:
             continue
         return changed
@@ -103,9 +103,8 @@ def _strings(kind: type[Record], name: str, value: Any, spoil: Callable[[str], s
 
 
 @cache
-def _adapter(kind: type[Record], name: str) -> TypeAdapter[Any]:
-    annotation: Any = kind.model_fields[name].annotation
-    return TypeAdapter(annotation)
+def _annotations(kind: type[Record]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _spoilt(value: Any, spoil: Callable[[str], str], *, keys: bool) -> Any:

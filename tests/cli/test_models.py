@@ -68,7 +68,7 @@ def test_observe(call, answer):
     assert " 1e6 " in call(*command, "--limit", "1e6")[1].splitlines()[0]
     code, out, _ = call(*command, "--json")
     assert code == 0
-    assert json.loads(out) == observations().model_dump(mode="json")
+    assert json.loads(out) == observations().model_dump()
 
 
 COMPARE = ("compare", "m.onnx", "--inputs", "x.npz", "--b", "engine")

@@ -195,7 +195,7 @@ def bounded(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _criterion(options: Mapping[str, Any]) -> Criterion:
-    criterion = Criterion(**{n: options[n] for n in Criterion.model_fields if n in options})
+    criterion = Criterion(**{n: options[n] for n in Criterion.__struct_fields__ if n in options})
     if "strict" in options:
         return criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
     if criterion.metric is None or "metric_drop" in options:

@@ -171,7 +171,7 @@ def histograms(tensors: Iterable[Observation]) -> dict[TensorName, Data]:
     """Return the distribution of each tensor of which it was taken."""
     details = ((one.tensor, one.detail) for one in tensors)
     return {
-        name: {**detail.model_dump(exclude={"histogram"}), **detail.histogram.model_dump()}
+        name: (facts := detail.model_dump()) | facts.pop("histogram")
         for name, detail in details
         if detail is not None
     }
@@ -433,7 +433,7 @@ def graph(stored: Stored) -> Section | None:
         return None
     folding, proof = fold(shown), engine_proof(run)
     data: dict[str, Data] = {
-        **shown.model_dump(include=_STRUCTURE),
+        **{name: getattr(shown, name) for name in _STRUCTURE},
         "names": shown.nodes,
         "types": [TYPES.get(name, name) for name in shown.types],
         "bodies": [*shown.bodies.items()],
@@ -472,12 +472,15 @@ def _precisions(graph: Graph, int8: set[NodeName]) -> list[str]:
 def _facts(graph: Graph, stored: Stored) -> dict[str, Data]:
     """Return what the run knows about nodes, by index; of others, nothing is known."""
     seen, told = stored.observations, told_of_nodes(stored.run, stored.observations)
-    growth = {o.node: o.model_dump(include={"error", "inherited"}) for o in stored.run.growth}
+    growth: dict[NodeName, dict[str, Data]] = {
+        o.node: {"error": o.error, "inherited": o.inherited} for o in stored.run.growth
+    }
     # Of a node's tensors, the one that reaches furthest comes last, and stays.
     tensors = sorted(seen.tensors if seen else (), key=lambda t: (t.nonfinite > 0, t.absmax))
-    largest = {
+    largest: dict[NodeName | None, dict[str, Data]] = {
         one.producer: {
-            **one.model_dump(include={"absmax", "nonfinite"}),
+            "absmax": one.absmax,
+            "nonfinite": one.nonfinite,
             "sample": seen.samples[one.worst_sample] if seen else "",
         }
         for one in tensors
@@ -492,11 +495,11 @@ def _facts(graph: Graph, stored: Stored) -> dict[str, Data]:
 def _engine(graph: Graph, proof: PrecisionProof) -> dict[str, Data]:
     """Return the engine's layers with nodes of the graph, and the precision of nodes by index."""
     places = {name: i for i, name in enumerate(graph.nodes)}
-    layers: list[Data] = []
-    for layer in proof.layers:
-        if nodes := [places[name] for name in layer.nodes if name in places]:
-            facts = layer.model_dump(include={"name", "type"})
-            layers.append({**facts, "nodes": nodes})
+    layers: list[Data] = [
+        {"name": layer.name, "type": layer.type, "nodes": nodes}
+        for layer in proof.layers
+        if (nodes := [places[name] for name in layer.nodes if name in places])
+    ]
     precisions = {str(places[n.node]): n.precision for n in proof.nodes if n.node in places}
     return {"engine": precisions, "layers": layers}
 

@@ -5,9 +5,7 @@ stored as the strings "Infinity", "-Infinity" and "NaN".
 """
 
 from collections.abc import Iterable
-from typing import Literal, Self
-
-from pydantic import model_validator
+from typing import Literal
 
 from halfwise.records.built import (
     FP32_ENGINE,
@@ -249,8 +247,7 @@ class Curve(Record):
     criterion: Criterion | None = None
     rung: EngineRung | None = None
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def __post_init__(self) -> None:
         """Raise ValueError where something names a node or a point that there is not."""
         named = (self.plan, *self.front)
         if not all(0 <= place < len(self.points) for place in named if place is not None):
@@ -258,7 +255,6 @@ class Curve(Record):
         for kept, bf16 in ((int(p.kept, 16), int(p.bf16, 16)) for p in self.points):
             if not 0 <= kept < 1 << len(self.nodes) or bf16 & ~kept:
                 raise ValueError("a plan keeps places beyond the nodes, or its BF16 is not kept")
-        return self
 
     def named(self, mask: str) -> frozenset[NodeName]:
         """Return the nodes of a mask, such as `kept` or `bf16` of a point."""

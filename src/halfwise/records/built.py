@@ -1,8 +1,7 @@
 """What was built: workers, builds, engine files, causes, times, the rungs of a ladder."""
 
+from collections.abc import Mapping
 from typing import Literal
-
-from pydantic import Field
 
 from halfwise.records.judged import TaskScore
 from halfwise.records.record import Facts, Failure, NodeName, Record, TensorName
@@ -34,8 +33,8 @@ class Profile(Record):
         values: For every input whose elements determine shapes (shape tensors).
     """
 
-    shapes: dict[TensorName, ShapeRange] = Field(default_factory=dict)
-    values: dict[TensorName, ShapeRange] = Field(default_factory=dict)
+    shapes: Mapping[TensorName, ShapeRange] = {}
+    values: Mapping[TensorName, ShapeRange] = {}
 
 
 class BuildOptions(Record):
@@ -141,7 +140,7 @@ class BuildOutcome(Record):
     seconds: float
     engine: EngineFile | None = None
     layers: tuple[NetworkLayer, ...] = ()
-    unconstrained: dict[NodeName, str] = Field(default_factory=dict)
+    unconstrained: Mapping[NodeName, str] = {}
 
 
 class WorkerInfo(Record):

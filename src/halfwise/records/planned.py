@@ -7,8 +7,6 @@ are FP32 there too, as are nodes that move data from an FP32 input to an FP32 ou
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
-
 from halfwise.records.judged import Flip
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
 
@@ -272,7 +270,7 @@ class Plan(Record):
     minimal: bool
     candidates: int
     casts: int
-    lowered: dict[NodeName, str] = Field(default_factory=dict)
+    lowered: Mapping[NodeName, str] = {}
     int8: tuple[NodeName, ...] = ()
     left_out: tuple[KeptNode, ...] = ()
     repairs: tuple[Repair, ...] = ()

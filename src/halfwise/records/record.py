@@ -1,12 +1,12 @@
 """The base of all records, the types that they share, steps, and findings of lint and logs."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NewType
+from typing import Any, Literal, NewType, Self, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict
-from pydantic_core import PydanticSerializationError
+import msgspec
 
 SCHEMA_VERSION = 1
 
@@ -43,27 +43,81 @@ GuardKind = Literal[
 _NOT_ASCII = re.compile(r"[^\n -~]+")
 
 
-class Record(BaseModel):
-    """Base of every record: immutable, no unknown fields, non-finite numbers as strings."""
+class _ByKeyword(msgspec.StructMeta):
+    """Makes classes whose fields are named in every call, which msgspec does not inherit."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
-    )
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **settings: Any
+    ) -> "_ByKeyword":
+        return super().__new__(mcls, name, bases, namespace, kw_only=True, **settings)
 
-    # Any: what pydantic takes.
-    def model_dump_json(self, **options: Any) -> str:
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_fields=True):
+    """Base of every record: immutable, no unknown fields, non-finite numbers as strings.
+
+    Types are checked where a record is read, not where it is made.
+    """
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        """Return the record with other values of some fields."""
+        return msgspec.structs.replace(self, **update)
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the fields as JSON has them, non-finite numbers as strings."""
+        fields = msgspec.to_builtins(self, str_keys=True, enc_hook=_number)
+        return {name: _plain(value) for name, value in fields.items()}
+
+    def model_dump_json(self, *, indent: int = -1) -> str:
         """Return the record as JSON, with characters escaped that other programs would trip over.
 
         Bytes of file names that are not UTF-8 are lone surrogates in Python (PEP 383), which JSON
         readers refuse. Terminals act on control characters, such as marks that reverse the
         direction of text.
+
+        Args:
+            indent: Spaces for each level; -1 for one line.
         """
-        try:
-            text = super().model_dump_json(**options)
-        except PydanticSerializationError:
-            readable = type(self).model_validate(_readable(self.model_dump()))
-            text = BaseModel.model_dump_json(readable, **options)
-        return _NOT_ASCII.sub(_escaped, text)
+        text = msgspec.json.format(msgspec.json.encode(self.model_dump()), indent=indent)
+        return _NOT_ASCII.sub(_escaped, text.decode())
+
+    @classmethod
+    def model_validate(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the record with these fields.
+
+        Raises:
+            ValueError: one is missing, unknown, or of another type.
+        """
+        return msgspec.convert(fields, cls, strict=False)
+
+    @classmethod
+    def model_validate_json(cls, text: str | bytes) -> Self:
+        """Return the record that `model_dump_json` wrote.
+
+        Raises:
+            ValueError: it is none of this class.
+        """
+        return msgspec.json.decode(text, type=cls, strict=False)
+
+
+_NONFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def _number(scalar: Any) -> Any:  # noqa: ANN401 - NumPy's scalar, and Python's
+    return scalar.item()
+
+
+def _plain(value: object) -> object:
+    """Return a tree with strings in place of non-finite numbers, and text that UTF-8 holds."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NONFINITE.get(value, "NaN")
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_plain(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -126,7 +180,7 @@ NoteKind = Literal[
 """What a note says; the words are in `reporting.remarks`."""
 
 
-Fact = str | int | tuple[str, ...] | tuple[int, ...]
+Fact = bool | str | int | tuple[str | int, ...]
 
 
 class Note(Record):
@@ -281,16 +335,6 @@ class Remark(Facts):
     """
 
     kind: RemarkKind
-
-
-def _readable(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        return {_readable(key): _readable(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(map(_readable, value))
-    return value
 
 
 StepKind = Literal[

@@ -131,7 +131,7 @@ class InRtx(_Asking):
         shapes = {
             str(name): (one.min, one.opt, one.max)
             for profile in profiles[:1]
-            for name, one in (profile.shapes | profile.values).items()
+            for name, one in {**profile.shapes, **profile.values}.items()
         }
         with _saved(model) as path:
             build = self.worker.build(path, self.sm, shapes, seconds=seconds)

@@ -4,14 +4,15 @@ A worker runs on the user's own machine, but behind commands, shells and contain
 have the sizes and types of `FORMS`, and name only what was asked for; nothing else is doubted.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, Struct, ValidationError, convert, defstruct
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from halfwise.records import (
     EngineTensor,
@@ -40,30 +41,26 @@ class Unfit(Exception):
     """A worker sends something invalid; the text is a clause that follows its name."""
 
 
-def _form(**fields: Any) -> type[BaseModel]:
+def _form(**fields: Any) -> type[Struct]:
     """Return a form: the type of each field; with a default, too, if it may be missing."""
-    typed: dict[str, Any] = {
-        name: of if isinstance(of, tuple) else (of, ...) for name, of in fields.items()
-    }
-    made: type[BaseModel] = create_model("Form", __config__=_STRICT, **typed)
-    return made
+    typed = [(name, *of) if isinstance(of, tuple) else (name, of) for name, of in fields.items()]
+    return defstruct("Form", typed, kw_only=True, forbid_unknown_fields=True)
 
 
 def _list(form: object) -> object:
     return list[form]  # type: ignore[valid-type]
 
 
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
-_Size = Annotated[int, Field(ge=0, lt=1 << 62)]
-_Axes = list[Annotated[int, Field(ge=-1, lt=1 << 48)]]
-_Time = Annotated[float, Field(ge=0)]
-_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-_Version = Annotated[str, Field(pattern=f"^(?:{WRITTEN.pattern})$")]
-_Dtype = Annotated[str, Field(pattern=f"^(?:{'|'.join(ITEM_BYTES)})$")]
-_Layer = Annotated[tuple[str, str, list[str], bool], Field(strict=False)]  # JSON has no tuples
+_Size = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Axes = list[Annotated[int, Meta(ge=-1, lt=1 << 48)]]
+_Time = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+_Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+_Version = Annotated[str, Meta(pattern=f"^(?:{WRITTEN.pattern})$")]
+_Dtype = Annotated[str, Meta(pattern=f"^(?:{'|'.join(ITEM_BYTES)})$")]
+_Layer = tuple[str, str, list[str], bool]
 _Gpu = _form(name=str, compute_capability=str, memory=_Size, free=_Size)
 _File = _form(sha256=_Sha256, bytes=_Size, path=str)
-_Limits = _form(min=_Axes, opt=_Axes, max=_Axes)
+_Limits = dict[Literal["min", "opt", "max"], _Axes]
 _Port = _form(
     name=str,
     mode=Literal["input", "output"],
@@ -72,9 +69,9 @@ _Port = _form(
     location=Literal["host", "device"],
     shape_tensor=bool,
     linear=bool,
-    profiles=_list(_Limits | _form()),
+    profiles=list[_Limits],
 )
-_Output = _form(name=str, dtype=_Dtype, shape=list[Annotated[int, Field(ge=0, lt=1 << 48)]])
+_Output = _form(name=str, dtype=_Dtype, shape=list[Annotated[int, Meta(ge=0, lt=1 << 48)]])
 _Error = _form(node=str, op=str, text=str, index=(int, -1))
 _Refusal = _form(
     code=str,
@@ -83,9 +80,9 @@ _Refusal = _form(
     log=(list[str], []),
     errors=(_list(_Error), []),
 )
-FORMS: Mapping[str, type[BaseModel]] = {
+FORMS: Mapping[str, type[Struct]] = {
     "hello": _form(
-        protocol=Annotated[int, Field(ge=PROTOCOL, le=PROTOCOL)],
+        protocol=Annotated[int, Meta(ge=PROTOCOL, le=PROTOCOL)],
         python=str,
         executable=str,
         host=str,
@@ -110,7 +107,7 @@ FORMS: Mapping[str, type[BaseModel]] = {
     ),
     "run": _form(outputs=_list(_Output)),
     "time": _form(
-        iterations=Annotated[int, Field(ge=1, lt=1 << 31)],
+        iterations=Annotated[int, Meta(ge=1, lt=1 << 31)],
         median_ms=_Time,
         p99_ms=_Time,
         device_bytes=_Size,
@@ -119,17 +116,17 @@ FORMS: Mapping[str, type[BaseModel]] = {
         severity=Literal["verbose", "info", "warning", "error", "internal_error"], text=str
     ),
     "error": _Refusal,
-    "died": _form(signal=str | None, status=Annotated[int, Field(ge=0, lt=256)] | None),
+    "died": _form(signal=str | None, status=Annotated[int, Meta(ge=0, lt=256)] | None),
 }
 """The form of a result by its operation, and of other frames by their kind."""
 
 
-def misfit(value: object, form: type[BaseModel]) -> str | None:
-    """Return where a value does not have a form, such as "gpus.0.name"; None if it has."""
+def misfit(value: object, form: type[Struct]) -> str | None:
+    """Return why a value does not have a form, and where, such as `$.gpus[0]`; None if it has."""
     try:
-        form.model_validate(value)
+        convert(value, form)
     except ValidationError as error:
-        return ".".join(map(str, error.errors()[0]["loc"]))
+        return str(error)
     return None
 
 
@@ -191,6 +188,8 @@ def _contradictions(engine: Header) -> Iterator[str]:
     for io in engine["io"]:
         if len(io["profiles"]) != (engine["profiles"] if io["mode"] == "input" else 0):
             yield "an input or output has the wrong number of profiles"
+        if any(len(limits) not in (0, 3) for limits in io["profiles"]):
+            yield "a profile lacks a shape"
         for sizes in (end for limits in io["profiles"] for end in limits.values()):
             fits = len(sizes) == len(io["shape"]) and min(sizes, default=0) >= 0
             if not fits and not io["shape_tensor"]:

@@ -97,13 +97,15 @@ def build_request(
     """
     files = model_files(model)
     needed = {files.hashes[name]: path for name, path in files.paths.items()}
+    settings = config.model_dump()
+    del settings["model_sha256"]
     request: dict[str, Any] = {
         "op": "build",
         "model": {
             "main": files.main,
             "files": [{"name": name, "sha256": sha} for name, sha in files.hashes.items()],
         },
-        "config": config.model_dump(mode="json", exclude={"model_sha256"}),
+        "config": settings,
         "cached": cached,
     }
     return request, needed

@@ -12,14 +12,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    StringConstraints,
-    ValidationError,
-)
+import msgspec
 
 from halfwise.errors import UsageError
 from halfwise.files import read_text
@@ -51,16 +46,11 @@ def memory_bytes(text: str | int, where: str) -> int:
     return int(size)
 
 
-_Text = Annotated[str, StringConstraints(min_length=1)]
-
-
-class _File(BaseModel):
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `halfwise.toml`: commands by name, each a string as for a shell."""
 
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-    workers: dict[str, _Text] = {}
-    targets: dict[Literal["webgpu", "rtx"], _Text] = {}
+    workers: dict[str, Any] = {}
+    targets: dict[Literal["webgpu", "rtx"], Any] = {}
 
 
 @dataclass(frozen=True)
@@ -157,20 +147,19 @@ def _content(path: Path) -> _File:
     """Return the content of `halfwise.toml`; empty tables if it does not exist."""
     try:
         content: dict[str, Any] = tomllib.loads(read_text(path))
-        return _File.model_validate(content)
+        return msgspec.convert(content, _File)
     except (FileNotFoundError, NotADirectoryError):
         return _File()
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        what = f"{where} is {str(first['input'])[:40]!r}: {first['msg']}"
-        raise UsageError(f"{path} cannot be used: {what}.", _SAY_HOW) from error
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} cannot be used: {error}.", _SAY_HOW) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}.", _SAY_HOW) from error
 
 
-def _words(command: str, where: str, folder: Path) -> tuple[str, ...]:
+def _words(command: object, where: str, folder: Path) -> tuple[str, ...]:
     """Return a command's words; a program's path is resolved against `folder`, a name is not."""
+    if not isinstance(command, str):
+        raise UsageError(f"{where} is {str(command)[:40]!r}; expected a string.", _SAY_HOW)
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:

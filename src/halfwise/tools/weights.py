@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
-from pydantic import TypeAdapter
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import open_regular, unreadable
@@ -330,9 +330,6 @@ class _Tensor(Record):
     data_offsets: tuple[int, int]
 
 
-_HEADER = TypeAdapter(dict[str, _Tensor | dict[str, str]])
-
-
 def read_safetensors(path: Path) -> dict[str, Array]:
     """Return the tensors of a `safetensors` file by name, mapped read-only.
 
@@ -344,7 +341,10 @@ def read_safetensors(path: Path) -> dict[str, Array]:
         with open_regular(path) as stream:
             data = np.memmap(stream, np.uint8, "r")
         start = 8 + int.from_bytes(data[:8].tobytes(), "little")
-        return dict(_tensors(data[start:], _HEADER.validate_json(data[8:start].tobytes())))
+        header = msgspec.json.decode(data[8:start].tobytes(), type=dict[str, msgspec.Raw])
+        header.pop("__metadata__", None)
+        tensors = {n: _Tensor.model_validate_json(entry) for n, entry in header.items()}
+        return {n: _mapped(data[start:], tensor) for n, tensor in tensors.items()}
     except OSError as error:
         raise CaseError(unreadable(path, error), hint) from error
     except (ValueError, KeyError) as error:
@@ -353,11 +353,9 @@ def read_safetensors(path: Path) -> dict[str, Array]:
         ) from error
 
 
-def _tensors(data: Array, header: Mapping[str, _Tensor | dict[str, str]]) -> Iterator[Any]:
-    for name, entry in header.items():
-        if isinstance(entry, _Tensor):
-            first, last = entry.data_offsets
-            yield name, data[first:last].view(_TYPES[entry.dtype]).reshape(entry.shape)
+def _mapped(data: Array, tensor: _Tensor) -> Array:
+    first, last = tensor.data_offsets
+    return data[first:last].view(_TYPES[tensor.dtype]).reshape(tensor.shape)
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:

@@ -2,7 +2,6 @@ import re
 
 import pytest
 
-from halfwise.records import Followed
 from halfwise.reporting import causes as nodes
 from halfwise.reporting.remarks import CAUSES
 from halfwise.reporting.view import screen
@@ -41,6 +40,6 @@ def test_every_kept_node_has_a_reason_on_the_first_screen(node, found):
 
 def test_any_name_is_left_as_it_is():
     flip = {**FLIP, "node": "choose[0|1]{x}"}
-    found = Followed.model_validate(followed_by(decided={**DECIDED, "flips": [flip]}))
+    found = followed_by(decided={**DECIDED, "flips": [flip]})
     (line,) = nodes.followed_lines(run(followed=found))
     assert "choose[0|1]{x} " in line

@@ -83,7 +83,7 @@ def test_what_was_asked_for_is_admitted(request_, result, size):
     ("request_", "result", "size", "told"),
     [
         (have(A), {"missing": [B]}, 0, "what was not asked for"),
-        (have(A), {"missing": ["../../etc/passwd"]}, 0, "missing.0"),
+        (have(A), {"missing": ["../../etc/passwd"]}, 0, r"missing\[0\]"),
         (get(8, 8), {"total": 11}, 2, "2 bytes follow instead of 3"),
         (get(0, 8), {"total": 10}, 1, "1 bytes follow instead of 8"),
         (get(8, 8), {"total": 10}, 8, "instead of 2"),
@@ -200,12 +200,12 @@ TIMED: dict[str, Any] = {"iterations": 3, "median_ms": 1, "p99_ms": 0.5, "device
             for x in (float("nan"), float("inf"), -1.0, True, "1", None)
         ),
         ("error", {"code": "c", "message": "m"}, None),
-        ("error", {"code": "c", "message": "m", "errors": [{"node": "n"}]}, "errors.0.op"),
+        ("error", {"code": "c", "message": "m", "errors": [{"node": "n"}]}, "`op` - at `$.errors[0]`"),
         ("error", {"code": "c", "message": "\udc80"}, None),
         ("build", built(), None),
-        ("build", built(layers=[["l", "K", ["n"], 1]]), "layers.0.3"),
-        ("build", built(layers=[["l", "K", ["n"]]]), "layers.0.3"),
-        ("build", built(unconstrained={"n": 1}), "unconstrained.n"),
+        ("build", built(layers=[["l", "K", ["n"], 1]]), "$.layers[0][3]"),
+        ("build", built(layers=[["l", "K", ["n"]]]), "$.layers[0]"),
+        ("build", built(unconstrained={"n": 1}), "unconstrained"),
         ("put", {}, None),
         ("put", {"a": 1}, "a"),
         ("died", {"signal": None, "status": 256}, "status"),
@@ -213,13 +213,15 @@ TIMED: dict[str, Any] = {"iterations": 3, "median_ms": 1, "p99_ms": 0.5, "device
     ],
 )
 def test_forms(name, value, at):
-    assert misfit(value, FORMS[name]) == at
+    found = misfit(value, FORMS[name])
+    assert found is None if at is None else at in str(found)
 
 
 @pytest.mark.parametrize(("version", "at"), [("8.6", None), ("8.6-x", "tensorrt"), (None, None)])
 def test_versions_have_a_form(version, at):
     hello = HELLO | {"protocol": PROTOCOL, "tensorrt": version}
-    assert misfit(hello, FORMS["hello"]) == at
+    found = misfit(hello, FORMS["hello"])
+    assert found is None if at is None else at in str(found)
 
 
 GPU = {

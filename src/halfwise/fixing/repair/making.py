@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from math import isfinite, isqrt
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
 
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.rule import Change, Rewriting, put_in_place
@@ -251,7 +251,7 @@ MOST_EXPONENT = 252
 
 class _Entry(Record):
     version: int
-    repairs: tuple[Repair, ...] = Field(max_length=10_000)
+    repairs: Annotated[tuple[Repair, ...], msgspec.Meta(max_length=10_000)]
 
 
 def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
@@ -264,9 +264,7 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
     """
     plain = {"before": None, "after": None, "proof": None}
     repaired_by = (*marked(model), *(repair.model_copy(update=plain) for repair in repairs))
-    model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).model_dump_json(
-        exclude_defaults=True
-    )
+    model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).model_dump_json()
 
 
 def with_readable(network: Network) -> tuple[Network, str]:
@@ -292,7 +290,7 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
     hint = f"Remove the entry {KEY} from the model's metadata, or give the file as it was written."
     try:
         entry = _Entry.model_validate_json(text)
-    except ValidationError as error:
+    except msgspec.MsgspecError as error:
         raise CaseError(f"The metadata's {KEY} is not a list of repairs.", hint) from error
     if entry.version != VERSION:
         raise CaseError(
