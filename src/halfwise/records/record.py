@@ -4,9 +4,10 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NewType, Self, dataclass_transform
+from typing import Any, Literal, NewType, Self, SupportsFloat, cast, dataclass_transform
 
 import msgspec
+import numpy as np
 
 SCHEMA_VERSION = 1
 
@@ -103,8 +104,9 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
 _NONFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
-def _number(scalar: Any) -> Any:  # noqa: ANN401 - NumPy's scalar, and Python's
-    return scalar.item()
+def _number(scalar: object) -> object:
+    """Return what is no number of Python's own as one: a scalar of NumPy, a metric's score."""
+    return scalar.item() if isinstance(scalar, np.generic) else float(cast(SupportsFloat, scalar))
 
 
 def _plain(value: object) -> object:

@@ -312,7 +312,8 @@ def repairs() -> Iterator[str]:
         SCALED.model_copy(update={"nodes": (f"/a.{i}",), "advice": f"Divide {i}."})
         for i in range(20)
     )
-    yield from lines(*alike, MASKED.model_copy(update={"proof": OFF}))
+    masked = MASKED.model_copy(update={"proof": OFF})
+    yield from lines(*alike, masked, masked)
     kept = runs.plan((runs.kept("/k"),), repairs=(MASKED,))
     found = causes.repair_lines(runs.run(plan=kept, curve=MADE))
     assert found is not None

@@ -200,7 +200,11 @@ TIMED: dict[str, Any] = {"iterations": 3, "median_ms": 1, "p99_ms": 0.5, "device
             for x in (float("nan"), float("inf"), -1.0, True, "1", None)
         ),
         ("error", {"code": "c", "message": "m"}, None),
-        ("error", {"code": "c", "message": "m", "errors": [{"node": "n"}]}, "`op` - at `$.errors[0]`"),
+        (
+            "error",
+            {"code": "c", "message": "m", "errors": [{"node": "n"}]},
+            "at `$.errors[0]`",
+        ),
         ("error", {"code": "c", "message": "\udc80"}, None),
         ("build", built(), None),
         ("build", built(layers=[["l", "K", ["n"], 1]]), "$.layers[0][3]"),

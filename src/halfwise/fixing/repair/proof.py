@@ -354,7 +354,7 @@ def _compared(
     first = given_pairs[0].before
     scale = {n: _FLOOR * max(size_of(pair.before[n]) for pair in given_pairs) for n in first}
     return Proof(
-        samples=counts,
+        samples=dict(counts),
         repaired=_beyond_rounding(pairs, sessions[0], scale, budget),
         equal=all(pair.after is pair.before for pair in pairs),
         broken=broken,
