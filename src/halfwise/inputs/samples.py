@@ -187,8 +187,8 @@ def layout_note(
         "layout": layout.kind,
         "samples": layout.count,
         "sample": sample,
-        "ranked": spec.shape is not None,
-        "counts": spec.counts,
+        "ranked": int(spec.shape is not None),
+        "counts": int(spec.counts),
         **converted,
     }
     return Note(kind="layout", facts=facts)
@@ -328,7 +328,7 @@ def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedS
         facts: dict[str, Fact] = {
             "input": spec.name,
             "shape": shape,
-            "added": array.ndim < len(shape),
+            "added": int(array.ndim < len(shape)),
             **({} if name == spec.name else {"array": name}),
             **conversion(array.dtype, spec),
         }

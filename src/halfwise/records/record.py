@@ -182,7 +182,7 @@ NoteKind = Literal[
 """What a note says; the words are in `reporting.remarks`."""
 
 
-Fact = bool | str | int | tuple[str | int, ...]
+Fact = str | int | tuple[str | int, ...]
 
 
 class Note(Record):

@@ -222,7 +222,7 @@ def record(network, placed, keep=(), **more):
 
 
 def test_a_plan_counts_what_could_be_low():
-    plan = record(NORM, names("square"), recorded("square").values())
+    plan = record(NORM, names("square"), tuple(recorded("square").values()))
     assert (plan.low, plan.candidates, plan.casts, plan.minimal) == ("fp16", 8, 7, True)
     assert plan.remarks == ()
     assert plan.data_movement == plan.constants == plan.unsupported == ()
