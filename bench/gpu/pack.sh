@@ -11,7 +11,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1"; out=$(cd "$1" && pwd); models=$2; shift 2
 if [ $# = 0 ]; then
-  set -- annotated-doc annotated-types click flatbuffers markdown-it-py mdurl ml-dtypes mpmath numpy \
+  set -- annotated-doc annotated-types click flatbuffers markdown-it-py mdurl ml-dtypes mpmath msgspec numpy \
     onnx onnx-ir onnxruntime packaging protobuf pydantic pydantic-core pygments rich scipy \
     shellingham sympy typer typing-extensions typing-inspection
 fi
