@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
@@ -26,7 +25,7 @@ _UNUSED = (
 )
 
 
-class _Later(MetaPathFinder):
+class _Later:
     """Makes the first import of `_UNUSED` load nothing yet; any access to their content does."""
 
     def find_spec(

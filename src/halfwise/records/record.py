@@ -1,7 +1,6 @@
 """The base of all records, the types that they share, steps, and findings of lint and logs."""
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, NewType, Self, SupportsFloat, cast, dataclass_transform
@@ -66,8 +65,9 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
 
     def model_dump(self) -> dict[str, Any]:
         """Return the fields as JSON has them, non-finite numbers as strings."""
-        fields = msgspec.to_builtins(self, str_keys=True, enc_hook=_number)
-        return {name: _plain(value) for name, value in fields.items()}
+        fields = msgspec.to_builtins(self, enc_hook=_number)
+        plain: dict[str, Any] = json.loads(json.dumps(fields), parse_constant=str)
+        return plain
 
     def model_dump_json(self, *, indent: int = -1) -> str:
         """Return the record as JSON, with characters escaped that other programs would trip over.
@@ -79,8 +79,8 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
         Args:
             indent: Spaces for each level; -1 for one line.
         """
-        text = msgspec.json.format(msgspec.json.encode(self.model_dump()), indent=indent)
-        return _NOT_ASCII.sub(_escaped, text.decode())
+        text = json.dumps(self.model_dump(), ensure_ascii=False)
+        return msgspec.json.format(_NOT_ASCII.sub(_escaped, text), indent=indent)
 
     @classmethod
     def model_validate(cls, fields: Mapping[str, Any]) -> Self:
@@ -101,29 +101,15 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
         return msgspec.json.decode(text, type=cls, strict=False)
 
 
-_NONFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-
-
 def _number(scalar: object) -> object:
     """Return what is no number of Python's own as one: a scalar of NumPy, a metric's score."""
     return scalar.item() if isinstance(scalar, np.generic) else float(cast(SupportsFloat, scalar))
 
 
-def _plain(value: object) -> object:
-    """Return a tree with strings in place of non-finite numbers, and text that UTF-8 holds."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _NONFINITE.get(value, "NaN")
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        return {_plain(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value
-
-
 def _escaped(match: re.Match[str]) -> str:
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in match[0])
+    """Return characters as JSON: printable ones as they are, lone surrogates spelled out."""
+    spelled = match[0].encode("utf-8", "backslashreplace").decode().replace("\\", r"\\")
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in spelled)
 
 
 class MadeUp(Record):

@@ -97,15 +97,13 @@ def build_request(
     """
     files = model_files(model)
     needed = {files.hashes[name]: path for name, path in files.paths.items()}
-    settings = config.model_dump()
-    del settings["model_sha256"]
     request: dict[str, Any] = {
         "op": "build",
         "model": {
             "main": files.main,
             "files": [{"name": name, "sha256": sha} for name, sha in files.hashes.items()],
         },
-        "config": settings,
+        "config": {n: value for n, value in config.model_dump().items() if n != "model_sha256"},
         "cached": cached,
     }
     return request, needed

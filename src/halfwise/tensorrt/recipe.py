@@ -454,9 +454,8 @@ def _trtexec_sources(names: Sequence[str], version: str) -> str:
 
 def python(recipe: Recipe) -> dict[str, str]:
     """Return the Python script; its data are one ASCII literal near the top."""
-    values = recipe.model_dump()
-    for name in ("constraints", "notes", "versions"):
-        del values[name]
+    told = ("constraints", "notes", "versions")
+    values = {name: value for name, value in recipe.model_dump().items() if name not in told}
     values["keep"] = [constraint.node for constraint in recipe.constraints]
     literal = "".join(f"    {name!a}: {value!a},\n" for name, value in values.items())
     kinds = pprint.pformat(sorted(NEVER_CONSTRAINED), width=96, compact=True)

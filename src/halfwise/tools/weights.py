@@ -342,9 +342,11 @@ def read_safetensors(path: Path) -> dict[str, Array]:
             data = np.memmap(stream, np.uint8, "r")
         start = 8 + int.from_bytes(data[:8].tobytes(), "little")
         header = msgspec.json.decode(data[8:start].tobytes(), type=dict[str, msgspec.Raw])
-        header.pop("__metadata__", None)
-        tensors = {n: _Tensor.model_validate_json(entry) for n, entry in header.items()}
-        return {n: _mapped(data[start:], tensor) for n, tensor in tensors.items()}
+        return {
+            name: _mapped(data[start:], _Tensor.model_validate_json(entry))
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
     except OSError as error:
         raise CaseError(unreadable(path, error), hint) from error
     except (ValueError, KeyError) as error:
