@@ -271,7 +271,7 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
             question.path,
             passed=passed,
             held=held,
-            instead=unbuildable(mixed, precision_remarks(mixed)) if passed else None,
+            instead=unbuildable(mixed, precision_remarks(loaded)) if passed else None,
             quantised=bool(quantised_nodes(as_pairs(mixed))),
             integers=bool(quantising(mixed)),
             loads=not mixed.mistyped,
