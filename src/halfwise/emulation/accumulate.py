@@ -385,11 +385,16 @@ def _cumulative(call: Call, steps: LowSteps) -> ir.Value | None:
     after = inner.round(inner.op("Add", [before, term]))
     here = inner.op("Identity", [before if call.attributes.get_int("exclusive", 0) else after])
     body = ir.Graph([before, term], [after, here], nodes=inner.nodes, name=inner.prefix)
-    reverse = [call.attributes.get_int("reverse", 0)]
-    along = {"scan_input_axes": [axis], "scan_output_axes": [axis]}
-    along |= {"scan_input_directions": reverse, "scan_output_directions": reverse}
+    along, reverse = [axis], [call.attributes.get_int("reverse", 0)]
     outputs = [ir.val(steps.next_name(name), ir.DataType.FLOAT) for name in ("last", "all")]
-    attributes = {"body": body, "num_scan_inputs": 1, **along}
+    attributes: dict[str, int | list[int] | ir.Graph] = {
+        "body": body,
+        "num_scan_inputs": 1,
+        "scan_input_axes": along,
+        "scan_output_axes": along,
+        "scan_input_directions": reverse,
+        "scan_output_directions": reverse,
+    }
     steps.nodes.append(ir.node("Scan", [zeros, x], attributes, outputs=outputs, name=inner.prefix))
     return outputs[1]
 
