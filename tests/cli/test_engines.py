@@ -218,11 +218,12 @@ def test_log_standard_input(call, monkeypatch):
     assert "1 error" in out
 
 
-def test_no_log(call, tmp_path):
-    code, out, err = call("explain-log", str(tmp_path / "none"))
-    assert (code, out) == (3, "")
-    assert err.startswith("error: ")
-    assert "\nhint: " in err
+def test_no_log(call, tmp_path, log):
+    for arguments in ((str(tmp_path / "none"),), (str(log), "--model", str(log))):
+        code, out, err = call("explain-log", *arguments)
+        assert (code, out) == (3, "")
+        assert err.startswith("error: ")
+        assert "\nhint: " in err
 
 
 CRASHED = """\

@@ -244,7 +244,7 @@ for command, example in {
     commands.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
     commands.build: "build run/model.onnx -o model.engine --typing strong",
     commands.inspect: "inspect model.engine --model run/model.onnx",
-    commands.explain_log: "explain-log build.log",
+    commands.explain_log: "explain-log build.log --model model.onnx",
     commands.export: "export run --as trtexec -o recipe.sh",
     commands.doctor: 'doctor --trt-command "ssh orin python3"',
 }.items():

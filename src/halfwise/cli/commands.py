@@ -489,13 +489,17 @@ def explain_log(
             metavar="FILE", help="Log of trtexec or another builder; - reads standard input."
         ),
     ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="Its ONNX model; shows the nodes that the log names."),
+    ] = None,
     *,
     display: Display,
 ) -> None:
     """Explain a TensorRT build log: each known message in one sentence, with its nodes."""
     from halfwise.tools.explain_log import explained
 
-    record = api.explain_log(sys.stdin.buffer if str(file) == "-" else file)
+    record = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
     show(record, explained, display)
     end(passed=all(finding.severity != "error" for finding in record.findings))
 

@@ -282,12 +282,12 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             yield from graphs_in(body)
 
 
-def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield each node, followed by those of its bodies."""
+def nodes_in(graph: onnx.GraphProto, depth: int = 0) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """Yield depth (0: the graph itself) and node, each node followed by those of its bodies."""
     for node in graph.node:
-        yield node
+        yield depth, node
         for body in bodies_of(node):
-            yield from nodes_in(body)
+            yield from nodes_in(body, depth + 1)
 
 
 @contextmanager

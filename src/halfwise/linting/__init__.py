@@ -123,7 +123,7 @@ def lint(
         source=str(model),
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         opset=opset,
-        nodes=len(list(nodes_in(proto.graph))),
+        nodes=sum(1 for _ in nodes_in(proto.graph)),
         target="TensorRT for RTX" if rtx else "TensorRT",
         version=trt_version,
         findings=findings,

@@ -49,7 +49,7 @@ class Subject:
     @cached_property
     def in_file(self) -> Sequence[onnx.NodeProto]:
         """All nodes of the file, those of bodies behind the node that holds them."""
-        return [] if self.proto is None else list(nodes_in(self.proto.graph))
+        return [] if self.proto is None else [node for _, node in nodes_in(self.proto.graph)]
 
     @cached_property
     def _places(self) -> Mapping[str, int]:

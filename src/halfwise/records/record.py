@@ -437,6 +437,25 @@ class LogFinding(Record):
     before: str = ""
 
 
+class LogNode(Record):
+    """What a name in a log refers to in the model.
+
+    Attributes:
+        name: The name in the log, without TensorRT's additions.
+        node: The node; None if the model has no such name.
+        op: Its operator type; empty without a node.
+        place: Its position in the file, from 1; nodes of bodies follow the node that has them.
+        via: How the name leads there: "node" is its own name, "output" a tensor that it writes,
+            "reader" a constant or input that it reads; empty without a node.
+    """
+
+    name: NodeName
+    node: NodeName | None = None
+    op: str = ""
+    place: int | None = None
+    via: Literal["node", "output", "reader", ""] = ""
+
+
 class LogReport(Record):
     """A log, explained.
 
@@ -445,9 +464,13 @@ class LogReport(Record):
         lines: Number of lines read.
         tensorrt: Version of TensorRT, if the log shows it.
         findings: Errors first, then warnings, then infos, each in the order of the log.
+        nodes: What the names in `findings` refer to; None without a model.
+        model_nodes: Number of nodes in the model, bodies included; None without a model.
     """
 
     source: str
     lines: int
     tensorrt: str | None
     findings: tuple[LogFinding, ...]
+    nodes: tuple[LogNode, ...] | None = None
+    model_nodes: int | None = None

@@ -6,44 +6,54 @@ from typing import BinaryIO
 
 from halfwise.errors import CaseError
 from halfwise.files import open_regular, unreadable
-from halfwise.records import LogFinding, LogReport, Severity
-from halfwise.reporting.parts import Lines, Report, first_of, present
+from halfwise.graph.loading import NodePlaces
+from halfwise.records import LogFinding, LogNode, LogReport, Severity
+from halfwise.reporting.parts import Column, Lines, Report, Table, first_of, present
 from halfwise.tensorrt.log import Explainer, read_lines
-from halfwise.wording import MOST_ROWS, clean, count, listed, sentence
+from halfwise.wording import MOST_ROWS, clean, count, listed, sentence, shorten
 
 
-def explain_log(log: str | Path | BinaryIO) -> LogReport:
+def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) -> LogReport:
     """Explain a builder's log in plain words, with the nodes it names.
 
     Args:
         log: Path, or an open binary stream: output of TensorRT, trtexec, Polygraphy or a runtime
             that uses TensorRT, verbose or not, in any encoding, of any length.
+        model: The ONNX file that was built, to look up names in.
 
     Raises:
-        CaseError: the log cannot be read, is empty or not text.
+        CaseError: the log cannot be read, is empty or not text, or the model is not ONNX.
     """
-    if not isinstance(log, str | Path):
-        return _explained(log, "the log")
-    path = Path(log)
-    try:
-        with open_regular(path) as stream:
-            return _explained(stream, str(path))
-    except OSError as error:
-        raise CaseError(
-            unreadable(path, error, "log"),
-            "Give a file with the builder's output, or - for standard input.",
-        ) from error
+    places = None if model is None else NodePlaces(Path(model))
+    if isinstance(log, str | Path):
+        path = Path(log)
+        try:
+            with open_regular(path) as stream:
+                return _explained(stream, str(path), places)
+        except OSError as error:
+            raise CaseError(
+                unreadable(path, error, "log"),
+                "Give a file with the builder's output, or - for standard input.",
+            ) from error
+    return _explained(log, "the log", places)
 
 
-def _explained(stream: BinaryIO, source: str) -> LogReport:
+def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogReport:
     explainer = Explainer()
     for line in read_lines(stream, source):
         explainer.add(line)
+    findings = explainer.findings()
+    nodes = None
+    if places is not None:
+        names = dict.fromkeys(name for finding in findings for name in finding.nodes)
+        nodes = tuple(map(places.find, names))
     return LogReport(
         source=source,
         lines=explainer.lines,
         tensorrt=explainer.tensorrt,
-        findings=explainer.findings(),
+        findings=findings,
+        nodes=nodes,
+        model_nodes=None if places is None else places.count,
     )
 
 
@@ -51,13 +61,14 @@ _TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info"
 
 
 def explained(log: LogReport) -> Report:
-    """Return the report on a log: findings by severity."""
+    """Return the report on a log: findings by severity, and the nodes it names."""
     findings = [finding for finding in log.findings if finding.kind != "unknown"]
-    parts: list[Lines | None] = []
+    parts: list[Lines | Table | None] = []
     for severity, title in _TITLES.items():
         lines = [line for f in findings if f.severity == severity for line in _lines(f)]
         parts.append(Lines(title, tuple(lines)) if lines else None)
     parts.insert(2, _unknown([f for f in log.findings if f.kind == "unknown"]))
+    parts.append(_nodes(log))
     about = [sentence(log.source), count(log.lines, "line")]
     if log.tensorrt:
         about.append(f"TensorRT {clean(log.tensorrt)}")
@@ -102,3 +113,28 @@ def _unknown(findings: list[LogFinding]) -> Lines | None:
         shown = [f"{severity}: {_counted(f)}" for f in some]
         lines += first_of(shown, f"more of {severity}", MOST_ROWS)
     return Lines("Not known, in the builder's words", tuple(lines)) if lines else None
+
+
+def _nodes(log: LogReport) -> Table | Lines | None:
+    if not log.nodes:
+        return None
+    nodes = [node for node in log.nodes if node.node is not None]
+    title = (
+        f"Named nodes ({len(nodes)} of {count(len(log.nodes), 'name')} found among "
+        f"{count(log.model_nodes or 0, 'node')})"
+    )
+    columns = (
+        Column("name in the log"),
+        Column("node"),
+        Column("operator"),
+        Column("place", "right"),
+    )
+    return Table(title, columns, tuple(map(_row, log.nodes)), most=MOST_ROWS)
+
+
+def _row(node: LogNode) -> tuple[str, str, str, str]:
+    if node.node is None:
+        return shorten(node.name, 36), "not in the model", "", ""
+    how = {"output": " makes it", "reader": " reads it"}.get(node.via, "")
+    same = "same" if node.node == node.name else shorten(node.node, 28)
+    return shorten(node.name, 36), f"{same}{how}", shorten(node.op, 16), str(node.place)

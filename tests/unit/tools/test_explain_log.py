@@ -1,13 +1,15 @@
 import io
 import re
 
+import onnx
 import pytest
 
 from halfwise.api import explain_log
 from halfwise.errors import CaseError
-from halfwise.records import LogFinding, LogReport
-from halfwise.reporting.parts import Lines
+from halfwise.records import LogFinding, LogNode, LogReport, NodeName
+from halfwise.reporting.parts import Lines, Table
 from halfwise.tools.explain_log import explained
+from tests.unit.graph.sketch import Sketch
 
 LOG = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=m.onnx --fp16
@@ -17,21 +19,33 @@ LOG = """\
 """
 
 
-def test_a_log(tmp_path):
+@pytest.fixture
+def model(tmp_path):
+    sketch = Sketch()
+    sketch.op("Pow", sketch.input("x", [1, 4]), 2.0, name="/norm/Pow")
+    onnx.save(sketch.proto("/norm/Pow_out"), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def test_a_log_and_its_model(tmp_path, model):
     (tmp_path / "a.log").write_text(LOG)
-    report = explain_log(tmp_path / "a.log")
-    assert (report.lines, report.tensorrt) == (4, "8.6.1")
+    report = explain_log(tmp_path / "a.log", model=model)
+    assert (report.lines, report.tensorrt, report.model_nodes) == (4, "8.6.1", 1)
     assert [f.kind for f in report.findings] == ["layernorm-fp16", "unknown"]
-    assert report.findings[0].nodes == ("/norm/Pow", "/no/such/Node")
+    assert report.nodes is not None
+    assert [(n.name, n.node, n.op, n.place) for n in report.nodes] == [
+        ("/norm/Pow", "/norm/Pow", "Pow", 1),
+        ("/no/such/Node", None, "", None),
+    ]
 
 
-def test_a_stream():
+def test_a_stream_without_a_model():
     report = explain_log(io.BytesIO(LOG.encode("utf-16")))
-    assert report.source == "the log"
+    assert (report.source, report.nodes) == ("the log", None)
     assert len(report.findings) == 2
 
 
-def test_what_cannot_be_read(tmp_path):
+def test_what_cannot_be_read(tmp_path, model):
     with pytest.raises(CaseError, match=r"There is no log .*none\.log"):
         explain_log(tmp_path / "none.log")
     with pytest.raises(CaseError, match="is a folder, not a file"):
@@ -39,6 +53,10 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "engine").write_bytes(bytes(range(256)) * 40)
     with pytest.raises(CaseError, match="is not text"):
         explain_log(tmp_path / "engine")
+    (tmp_path / "a.log").write_text(LOG)
+    with pytest.raises(CaseError, match="There is no file"):
+        explain_log(tmp_path / "a.log", model=tmp_path / "none.onnx")
+    assert explain_log(tmp_path / "a.log", model=str(model)).nodes
 
 
 def finding(**changed):
@@ -90,6 +108,22 @@ def test_unknown_lines_are_shown_in_their_own_words():
     assert isinstance(part, Lines)
     assert part.lines[0] == "warning: odd a\N{REPLACEMENT CHARACTER}[0m (3 lines)"
     assert part.lines[-1] == "And 10 more of warning."
+
+
+def test_nodes_of_the_model():
+    names = [NodeName(f"/a/{i}") for i in range(20)]
+    nodes = [
+        LogNode(name=n, node=n, op="Pow", place=i + 1, via="node") for i, n in enumerate(names)
+    ]
+    nodes[0] = LogNode(name=names[0], node=NodeName("/b"), op="MatMul", place=9, via="reader")
+    nodes[1] = LogNode(name=names[1])
+    table = explained(report(finding(), nodes=tuple(nodes), model_nodes=99)).parts[-1]
+    assert isinstance(table, Table)
+    assert table.title == "Named nodes (19 of 20 names found among 99 nodes)"
+    assert table.shown[0] == ("/a/0", "/b reads it", "MatMul", "9")
+    assert table.shown[1] == ("/a/1", "not in the model", "", "")
+    assert table.shown[2] == ("/a/2", "same", "Pow", "3")
+    assert table.shown[-1] == ("and 8 more", "", "", "")
 
 
 def test_nothing_to_explain():
