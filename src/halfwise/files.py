@@ -4,7 +4,7 @@ A named pipe would block, and a device never ends. Code that opens a file itself
 code that passes a path to a library calls `is_regular` first.
 """
 
-# ruff: noqa: PTH110, PTH112, PTH113 (os.path answers for any path, where Path may raise)
+# ruff: noqa: PTH113 (os.path answers for any path, where Path may raise)
 
 import errno
 import os
@@ -54,11 +54,6 @@ def is_regular(path: Path) -> bool:
     Any path is accepted, even one that is too long or contains NUL.
     """
     return os.path.isfile(path)
-
-
-def is_special(path: Path) -> bool:
-    """Return whether something at `path` is neither a regular file nor a folder."""
-    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def no_file(path: str | Path, kinds: str = "file") -> str:

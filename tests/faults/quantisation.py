@@ -27,12 +27,12 @@ def quantised_relu(ill: bool, scale: Operand = 0.1, zero: Any = INT8) -> onnx.Mo
     return s.proto(s.op("Relu", low, name="relu"))
 
 
-@fault("quantisation-zero-point", "error", "quantise", tensorrt="10.3")
+@fault("quantisation-refused", "error", "quantise", tensorrt="10.3")
 def asymmetric(ill: bool) -> onnx.ModelProto:
     return quantised_relu(ill, zero=np.int8(-128))
 
 
-@fault("quantisation-zero-point", "warning", "weight")
+@fault("quantisation-refused", "warning", "weight")
 def asymmetric_weight(ill: bool) -> onnx.ModelProto:
     """Weights that are stored as integers: there is no QuantizeLinear."""
     s = Sketch(13)
@@ -42,17 +42,17 @@ def asymmetric_weight(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("MatMul", pair(s, s.input("x", [1, 4]), "x_low"), weight, name="product"))
 
 
-@fault("quantisation-type", "warning", "quantise")
+@fault("quantisation-refused", "warning", "quantise")
 def unsigned(ill: bool) -> onnx.ModelProto:
     return quantised_relu(ill, zero=np.uint8(0))
 
 
-@fault("quantisation-type", "error", "quantise", tensorrt="8.6")
+@fault("quantisation-refused", "error", "quantise", tensorrt="8.6")
 def without_zero_point(ill: bool) -> onnx.ModelProto:
     return quantised_relu(ill, zero=None)
 
 
-@fault("quantisation-type", "warning", "bias_low")
+@fault("quantisation-refused", "warning", "bias_low")
 def quantised_bias(ill: bool) -> onnx.ModelProto:
     s = Sketch(13)
     low = np.arange(4, dtype=np.int32)
@@ -61,7 +61,7 @@ def quantised_bias(ill: bool) -> onnx.ModelProto:
 
 
 @fault(
-    "quantisation-type",
+    "quantisation-refused",
     "error",
     "quantise",
     besides=("opset-unparsed",),
@@ -77,17 +77,25 @@ def eight_bit_floats(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("DequantizeLinear", low, scale, "zero", name="quantise_back"))
 
 
-@fault("quantisation-scale", "error", "quantise")
+@fault("quantisation-refused", "error", "quantise")
 def no_scale(ill: bool) -> onnx.ModelProto:
     return quantised_relu(ill, scale=0.0)
 
 
-@fault("quantisation-scale", "error", "quantise")
+@fault("quantisation-refused", "error", "weight")
 def infinite_scale_of_a_channel(ill: bool) -> onnx.ModelProto:
     scales: NDArray[np.float32] = f32([0.1, np.inf, 0.1, 0.1])
     s = Sketch(13)
-    zero = s.constant(np.zeros(4, np.int8))
-    scale = s.constant(scales if ill else f32(np.ones(4)))
+    scale, zero = scales if ill else f32(np.ones(4)), np.zeros(4, np.int8)
+    low = np.arange(16, dtype=np.int8).reshape(4, 4)
+    weight = s.op("DequantizeLinear", low, scale, zero, name="weight", axis=0)
+    return s.proto(s.op("MatMul", pair(s, s.input("x", [1, 4]), "x_low"), weight, name="product"))
+
+
+@fault("quantisation-refused", "error", "quantise", tensorrt="10.3")
+def scales_of_activations(ill: bool) -> onnx.ModelProto:
+    s = Sketch(13)
+    scale, zero = (f32(np.ones(4)), np.zeros(4, np.int8)) if ill else (f32(1), INT8)
     low = s.op("QuantizeLinear", s.input("x", [4]), scale, zero, name="quantise", axis=0)
     return s.proto(s.op("DequantizeLinear", low, scale, zero, name="quantise_back", axis=0))
 

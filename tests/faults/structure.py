@@ -85,14 +85,14 @@ def duplicate(ill: bool) -> onnx.ModelProto:
     return proto
 
 
-@fault("mixed-types", "error", "add")
+@fault("mixed-types", "error", None)
 def constant_in_half(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     one = np.ones(4, np.float16 if ill else np.float32)
     return s.proto(s.op("Add", s.input("x", [4]), one, name="add"))
 
 
-@fault("mixed-types", "error", "cast")
+@fault("mixed-types", "error", None)
 def declared_as_half(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     proto = s.proto(
@@ -137,7 +137,7 @@ def plugin(ill: bool) -> onnx.ModelProto:
     return proto
 
 
-@fault("constant-unreadable", "error", None)
+@fault("checker", "error", None)
 def truncated(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     proto = s.proto(s.op("Add", s.input("x", [4]), f32(np.ones(4)), name="add"))

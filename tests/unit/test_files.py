@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from halfwise.files import is_regular, is_special, open_regular, read_text
+from halfwise.files import is_regular, open_regular, read_text
 
 
 def test_regular_files_are_read_through_links_too(tmp_path: Path) -> None:
@@ -13,7 +13,6 @@ def test_regular_files_are_read_through_links_too(tmp_path: Path) -> None:
     link.symlink_to(file)
     assert is_regular(file)
     assert is_regular(link)
-    assert not is_special(link)
     assert read_text(link) == "héllo"
     with open_regular(file) as stream:
         assert stream.read() == file.read_bytes()
@@ -44,9 +43,6 @@ def test_nothing_else_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             with pytest.raises(OSError, match=r".") as caught:
                 open_regular(path)
             assert why in (caught.value.strerror or "")
-        assert is_special(pipe)
-        assert is_special(tmp_path / "socket")
-        assert not is_special(tmp_path)
 
 
 def test_a_text_has_a_largest_size_that_is_known_before_it_is_read(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from halfwise.emulation.blocks import (
     LowSteps,
     Operand,
     blocked,
-    loop_inputs,
     part,
     shape_of,
     sum_one_axis,
@@ -378,28 +377,26 @@ def _cumulative(call: Call, steps: LowSteps) -> ir.Value | None:
     if shape is None or axes is None:
         return None
     axis, x = axes[0] % len(shape), call.input(0)
-    backwards = [steps.integers([n]) for n in (-1, -(2**63), axis, -1)]
-    reverse = call.attributes.get_int("reverse", 0)
-    if reverse:
-        x = steps.op("Slice", [x, *backwards])
     total = steps.op("ReduceSum", [x, steps.integers([axis])], {"keepdims": 0})
     zeros = steps.op("ConstantOfShape", [shape_of(steps, total)])
-    inner = LowSteps(f"{steps.prefix}::loop", steps.fmt, steps.opset, each=steps.each)
-    i, go, before = loop_inputs(inner)
-    term = inner.op("Gather", [x, i], {"axis": axis})
+    inner = LowSteps(f"{steps.prefix}::scan", steps.fmt, steps.opset, each=steps.each)
+    names, one = ("sum", "term"), ir.Shape([None] * (len(shape) - 1))
+    before, term = (ir.val(f"{inner.prefix}::{n}", ir.DataType.FLOAT, one) for n in names)
     after = inner.round(inner.op("Add", [before, term]))
     here = inner.op("Identity", [before if call.attributes.get_int("exclusive", 0) else after])
-    go_on = inner.op("Identity", [go], dtype=ir.DataType.BOOL)
-    results = [go_on, after, here]
-    body = ir.Graph([i, go, before], results, nodes=inner.nodes, name=inner.prefix)
-    names = (steps.next_name("last"), steps.next_name("all"))
-    outputs = [ir.val(name, ir.DataType.FLOAT) for name in names]
-    inputs = [steps.count(x, [axis]), None, zeros]
-    loop = ir.node("Loop", inputs, {"body": body}, outputs=outputs, name=f"{steps.prefix}::Loop")
-    steps.nodes.append(loop)
-    order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
-    sums = steps.op("Transpose", [outputs[1]], {"perm": order})
-    return steps.op("Slice", [sums, *backwards]) if reverse else sums
+    body = ir.Graph([before, term], [after, here], nodes=inner.nodes, name=inner.prefix)
+    along, reverse = [axis], [call.attributes.get_int("reverse", 0)]
+    outputs = [ir.val(steps.next_name(name), ir.DataType.FLOAT) for name in ("last", "all")]
+    attributes: dict[str, int | list[int] | ir.Graph] = {
+        "body": body,
+        "num_scan_inputs": 1,
+        "scan_input_axes": along,
+        "scan_output_axes": along,
+        "scan_input_directions": reverse,
+        "scan_output_directions": reverse,
+    }
+    steps.nodes.append(ir.node("Scan", [zeros, x], attributes, outputs=outputs, name=inner.prefix))
+    return outputs[1]
 
 
 def _scattered(call: Call, steps: LowSteps) -> ir.Value | None:

@@ -36,7 +36,6 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.norms import NORMALISATIONS
 from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import float_io, roles_of
-from halfwise.graph.weights import save
 from halfwise.graph.written_out import written_out
 from halfwise.judging.batching import (
     Apart,
@@ -71,7 +70,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.parts import first_of
 from halfwise.reporting.remarks import message, under, with_failures
-from halfwise.scratch import scratch
 from halfwise.store import MODEL_FILE, STATIC_FILE, free_folder, new_folder
 from halfwise.wording import dimensions
 
@@ -220,12 +218,12 @@ def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
     If TensorRT builds the model only with the samples' shapes fixed, engines are of that form,
     unless the user gave shapes. Where it depends on the version, no target fixes them.
     """
-    remarks = precision_remarks(case.network)
+    remarks = precision_remarks(case.whole)
     kinds = ("unbuilt", "late") if target is None else ("unbuilt",)
     refused = next((note for note in remarks if note.kind in kinds), None)
     given = target is not None and target.shapes != ((), (), ())
     form = None if refused is None or given else static(case.whole, case.calibration + case.heldout)
-    if refused is not None and form is not None and refused.kind != _refusal_kind(form.model):
+    if refused is not None and form is not None and refused.kind != _refusal_kind(form):
         file = STATIC_FILE if target is None else MODEL_FILE
         note = _static_note(case, refused.facts, file)
         remarks = tuple(note if one is refused else one for one in remarks)
@@ -235,10 +233,8 @@ def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
     return replace(case, notes=(*case.notes, *remarks))
 
 
-def _refusal_kind(model: ir.Model) -> str | None:
-    with scratch() as folder:
-        save(model, folder / MODEL_FILE)
-        note = refusal(folder / MODEL_FILE)
+def _refusal_kind(network: Network) -> str | None:
+    note = refusal(network)
     return None if note is None else note.kind
 
 

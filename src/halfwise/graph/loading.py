@@ -1,21 +1,16 @@
-"""Load ONNX files into normal form; or, for a linter and for logs, as far as that is possible.
+"""Load ONNX files into normal form; for logs, only find their nodes.
 
 Normal form: model-local functions inlined, Constant nodes lifted to initializers, initializers not
 listed as inputs, CastLike written as Cast, nodes in topological order, every node and value with a
 unique name and a type.
-
-A linter must say what is wrong with a file that nothing else accepts, and users need a log
-explained most when a parser has refused the model. So `read_unchecked` takes each step toward the
-normal form if possible; otherwise the graph stays as it was.
 """
 
 import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -48,8 +43,6 @@ from halfwise.graph.model import (
     constant_array,
     graphs_of,
     is_standard,
-    node_name,
-    tensor_name,
 )
 from halfwise.graph.protobufs import (
     blocks,
@@ -59,16 +52,14 @@ from halfwise.graph.protobufs import (
     nodes_in,
     read_proto,
     refuse_files,
-    refuse_special_files,
     said,
     silent,
     skeleton,
     weights_folder,
-    without_weights,
 )
-from halfwise.graph.types import Clash, mend_types
+from halfwise.graph.types import mend_types
 from halfwise.graph.weights import map_files, own_weights
-from halfwise.records import LogNode, NodeName, TensorName
+from halfwise.records import LogNode, NodeName
 
 _FIRST_IR_VERSION = 4
 """First IR version in which initializers need not be graph inputs, as in the normal form."""
@@ -84,27 +75,14 @@ REFUSALS = (
     onnx.shape_inference.InferenceError,
 )
 """Exceptions that onnx and onnx-ir raise for a graph that they refuse."""
-_UNREADABLE = (
-    *REFUSALS,
-    OSError,
-    AssertionError,
-    NotImplementedError,
-    AttributeError,
-    IndexError,
-    OverflowError,
-    MemoryError,
+_STEPS: tuple[Callable[[ir.Model], Any], ...] = (
+    inline_functions,
+    lambda model: name_graphs(graphs_of(model)),
+    lambda model: open_negative_sizes(graphs_of(model)),
+    passes.RemoveInitializersFromInputsPass(),
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+    passes.TopologicalSortPass(),
 )
-"""Exceptions that onnx-ir raises for unchecked files."""
-_PLACE = "halfwise.place"
-_SORT = "sort nodes"
-_STEPS: Mapping[str, Callable[[ir.Model], Any]] = {
-    "inline functions": inline_functions,
-    "name graphs": lambda model: name_graphs(graphs_of(model)),
-    "make negative sizes dynamic": lambda model: open_negative_sizes(graphs_of(model)),
-    "separate constants from inputs": passes.RemoveInitializersFromInputsPass(),
-    "lift constants": passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-    _SORT: passes.TopologicalSortPass(),
-}
 """The first steps to the normal form, in place."""
 _NUMBERED = re.compile(r"^node (?P<number>\d+)$")
 _AGAIN = re.compile(r"_\d+$")
@@ -165,14 +143,13 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     if not any(is_standard(node) for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
     with _explaining_refusals(path):
-        for step in _STEPS.values():
+        for step in _STEPS:
             step(model)
         drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
         _check_nodes(model)
         map_files(model)
-        for value, error in _unreadable_constants(model, (ValueError, OSError, AssertionError)):
-            raise ValueError(f"the data of constant {value.name!r} is incomplete: {error}")
+        _check_constants(model)
         clashes = mend_types(model)
         for clash in clashes:
             if not clash.mends:
@@ -235,6 +212,16 @@ def _check_nodes(model: ir.Model) -> None:
             raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
 
 
+def _check_constants(model: ir.Model) -> None:
+    for value in (v for graph in graphs_of(model) for v in graph.initializers.values()):
+        if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
+            try:
+                value.const_value.numpy()
+            except (ValueError, OSError, AssertionError) as error:
+                what = f"the data of constant {value.name!r} is incomplete: {error}"
+                raise ValueError(what) from None
+
+
 def _check_and_infer(model: ir.Model) -> None:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
@@ -251,169 +238,6 @@ def _check_and_infer(model: ir.Model) -> None:
     take_types(model, inferred)
     if not contradicted(declared, declared_shapes(graphs_in(inferred.graph))):
         restore_sizes(model.graph.outputs, declared)
-
-
-def _unreadable_constants(
-    model: ir.Model, errors: tuple[type[Exception], ...]
-) -> Iterator[tuple[ir.Value, Exception]]:
-    """Yield the constants whose data is missing or does not fill their shape, with the error."""
-    for value in (v for graph in graphs_of(model) for v in graph.initializers.values()):
-        if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
-            try:
-                value.const_value.numpy()
-            except errors as error:
-                yield value, error
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a node is in the file.
-
-    Attributes:
-        name: The user's name for it; "" if it has none.
-        op: Its operator.
-        number: Its position in the file, from 1; nodes of bodies follow the node that holds them.
-            None for a node outside the file's graph.
-        called: halfwise's name for a nameless node; "" if the node has a name, or halfwise's name
-            is ambiguous.
-    """
-
-    name: NodeName
-    op: str
-    number: int | None
-    called: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Unchecked:
-    """An unchecked model.
-
-    Attributes:
-        proto: The file's content, without external data.
-        path: The file.
-        network: The graph, in normal form as far as possible; None if it cannot be read at all.
-        nodes: All nodes of the file, bodies included, in file order.
-        refusal: Why ONNX's checker refuses it; "" if it does not.
-        unread: The steps to the normal form that failed, with the reason.
-        broken: Constants whose data cannot be read, with the reason; they have no value in the
-            network.
-        clashes: Element types that contradict each other; the network has them mended.
-    """
-
-    proto: onnx.ModelProto
-    path: Path
-    network: Network | None
-    nodes: tuple[tuple[Place, onnx.NodeProto], ...]
-    refusal: str = ""
-    unread: tuple[str, ...] = ()
-    broken: Mapping[TensorName, str] = field(default_factory=dict)
-    clashes: tuple[Clash, ...] = ()
-
-    @property
-    def opset(self) -> int | None:
-        """Version of ONNX's own operator set; None if the file names none."""
-        named = {o.domain: o.version for o in self.proto.opset_import}
-        return named.get("", named.get("ai.onnx"))
-
-    def place(self, node: ir.Node) -> Place:
-        """Return a node's place; for a node of a function, the place of the call."""
-        number = node.metadata_props.get(_PLACE)
-        name = node_name(node)
-        original = self.network.original_names.get(name, name) if self.network else name
-        called = "" if original else name
-        return Place(NodeName(original), node.op_type, int(number) if number else None, called)
-
-
-def read_unchecked(path: Path) -> Unchecked:
-    """Return the model of an ONNX file, whatever is wrong with it.
-
-    Raises:
-        CaseError: not a file, not an ONNX model, or external data that is not a regular file.
-    """
-    proto = read_proto(path)
-    refuse_special_files(proto, path)
-    nodes = []
-    for number, (_, node) in enumerate(nodes_in(proto.graph), 1):
-        nodes.append((Place(NodeName(node.name), node.op_type, number), node))
-        # Inlining passes metadata on, so inlined nodes know the place of their call.
-        node.metadata_props.add(key=_PLACE, value=str(number))
-    refusal = _refusal(proto)
-    with silent():
-        try:
-            refuse_unreadable(proto)
-            describe_given(proto.graph)
-            folder = _folder(proto, path)
-            model = ir.serde.deserialize_model(proto)
-            find_beside(model, folder)
-            unread, broken, names, clashes = _normalise_leniently(model)
-        except (*_UNREADABLE, CaseError) as error:
-            why = f"the graph cannot be read: {said(error)}"
-            return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
-    network = Network(model=model, path=path, sha256="", original_names=names)
-    called = _made_up(network)
-    named = ((replace(at, called=called.get(at.number, at.called)), node) for at, node in nodes)
-    return Unchecked(proto, path, network, tuple(named), refusal, unread, broken, tuple(clashes))
-
-
-def _made_up(network: Network) -> dict[int | None, NodeName]:
-    """Return halfwise's names of nameless nodes, by place; inlined calls have none."""
-    names: dict[int | None, list[NodeName]] = {}
-    for node in network.model.graph.all_nodes():
-        number = node.metadata_props.get(_PLACE)
-        if number and network.original_names.get(node_name(node)) == "":
-            names.setdefault(int(number), []).append(node_name(node))
-    return {number: some[0] for number, some in names.items() if len(some) == 1}
-
-
-def _folder(proto: onnx.ModelProto, path: Path) -> Path:
-    try:
-        return weights_folder(proto, path)
-    except CaseError:  # reported where the data is read
-        return path.parent
-
-
-def _refusal(proto: onnx.ModelProto) -> str:
-    with without_weights(proto):
-        try:
-            onnx.checker.check_model(proto)
-        except _UNREADABLE as error:
-            return said(error)
-    return ""
-
-
-def _normalise_leniently(
-    model: ir.Model,
-) -> tuple[tuple[str, ...], dict[TensorName, str], dict[NodeName, str], list[Clash]]:
-    clashes: list[Clash] = []
-    broken: dict[TensorName, str] = {}
-    names: dict[NodeName, str] = {}
-
-    def drop_broken(model: ir.Model) -> None:
-        for value, error in _unreadable_constants(model, _UNREADABLE):
-            broken[tensor_name(value)] = said(error)
-            value.const_value = None
-
-    def rename(model: ir.Model) -> None:
-        names.update({NodeName(new): old for new, old in name_uniquely(model).items()})
-
-    unread = []
-    steps: Mapping[str, Callable[[ir.Model], object]] = {
-        **_STEPS,
-        "map external data": map_files,
-        "read constants": drop_broken,
-        "name nodes": rename,
-        "compare types": lambda model: clashes.extend(mend_types(model)),
-        "infer types": _check_and_infer,
-        "resolve the types of CastLike": lambda model: name_cast_types(graphs_of(model)),
-    }
-    for what, step in steps.items():
-        try:
-            step(model)
-        except _UNREADABLE as error:
-            if what == _SORT:  # there is a cycle, and a walk along it never ends
-                raise
-            unread.append(f"could not {what}: {said(error)}")
-    return tuple(unread), broken, names, clashes
 
 
 def numbers(value: ir.Value | None) -> NDArray[np.generic] | None:

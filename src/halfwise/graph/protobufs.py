@@ -19,7 +19,6 @@ from halfwise.files import (
     BLOCK,
     HEAD_BYTES,
     is_regular,
-    is_special,
     mistaken,
     no_file,
     open_regular,
@@ -152,22 +151,6 @@ def _is_size(text: str) -> bool:
 
 def _short(text: str) -> str:
     return repr(excerpt(text))
-
-
-def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
-    """Raise a CaseError if weights lie in a pipe or device; ONNX's checker would open it and wait.
-
-    Missing or otherwise wrong files pass.
-    """
-    for tensor in _outside(proto):
-        location = next((e.value for e in tensor.external_data if e.key == "location"), "")
-        file = path.parent / location
-        if is_special(file):
-            raise CaseError(
-                f"{path} needs the external data file {_short(location)}, which is not a regular "
-                "file.",
-                "Copy the data to a file next to the model.",
-            )
 
 
 def refuse_files(proto: onnx.ModelProto) -> None:
@@ -397,3 +380,13 @@ def said(error: Exception) -> str:
         return what
     name, op = match["name"], match["op"]
     return f"{f'node {name!r} ({op})' if name else f'a {op} without a name'}: {what}"
+
+
+def said_by_checker(proto: onnx.ModelProto) -> str:
+    """Return why ONNX's checker refuses a model; "" if it does not."""
+    with without_weights(proto):
+        try:
+            onnx.checker.check_model(proto)
+        except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
+            return said(error)
+    return ""

@@ -15,6 +15,7 @@ from halfwise.graph.dataflow import (
     moves,
     operands,
     reached,
+    reaching,
     uses_in,
 )
 from halfwise.graph.model import Network, bodies, is_standard, node_name, tensor_name
@@ -357,17 +358,15 @@ class _Reader:
 
     def computing(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
         """Yield `nodes`, with those that only move data replaced by their readers."""
-        waiting = list(nodes)
-        seen = set(waiting)
-        while waiting:
-            current = waiting.pop()
-            if node_name(current) in self.own and not is_standard(current, *DATA_MOVEMENT):
-                yield current
-                continue
-            uses = (use for v in current.outputs for use in self.uses(v))
-            readers = [node for _, node, _ in uses if node not in seen]
-            seen |= set(readers)
-            waiting += readers
+
+        def computes(node: ir.Node) -> bool:
+            return node_name(node) in self.own and not is_standard(node, *DATA_MOVEMENT)
+
+        def onward(node: ir.Node) -> Iterator[ir.Node]:
+            made = () if computes(node) else node.outputs
+            return (reader for value in made for _, reader, _ in self.uses(value))
+
+        return filter(computes, reaching(nodes, onward))
 
     def hands_on(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
         """Return whether larger elements of `value` give larger results, or masks."""

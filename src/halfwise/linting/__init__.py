@@ -9,12 +9,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from halfwise.errors import UsageError
-from halfwise.graph.loading import Unchecked, read_unchecked
+from halfwise.errors import CaseError, UsageError
+from halfwise.graph.loading import load_network
 from halfwise.graph.model import Network
-from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
+from halfwise.graph.protobufs import nodes_in, read_proto
 from halfwise.linting import numbers, quantisation, structure, tensorrt
 from halfwise.linting.rule import Rule, Subject
+from halfwise.linting.structure import unread
 from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, Fact, Finding, LintReport, Note
 from halfwise.reporting.parts import Lines, Report
@@ -57,46 +58,23 @@ _GRAVE = frozenset(
 """Rules on what a run does not show: errors, and faults of quantisation."""
 _FROZEN = "frozen-batch"
 
-_MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
-"""What rules may raise on a graph that the checker refuses, for example with too few operands or
-attributes of the wrong type."""
-
 
 def examine(
     subject: Subject, ignored: Collection[str] = (), watcher: Watcher | None = None
-) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return the findings, and what could not be checked.
+) -> tuple[Finding, ...]:
+    """Return the findings: errors first, then warnings, then infos, each sorted by rule.
 
     Args:
         subject: What is examined, and for what.
         ignored: Ids of rules to leave out.
         watcher: Receives the number of rules done.
-
-    Returns:
-        Findings: errors first, then warnings, then infos, each sorted by rule. And one sentence for
-        everything that could not be checked, because the graph cannot be read, or because ONNX's
-        checker refuses it and a rule fails on it.
     """
-    model = subject.model
     findings: list[Finding] = []
-    blind = []
     for done, rule in enumerate(RULES):
         (watcher or Silent()).step(done, len(RULES), "rules")
-        if rule.id in ignored or (rule.parses and subject.tensorrt is None):
-            continue
-        if rule.reads_graph and model.network is None:
-            blind.append(rule.id)
-            continue
-        try:
+        if rule.id not in ignored and (subject.tensorrt is not None or not rule.parses):
             findings += rule.findings(subject)
-        except _MISSHAPEN:
-            if not (model.refusal or model.unread):
-                raise
-            blind.append(rule.id)
-    skipped = list(model.unread)
-    if blind:
-        skipped.append(f"not checked because of that: {', '.join(blind)}")
-    return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))), tuple(skipped)
+    return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity)))
 
 
 def lint(
@@ -107,7 +85,7 @@ def lint(
     ignore: Iterable[str] = (),
     watcher: Watcher | None = None,
 ) -> LintReport:
-    """Return the known faults of a model, even of one that other commands refuse.
+    """Return the known faults of a model; of one that other commands refuse, why they do.
 
     Args:
         model: The ONNX file.
@@ -133,65 +111,56 @@ def lint(
         if name not in rules:
             hint = meant(name, rules, f"Rules: {', '.join(rules)}.")
             raise UsageError(f"There is no rule called {name!r}.", hint)
-    unchecked = read_unchecked(Path(model))
-    subject = Subject(unchecked, version, rtx)
-    findings, skipped = examine(subject, ignored, watcher)
-    proto = unchecked.proto
+    proto, opset = read_proto(Path(model)), None
+    try:
+        network = load_network(Path(model), (watcher or Silent()).step)
+    except CaseError as error:
+        findings: tuple[Finding, ...] = (unread(error),)
+    else:
+        opset = network.opset
+        findings = examine(Subject(network, version, rtx, proto), ignored, watcher)
     return LintReport(
         source=str(model),
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
-        opset=unchecked.opset,
-        nodes=len(unchecked.nodes),
+        opset=opset,
+        nodes=sum(1 for _ in nodes_in(proto.graph)),
         target="TensorRT for RTX" if rtx else "TensorRT",
         version=trt_version,
         findings=findings,
         ignored=ignored,
-        skipped=skipped,
     )
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:
-    """Return warnings about the linter's findings in a model's file that a run does not show.
+    """Return warnings about the linter's findings in a model that a run does not show.
 
     These are errors, and warnings about its quantisation; and, apart from them, why no TensorRT
-    builds an engine, or only a late one, or only for a single batch size. Empty if there are none,
-    if the model has no file, or if it is large: it would have to be read twice.
+    builds an engine, or only a late one, or only for a single batch size.
     """
-    if network.path is None or is_large(network.model, EXTERNAL_DATA_BYTES):
-        return ()
-    try:
-        unchecked = read_unchecked(network.path)
-        others = [rule.id for rule in RULES if rule.id not in _GRAVE | {_FROZEN}]
-        findings, _ = examine(Subject(unchecked, ASKED), others)
-    except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
-        failure: dict[str, Fact] = {"error": type(error).__name__}
-        return (Note(kind="lint-failed", severity="warning", facts=failure),)
-    notes = [*_refusals(unchecked)]
+    others = [rule.id for rule in RULES if rule.id not in _GRAVE | {_FROZEN}]
+    findings = examine(Subject(network, ASKED), others)
+    notes = [*_refusals(network)]
     notes += _limits("frozen", [f for f in findings if f.rule == _FROZEN])
     grave = [f for f in findings if f.severity != "info" and f.rule in _GRAVE]
     return (*notes, *_counted(grave))
 
 
-def refusal(path: Path) -> Note | None:
-    """Return why no TensorRT builds a file, or only a late one; None if the linter knows nothing.
-
-    Raises:
-        CaseError: see `read_unchecked`.
-    """
-    return next(_refusals(read_unchecked(path)), None)
+def refusal(network: Network) -> Note | None:
+    """Return why no TensorRT builds a model, or only a late one; None if that is not known."""
+    return next(_refusals(network), None)
 
 
-def _refusals(model: Unchecked) -> Iterator[Note]:
+def _refusals(network: Network) -> Iterator[Note]:
     """Yield why the versions with strong typing refuse a model: all of them, or those before one.
 
     Only those that a rule may tell apart are looked at.
     """
-    first, ops = FIRST_WITH["strong typing"], {node.op_type for _, node in model.nodes}
+    first, ops = FIRST_WITH["strong typing"], {node.op_type for node in network.all_nodes()}
     told_apart = {SINCE[op] for op in ops & SINCE.keys() if SINCE[op] > first}
     others = [rule.id for rule in RULES if rule.id not in PARSERS]
     later: dict[str, Fact] = {}
     for version in sorted({first, ASKED, *told_apart}, reverse=True):
-        findings, _ = examine(Subject(model, version), others)
+        findings = examine(Subject(network, version), others)
         if refused := [f for f in findings if f.severity == "error"]:
             facts = later | {"version": text_of(version)}
             yield from _limits("late" if later else "unbuilt", refused, facts)
@@ -242,8 +211,6 @@ def linted(report: LintReport) -> Report:
             f"; halfwise lint {clean(command(Path(report.source)))} --json lists them",
         )
     )
-    if report.skipped:
-        parts.append(Lines("Not checked", tuple(map(sentence, report.skipped))))
     return Report(
         _title(report.findings), _passed(report.findings), " · ".join(about), tuple(parts)
     )

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import is_standard
@@ -14,91 +13,35 @@ from halfwise.graph.quantised import (
     pairs_of,
 )
 from halfwise.linting.rule import Found, Subject, name_of, rule
-from halfwise.records import Severity
-from halfwise.tensorrt.constrain import AGAIN, TAKEN
-from halfwise.tensorrt.versions import has, since, text_of
-from halfwise.wording import number, verb
+from halfwise.tensorrt.constrain import AGAIN, MEANT, reasons
+from halfwise.tensorrt.versions import ASKED, text_of
+from halfwise.wording import number
 
-_PARSER = "https://github.com/NVIDIA/TensorRT/issues/4698"
-_TYPES = (
-    "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
-    "work-quantized-types.html"
-)
+_FIXES: Mapping[str, str] = {
+    "bias": "Leave biases as they are: QuantizeBias=False in onnxruntime.quantization.",
+    "scale": "Calibrate again with data that reaches this tensor.",
+}
+"""What to do about some reasons; about others, quantise for TensorRT."""
 
 
-@rule("quantisation-zero-point", "warning", _PARSER)
-def zero_points(subject: Subject) -> Iterator[Found]:
-    """TensorRT quantises symmetrically: its parser fails at zero points other than 0.
+@rule("quantisation-refused", "warning", "https://github.com/NVIDIA/TensorRT/issues/4698")
+def refused(subject: Subject) -> Iterator[Found]:
+    """TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4, with zero points of 0.
 
-    An error with --trt-version.
+    Its scales are constants above 0, for a whole tensor or for the channels of a weight. Its
+    parser fails at others, and reads UINT8, the default of a QuantizeLinear without zero point, as
+    INT8: values above 127 saturate. An error with --trt-version; scales not above 0 always are.
     """
+    version = subject.tensorrt or ASKED
     for node in _steps(subject):
-        zero = _zero_point(node)
-        if zero is not None and zero.any():
+        reason = next(reasons(node, version), None)
+        if reason is not None:
+            grave = subject.tensorrt is not None or reason == "scale"
             yield Found(
-                f"its zero point is {zero[zero != 0].flat[0]}, not 0",
-                AGAIN,
+                f"TensorRT {text_of(version)} rejects it: {MEANT[reason]}",
+                _FIXES.get(reason, AGAIN),
                 node,
-                name_of(node.inputs[2]),
-                _graver(subject),
-            )
-
-
-@rule("quantisation-type", "warning", _TYPES)
-def types(subject: Subject) -> Iterator[Found]:
-    """TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4.
-
-    It reads UINT8, the default of a QuantizeLinear without zero point, as INT8: values above 127
-    saturate. Other types make the parser fail. An error with --trt-version.
-    """
-    for node in _steps(subject):
-        value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
-        dtype, zero = None if value is None else value.dtype, _zero_point(node)
-        if dtype is None or (zero is not None and zero.any()):
-            continue
-        needed = TAKEN.get(dtype)
-        if dtype not in TAKEN:
-            message, fix = _foreign(node, dtype)
-        elif needed and subject.tensorrt and not has(needed, subject.tensorrt):
-            message = f"TensorRT {text_of(subject.tensorrt)} has no {needed}"
-            fix = f"Build with TensorRT {since(needed)} or later, or quantise to INT8."
-        else:
-            continue
-        yield Found(message, fix, node, severity=_graver(subject))
-
-
-def _foreign(node: ir.Node, dtype: ir.DataType) -> tuple[str, str]:
-    """Return what TensorRT does with a type that it does not quantise to, and the remedy."""
-    if dtype == ir.DataType.UINT8:
-        zero_point = len(node.inputs) > 2 and node.inputs[2] is not None
-        why = "" if zero_point else ", the default without a zero point"
-        return f"it is UINT8{why}: TensorRT reads INT8, so values above 127 saturate", AGAIN
-    if dtype == ir.DataType.INT32:
-        fix = "Leave biases as they are: QuantizeBias=False in onnxruntime.quantization."
-        return "TensorRT does not dequantise INT32", fix
-    return f"TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4, not to {dtype}", AGAIN
-
-
-@rule("quantisation-scale", "error", "https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html")
-def scales(subject: Subject) -> Iterator[Found]:
-    """A scale that is not a positive number loses values, and parsers refuse it."""
-    for node in _steps(subject):
-        scale = numbers(node.inputs[1])
-        if scale is None or not scale.size:
-            continue
-        wide = scale.astype(np.float32)
-        wrong = wide[~(np.isfinite(wide) & (wide > 0))]
-        if wrong.size:
-            first = number(float(wrong.flat[0]))
-            said = f"its scale is not a positive number: {first}"
-            if wide.size > 1:
-                are = verb(wrong.size, "is not a positive number", "are not positive numbers")
-                said = f"{wrong.size} of its {wide.size} scales {are}; the first is {first}"
-            yield Found(
-                said,
-                "Calibrate again with data that reaches this tensor.",
-                node,
-                name_of(node.inputs[1]),
+                severity="error" if grave else None,
             )
 
 
@@ -150,15 +93,3 @@ def _steps(subject: Subject) -> Iterator[ir.Node]:
             before = node.inputs[0].producer()
             if before is None or before.op_type != "QuantizeLinear":
                 yield node
-
-
-def _zero_point(node: ir.Node) -> NDArray[np.generic] | None:
-    """Return the integers of a constant zero point; None if there is none, or if it is FP8."""
-    value = node.inputs[2] if len(node.inputs) > 2 else None
-    if value is None or value.dtype is None or not value.dtype.is_integer():
-        return None
-    return numbers(value)
-
-
-def _graver(subject: Subject) -> Severity | None:
-    return "error" if subject.tensorrt else None

@@ -1,14 +1,15 @@
 """Rules: their definition and their input."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from halfwise.graph.loading import Place, Unchecked
-from halfwise.graph.model import Network
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.protobufs import nodes_in
 from halfwise.records import Finding, NodeName, Severity, TensorName
 from halfwise.tensorrt.versions import Version
 
@@ -18,14 +19,16 @@ class Subject:
     """The model being linted.
 
     Attributes:
-        model: The model, as far as it can be read.
+        network: The model.
         tensorrt: Version (major, minor) whose parser will read it; None if none is named.
         ahead: Whether engines are built ahead of time, without a GPU.
+        proto: The content of its file, without external data; None leaves out what only that shows.
     """
 
-    model: Unchecked
+    network: Network
     tensorrt: Version | None = None
     ahead: bool = False
+    proto: onnx.ModelProto | None = None
 
     @property
     def version(self) -> Version:
@@ -34,24 +37,38 @@ class Subject:
         return self.tensorrt
 
     @property
-    def network(self) -> Network:
-        """The graph; if it cannot be read, only rules that do not need it run."""
-        assert self.model.network is not None
-        return self.model.network
-
-    @property
     def opset(self) -> int:
-        """Version of ONNX's operator set; 1 if the file names none."""
-        return self.model.opset or 1
+        """Version of ONNX's operator set."""
+        return self.network.opset
 
     @cached_property
     def order(self) -> Mapping[ir.Node, int]:
         """All nodes with their index."""
         return {node: place for place, node in enumerate(self.nodes())}
 
+    @cached_property
+    def in_file(self) -> Sequence[onnx.NodeProto]:
+        """All nodes of the file, those of bodies behind the node that holds them."""
+        return [] if self.proto is None else [node for _, node in nodes_in(self.proto.graph)]
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        """The number of the node that computes each value of the file."""
+        numbered = enumerate(self.in_file, 1)
+        return {name: number for number, node in numbered for name in node.output}
+
     def nodes(self) -> Iterator[ir.Node]:
         """Yield all nodes of the network, bodies included."""
         return iter(self.network.model.graph.all_nodes())
+
+    def own_name(self, node: ir.Node) -> NodeName:
+        """Return the name of a node in its file; "" if it has none."""
+        name = node_name(node)
+        return NodeName(self.network.original_names.get(name, name))
+
+    def place(self, node: ir.Node) -> int | None:
+        """Return the number of a node in the file; None for a node of a function, or no file."""
+        return next((self._places.get(v.name) for v in node.outputs if v.name), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +85,7 @@ class Found:
 
     message: str
     fix: str
-    node: ir.Node | Place | None = None
+    node: ir.Node | None = None
     tensor: str | None = None
     severity: Severity | None = None
 
@@ -86,7 +103,6 @@ class Rule:
         source: URL of the documentation or report behind it.
         why: The harm, in a sentence or two.
         family: The module that it belongs to.
-        reads_graph: Whether it needs the graph in normal form; otherwise it reads only the file.
         parses: Whether it is about a version of TensorRT, and left out where none is named.
         look: Finds the places.
     """
@@ -96,47 +112,39 @@ class Rule:
     source: str
     why: str
     family: str
-    reads_graph: bool
     parses: bool
     look: Look
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """Yield what this rule finds."""
-        for finding in self.look(subject):
-            node = finding.node
-            place = subject.model.place(node) if isinstance(node, ir.Node) else node
+        for found in self.look(subject):
+            node, at = found.node, dict[str, Any]()
+            if node is not None:
+                name = subject.own_name(node)
+                at = {"node": name, "place": subject.place(node), "op": node.op_type}
+                at["called"] = NodeName("" if name else node_name(node))
             yield Finding(
                 rule=self.id,
-                severity=finding.severity or self.severity,
-                node=None if place is None else place.name,
-                place=None if place is None else place.number,
-                op="" if place is None else place.op,
-                called=NodeName("" if place is None else place.called),
-                tensor=None if finding.tensor is None else TensorName(finding.tensor),
-                message=finding.message,
-                fix=finding.fix,
+                severity=found.severity or self.severity,
+                tensor=None if found.tensor is None else TensorName(found.tensor),
+                message=found.message,
+                fix=found.fix,
                 source=self.source,
+                **at,
             )
 
 
 def rule(
-    name: str, severity: Severity, source: str, *, reads_graph: bool = True, parses: bool = False
+    name: str, severity: Severity, source: str, *, parses: bool = False
 ) -> Callable[[Look], Rule]:
     """Return what makes a function a rule; its docstring says why the rule exists."""
 
     def made(look: Look) -> Rule:
         family = look.__module__.rpartition(".")[2]
         why = " ".join((look.__doc__ or "").split())
-        return Rule(name, severity, source, why, family, reads_graph, parses, look)
+        return Rule(name, severity, source, why, family, parses, look)
 
     return made
-
-
-def standard_nodes(subject: Subject, *ops: str) -> Iterator[tuple[Place, onnx.NodeProto]]:
-    """Yield the file's nodes with operators of ONNX itself, limited to `ops` if given."""
-    for place, node in subject.model.nodes:
-        if node.domain in ("", "ai.onnx") and (not ops or node.op_type in ops):
-            yield place, node
 
 
 def name_of(value: ir.Value | None) -> str:

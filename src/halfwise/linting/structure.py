@@ -1,4 +1,4 @@
-"""Faults of the file: frozen sizes, names, exporters, damage."""
+"""Faults of the file: frozen sizes, names, types, damage."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.errors import CaseError
 from halfwise.graph.loading import check_again, numbers
+from halfwise.graph.protobufs import said_by_checker
 from halfwise.graph.sizes import (
     STATES,
     declared_axes,
@@ -14,6 +16,7 @@ from halfwise.graph.sizes import (
     frozen_states,
 )
 from halfwise.linting.rule import Found, Subject, name_of, rule
+from halfwise.records import Finding
 
 _FIX = (
     "Export with this axis dynamic, and read the size from the tensor (x.shape[0]), not from a "
@@ -67,7 +70,9 @@ def output(subject: Subject) -> Iterator[Found]:
 
     The export fixed the size somewhere on the way.
     """
-    proto = subject.model.proto.graph
+    if subject.proto is None:
+        return
+    proto = subject.proto.graph
     symbols = {d.dim_param for info in proto.input for d in info.type.tensor_type.shape.dim}
     declared = {info.name: info.type.tensor_type.shape.dim for info in proto.output}
     for value in subject.network.graph.outputs:
@@ -97,17 +102,18 @@ def _content(value: ir.Value) -> str:
 _NAMES = "https://github.com/onnx/onnx/blob/main/docs/IR.md#names-within-a-graph"
 
 
-@rule("duplicate-name", "warning", _NAMES, reads_graph=False)
+@rule("duplicate-name", "warning", _NAMES)
 def duplicates(subject: Subject) -> Iterator[Found]:
     """TensorRT numbers nodes that share a name, so a constraint reaches only the first."""
-    counts = Counter(node.name for _, node in subject.model.nodes if node.name)
-    for place, node in subject.model.nodes:
-        if (number := counts.pop(node.name, 0)) > 1:
+    counts = Counter(node.name for node in subject.in_file if node.name)
+    for node in subject.nodes():
+        name = subject.own_name(node)
+        if (number := counts.pop(name, 0)) > 1:
             yield Found(
-                f"{number} nodes are called {node.name}; a constraint with that name applies to "
+                f"{number} nodes are called {name}; a constraint with that name applies to "
                 "the first only",
                 "Give every node a unique name.",
-                place,
+                node,
             )
 
 
@@ -118,32 +124,25 @@ def types(subject: Subject) -> Iterator[Found]:
     ONNX Runtime and ONNX's full checker refuse the file. Converters to FP16 leave such constants,
     inputs, branches and declared outputs.
     """
-    for clash in subject.model.clashes:
-        place, value = clash.place, clash.value
-        yield Found(
-            f"its {place} {value} is {clash.found.name} where it needs {clash.wanted.name}",
-            f"Insert a Cast of {value} to {clash.wanted.name}; halfwise fix reads it so."
-            if clash.mends
-            else f"Insert a Cast of {value} to {clash.wanted.name}.",
-            clash.node,
-            value,
-        )
+    for clash in subject.network.mistyped:
+        yield Found(clash, "Insert a Cast to the type that it needs; halfwise fix reads it so.")
 
 
-@rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)
+@rule("checker", "error", "https://onnx.ai/onnx/api/checker.html")
 def checker(subject: Subject) -> Iterator[Found]:
     """No tool has to accept what ONNX's own checker refuses.
 
-    With --trt-version, a warning: TensorRT's parser builds some of it.
+    What no command of halfwise reads is reported here, and nothing else of that file. With
+    --trt-version, a warning if halfwise reads it: TensorRT's parser builds some of it.
     """
-    refusal = subject.model.refusal
+    refusal = "" if subject.proto is None else said_by_checker(subject.proto)
     if refusal:
         # Exports for TensorRT contain its plugins as if they were ONNX operators.
         plugin = ": No Op registered" in refusal
         fix = (
             "Give plugin operators a domain of their own; ONNX Runtime knows its own without one."
             if plugin
-            else check_again(subject.model.path)
+            else check_again(subject.network.path)
         )
         yield Found(
             f"ONNX's checker refuses the model: {refusal.rstrip('.')}",
@@ -152,12 +151,12 @@ def checker(subject: Subject) -> Iterator[Found]:
         )
 
 
-@rule("constant-unreadable", "error", "https://onnx.ai/onnx/repo-docs/ExternalData.html")
-def unreadable(subject: Subject) -> Iterator[Found]:
-    """A constant whose data is truncated, missing or outside the model's folder."""
-    for name, reason in subject.model.broken.items():
-        yield Found(
-            f"the data of the constant {name} cannot be read: {reason.rstrip('.')}",
-            "Copy the external data files next to the model, or export it again.",
-            tensor=name,
-        )
+def unread(error: CaseError) -> Finding:
+    """Return the finding on a file that no command reads."""
+    return Finding(
+        rule=checker.id,
+        severity=checker.severity,
+        message=error.message.rstrip("."),
+        fix=error.hint,
+        source=checker.source,
+    )

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from halfwise.graph.anchors import folded
 from halfwise.graph.model import graphs_of, is_standard
 from halfwise.graph.taken import features, taken, why_refused
-from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+from halfwise.linting.rule import Found, Subject, name_of, rule
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import (
     ASKED,
@@ -22,14 +22,12 @@ from halfwise.tensorrt.versions import (
 )
 
 
-@rule("opset-unparsed", "warning", OPERATORS, reads_graph=False, parses=True)
+@rule("opset-unparsed", "warning", OPERATORS, parses=True)
 def opset(subject: Subject) -> Iterator[Found]:
     """A parser refuses, or misreads, operator sets newer than itself.
 
     Checked with --trt-version only. A warning: operators that did not change since are built.
     """
-    if subject.model.opset is None:
-        return
     current, version = subject.opset, text_of(subject.version)
     first, last = lowest_opset(subject.version), highest_opset(subject.version)
     if subject.version >= ASKED:  # how new an operator may be, its own rules say
@@ -42,32 +40,32 @@ def opset(subject: Subject) -> Iterator[Found]:
         yield Found(f"opset {current}; TensorRT {version} is known to read up to {last}", fix)
 
 
-@rule("operator-unparsed", "error", OPERATORS, reads_graph=False, parses=True)
+@rule("operator-unparsed", "error", OPERATORS, parses=True)
 def operators(subject: Subject) -> Iterator[Found]:
     """An operator that this version's parser lacks makes the build fail.
 
     Checked with --trt-version only.
     """
     version = text_of(subject.version)
-    for place, node in standard_nodes(subject):
+    for node in filter(is_standard, subject.nodes()):
         op = node.op_type
         if op in SINCE and subject.version < SINCE[op]:
             since = text_of(SINCE[op])
             fix = f"Build with TensorRT {since} or later, export it decomposed, or add a plugin."
-            yield Found(f"TensorRT {version} has no {op}; {since} has", fix, place)
+            yield Found(f"TensorRT {version} has no {op}; {since} has", fix, node)
         elif op in AT_THE_LATEST and subject.version < AT_THE_LATEST[op]:
             since = text_of(AT_THE_LATEST[op])
             message = f"{op} is in TensorRT {since}; whether it is in {version} is not known"
-            yield Found(message, "Parse it, and read the log.", place, severity="info")
+            yield Found(message, "Parse it, and read the log.", node, severity="info")
         elif op in taken().never and op not in SINCE:
             message = f"no TensorRT up to {text_of(ASKED)} has {op}"
-            yield Found(message, "Rewrite it in other operators, or add a plugin.", place)
+            yield Found(message, "Rewrite it in other operators, or add a plugin.", node)
         elif subject.ahead and op in taken().unknown:
             message = f"{op} cannot be built ahead of time, on a machine without a GPU"
-            yield Found(message, "Build it where the GPU is.", place, severity="warning")
+            yield Found(message, "Build it where the GPU is.", node, severity="warning")
         elif not onnx.defs.has(op):
             message = f"{op} is not an ONNX operator: TensorRT {version} looks for a plugin"
-            yield Found(message, "Load the plugin in the builder.", place, severity="warning")
+            yield Found(message, "Load the plugin in the builder.", node, severity="warning")
 
 
 @rule("form-unparsed", "error", OPERATORS, parses=True)
@@ -189,18 +187,17 @@ def _refusal(
     return Found(message, fix, node, tensor, "info")
 
 
-@rule("operator-custom", "warning", OPERATORS, reads_graph=False, parses=True)
+@rule("operator-custom", "warning", OPERATORS, parses=True)
 def custom(subject: Subject) -> Iterator[Found]:
     """For operators outside ONNX's own domain, the parser looks for a plugin.
 
     Checked with --trt-version only. Functions defined in the model do not count.
     """
-    functions = {(f.domain, f.name) for f in subject.model.proto.functions}
-    for place, node in subject.model.nodes:
-        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in functions:
+    for node in subject.nodes():
+        if not is_standard(node):
             yield Found(
                 f"{node.op_type} is in the domain {node.domain}: TensorRT "
                 f"{text_of(subject.version)} looks for a plugin",
                 "Load the plugin in the builder, or export without such operators.",
-                place,
+                node,
             )

@@ -154,7 +154,6 @@ NoteKind = Literal[
     "branch",
     "unobserved",
     "draws",
-    "lint-failed",
     "left-out",
     "none-low",
     "folded",
@@ -426,13 +425,12 @@ class LintReport(Record):
     Attributes:
         source: The file.
         producer: The tool that wrote it, with its version; "" if the file does not say.
-        opset: Version of ONNX's operator set; None if the file names none.
+        opset: Version of ONNX's operator set; None if the file cannot be read.
         nodes: Number of nodes, bodies included.
         target: What the model was checked for.
         version: Its version; None if only for TensorRT in general, without a parser.
         findings: Errors first, then warnings, then infos; within each by rule, in graph order.
         ignored: Ids of rules left out on request.
-        skipped: What could not be checked because the graph cannot be read, one sentence each.
     """
 
     source: str
@@ -443,7 +441,6 @@ class LintReport(Record):
     version: str | None
     findings: tuple[Finding, ...]
     ignored: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
 
 
 class LogFinding(Record):

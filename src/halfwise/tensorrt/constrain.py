@@ -60,16 +60,20 @@ _FLAGS: Mapping[ir.DataType, Quantised] = {
     ir.DataType.FLOAT8E4M3FN: "fp8",
     ir.DataType.INT4: "int4",
 }
-Reason = Literal["operator", "zero-point", "type", "scale", "computed", "channels", "blocks"]
-_MEANT: Mapping[Reason, str] = {
+Reason = Literal[
+    "operator", "zero-point", "bias", "type", "scale", "computed", "channels", "blocks"
+]
+MEANT: Mapping[Reason, str] = {
     "operator": "no TensorRT supports the operator",
     "zero-point": "the zero point is not 0",
-    "type": "the type is not one that this version quantises to (UINT8 would be read as INT8)",
+    "bias": "an INT32 constant is not dequantised",
+    "type": "the type is not one that it quantises to (UINT8 would be read as INT8)",
     "scale": "a scale is not a positive number",
     "computed": "the scale is not a constant",
     "channels": "a tensor other than a weight has per-channel scales",
     "blocks": "scales are per block",
 }
+"""Clauses that go on after "TensorRT rejects it"."""
 AGAIN = (
     "Quantise to INT8 with zero points of 0: QInt8 and ActivationSymmetric in "
     "onnxruntime.quantization, or halfwise fix --to int8."
@@ -82,11 +86,13 @@ def refused(network: Network, version: Version) -> dict[NodeName, Reason]:
     INT32 biases and weights without a QuantizeLinear are not included: see `as_read`.
     """
     nodes = [n for n in network.model.graph.all_nodes() if n.op_type.startswith(QUANTISED)]
-    reasons = ((node_name(n), next(_reasons(n, version), None)) for n in nodes)
-    return {name: reason for name, reason in reasons if reason is not None}
+    graver = ((n, (reason for reason in reasons(n, version) if reason != "bias")) for n in nodes)
+    first = ((node_name(n), next(found, None)) for n, found in graver)
+    return {name: reason for name, reason in first if reason is not None}
 
 
-def _reasons(node: ir.Node, version: Version) -> Iterator[Reason]:
+def reasons(node: ir.Node, version: Version) -> Iterator[Reason]:
+    """Yield why this version of TensorRT rejects a quantising node, or misreads it."""
     if not is_standard(node, "QuantizeLinear", "DequantizeLinear"):
         if not is_standard(node) or node.op_type in taken().never:
             yield "operator"
@@ -96,8 +102,8 @@ def _reasons(node: ir.Node, version: Version) -> Iterator[Reason]:
     scale, zero = (numbers(node.inputs[i]) if i < len(node.inputs) else None for i in (1, 2))
     if zero is not None and np.any(zero.astype(np.float32) != 0):
         yield "zero-point"
-    if not _is_taken(value, version) and not (stores and _is_bias(value)):
-        yield "type"
+    if not _is_taken(value, version):
+        yield "bias" if stores and _is_bias(value) else "type"
     if scale is None:
         yield "computed"
     elif not np.all(np.isfinite(scale.astype(np.float32)) & (scale.astype(np.float32) > 0)):
@@ -146,7 +152,7 @@ def readable(network: Network, tensorrt: str | None) -> Network:
         reasons.setdefault(reason, []).append(node)
     if reasons:
         why = (
-            f"{_MEANT[reason]} in {count(len(nodes), 'node')} ({listed(nodes)})"
+            f"{MEANT[reason]} in {count(len(nodes), 'node')} ({listed(nodes)})"
             for reason, nodes in reasons.items()
         )
         raise CaseError(

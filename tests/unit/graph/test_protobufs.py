@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.graph.loading import load_network, network_from_proto, read_unchecked
+from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import constant_array
 from halfwise.graph.protobufs import (
     STAND_IN,
@@ -18,6 +18,7 @@ from halfwise.graph.protobufs import (
     graphs_in,
     read_proto,
     said,
+    said_by_checker,
     skeleton,
     weightless,
     without_weights,
@@ -347,8 +348,6 @@ def test_a_model_of_links_into_one_cache_is_an_ordinary_one(hub, tmp_path):
     files = model_files(hub)
     assert files.hashes.keys() == {"m.onnx", "w.data"}
     assert files.sha256 == network.sha256
-    unchecked = read_unchecked(hub)
-    assert (unchecked.unread, unchecked.broken, unchecked.refusal) == ((), {}, "")
     (tmp_path / "blobs" / "h2").unlink()
     with pytest.raises(CaseError, match="which is missing"):
         load_network(hub)
@@ -357,7 +356,7 @@ def test_a_model_of_links_into_one_cache_is_an_ordinary_one(hub, tmp_path):
 def test_onnx_checks_a_model_whose_path_is_no_text(folder):
     path = external(folder, location="w.bin", offset="8", length="16")
     odd = path.rename(folder / os.fsdecode(b"m\xff.onnx"))
-    assert read_unchecked(odd).refusal == ""
+    assert said_by_checker(read_proto(odd)) == ""
 
 
 def test_links_beside_a_model_lead_nowhere_else(hub, tmp_path):

@@ -70,7 +70,7 @@ def test_a_remark_on_what_a_run_does_not_show(tmp_path):
             assert remarks[0].startswith(
                 "warning: the linter finds 1 × quantisation-joined in the file; "
             )
-    assert precision_remarks(network_from_proto(quantisation.boxes_and_scores(True))) == ()
+    assert len(precision_remarks(network_from_proto(quantisation.boxes_and_scores(True)))) == 1
 
 
 def test_nodes_that_no_tensorrt_takes_are_told_by_what_is_wrong(tmp_path):
@@ -84,18 +84,6 @@ def test_nodes_that_no_tensorrt_takes_are_told_by_what_is_wrong(tmp_path):
     assert "(determinant_{0–2})" in told
     assert told.count("Det") == 1
     assert "…" not in told
-
-
-def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):
-    def fail(*_):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("halfwise.linting.examine", fail)
-    (remark,) = precision_remarks(load_model(model))
-    assert (
-        note_text(remark)
-        == "warning: the linter failed on this file (ZeroDivisionError); please report it"
-    )
 
 
 def finding(**changed):
@@ -168,11 +156,11 @@ def test_nodes_without_a_name_are_called_as_elsewhere():
     assert part.lines[5] == "  and 5 more: node_{4–8}"
 
 
-def test_nothing_found_and_nothing_read():
-    shown = linted(lint_report(skipped=("the graph cannot be read",), ignored=("checker",)))
+def test_nothing_found():
+    shown = linted(lint_report(ignored=("checker",)))
     assert (shown.title, shown.passed) == ("Nothing found", True)
     assert shown.about.endswith("without checker")
-    assert shown.parts == (Lines("Not checked", ("the graph cannot be read",)),)
+    assert shown.parts == ()
 
 
 def test_names_are_cleaned():

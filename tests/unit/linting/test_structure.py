@@ -2,8 +2,6 @@ import shlex
 import subprocess
 import sys
 
-import pytest
-
 from tests.faults import FAULTS, linted
 from tests.unit.linting.said import said
 
@@ -27,22 +25,18 @@ def test_an_output_that_does_not_vary(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("declared_as_half", "its output 0 cast_out is FLOAT16 where it needs FLOAT"),
-    ],
-)
-def test_what_is_said(fault, message, tmp_path):
-    assert message in said(fault, tmp_path)
+def test_the_type_that_is_needed(tmp_path):
+    assert said("declared_as_half", tmp_path) == (
+        "cast_out is FLOAT16, not FLOAT, output 0 of Cast cast"
+    )
 
 
-def test_a_broken_file_is_linted_all_the_same(tmp_path):
+def test_a_file_that_no_command_reads(tmp_path):
     fault = next(f for f in FAULTS if f.name == "missing_operand")
     report = linted(fault.make(True), tmp_path)
-    assert [f.rule for f in report.findings] == ["checker"]
-    assert report.skipped[0].startswith("could not infer types: ")
-    command = report.findings[0].fix.split("`")[1]
+    (finding,) = report.findings
+    assert finding.message.startswith(f"ONNX refuses the graph in {tmp_path / 'model.onnx'}: ")
+    command = finding.fix.split("`")[1]
     done = subprocess.run(
         shlex.split(command.replace("python", shlex.quote(sys.executable), 1)),
         capture_output=True,

@@ -410,7 +410,6 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "mixed-rows": ({"rows": 8},),
     "copies": ({"copies": 1, "heldout": 2}, {"copies": 1, "heldout": 1}),
     "linted": (LINTED, {**LINTED, "more": 2}),
-    "lint-failed": ({"error": "E"},),
     "left-out": tuple({"whose": whose, "names": ("y",)} for whose in ("candidate", "model")),
     "quantised": (
         {**COUNTS, "whose": "model"},

@@ -14,7 +14,6 @@ from halfwise import linting
 from halfwise.errors import RunFailed
 from halfwise.formats import ALIKE_IN_FP32, nudged
 from halfwise.graph.dataflow import reached
-from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
@@ -53,29 +52,20 @@ _MEANT = (
     "continue with --allow unjudged."
 )
 
-_MENDED = ("checker", "mixed-types")
-"""Rules that find what no tool takes: a model that was read all the same runs."""
+_MENDED = ("mixed-types",)
+"""Rules that find what was mended while reading, which the first rung tells."""
 
 
 def healthy(subject: Subject) -> Rung:
     """Return whether FP32's outputs are finite and the linter finds no error in the file.
 
-    The linter checks for the target's TensorRT, if any. What was mended while reading is a remark.
+    The linter checks for the target's TensorRT, if any.
     """
     nonfinite = _nonfinite(subject)
     path = subject.case.network.path
-    if path is None and not nonfinite:
-        return skipped(3, "model", "The model was not loaded from a file.")
     worker = None if subject.engines is None else subject.engines.worker.info
     version = None if worker is None else version_of(worker.tensorrt or "")
-    findings: tuple[Finding, ...] = ()
-    if path is not None:
-        read = read_unchecked(path)
-        findings, _ = linting.examine(linting.Subject(read, version))
-        findings = tuple(
-            f.model_copy(update={"severity": "warning"}) if f.rule in _MENDED else f
-            for f in findings
-        )
+    findings = linting.examine(linting.Subject(subject.case.whole, version), _MENDED)
     errors = [f for f in findings if f.severity == "error"]
     groups = alike(findings, lambda found: (found.severity, found.rule, found.fix))
     signs = [*nonfinite, *map(_sign, groups)]

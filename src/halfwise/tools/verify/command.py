@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions, spelt
 from halfwise.emulation.runner import running
-from halfwise.errors import HalfwiseError, UsageError
+from halfwise.errors import UsageError
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.filed import judged_as_file
@@ -17,8 +17,6 @@ from halfwise.fixing.loop import Stages
 from halfwise.fixing.next_steps import after_verify, unbuildable
 from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.result import Result
-from halfwise.formats import LOW_FORMATS
-from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, graphs_of, values_of
 from halfwise.graph.qoperators import as_pairs
@@ -31,7 +29,6 @@ from halfwise.judging.judge import Judged, judge, judge_outputs, not_failing
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.linting import precision_remarks
 from halfwise.metrics import Outputs
-from halfwise.observing.reference import observe_network
 from halfwise.options.engines import TENSORRT, Target, engine_target, run_here, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
@@ -41,7 +38,6 @@ from halfwise.records import (
     EngineFile,
     GivenEngine,
     Held,
-    Observations,
     Run,
     TensorName,
     Typing,
@@ -79,27 +75,6 @@ from halfwise.tools.verify.gate import (
     demand_comparable,
     earlier,
 )
-from halfwise.wording import FEW
-
-
-def observed_worst(
-    case: Case, run: Run, settings: Settings, watcher: Watcher
-) -> Observations | None:
-    """Return observations of FP32 on the worst samples; None if the candidate passed."""
-    excesses = run.verdict.excesses
-    if run.verdict.passed or len(excesses) != len(case.calibration):
-        return None
-    watcher.stage("observe")
-    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:FEW]
-    low = LOW_FORMATS[run.low or "fp16"]
-    roles = roles_of(case.network, low_type(low))
-    with frozen_named(case, settings):
-        try:
-            few = case.calibration.select(sorted(worst))
-            return observe_network(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
-        except HalfwiseError as error:
-            watcher.note(f"the tensors' values are unknown ({error.message})")
-            return None
 
 
 @bounded
@@ -149,15 +124,11 @@ def verify(
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     if path is not None:
         refuse_run(path)
-    kind = _kind(path, asked)
     question = _Question(model, candidate, path, request, target, again, before, watcher, started)
     judges = {"engine": _of_engine, "recorded": _of_record, "built": _of_built, "model": _of_model}
-    seen = None
     with running(request.settings.targets):
-        case, run = judges[kind](question)
+        case, run = judges[_kind(path, asked)](question)
     run = beside(run, before)
-    if folder is not None and kind in ("recorded", "model"):
-        seen = observed_worst(case, run, request.settings, watcher)
     provenance = run.provenance.model_copy(
         update={"candidate": "in memory" if path is None else str(candidate)}
     )
@@ -165,8 +136,8 @@ def verify(
     if folder is not None:
         watcher.stage("store")
         with new_folder(folder) as partial:
-            finish(partial, run, case, watcher, observations=seen)
-    return Result(run, folder, observations=seen)
+            finish(partial, run, case, watcher)
+    return Result(run, folder)
 
 
 @dataclass(frozen=True)
@@ -271,7 +242,7 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
             question.path,
             passed=passed,
             held=held,
-            instead=unbuildable(mixed, precision_remarks(mixed)) if passed else None,
+            instead=unbuildable(mixed, precision_remarks(loaded)) if passed else None,
             quantised=bool(quantised_nodes(as_pairs(mixed))),
             integers=bool(quantising(mixed)),
             loads=not mixed.mistyped,

@@ -72,7 +72,7 @@ def test_random_inputs_are_not_real(files):
 def test_a_precision_problem():
     ill = models.layer_norm()
     result = api.diagnose(ill.proto, ill.inputs)
-    assert answers(result) == [True, None, None, None, True, False]
+    assert answers(result) == [True, None, True, None, True, False]
     assert "square" in result.run.diagnosis[-1].nodes
 
 
@@ -194,4 +194,4 @@ def test_a_healthy_model_passes_every_rung(subject):
     rungs = climb(subject())
     assert [rung.name for rung in rungs] == [name for name, _ in LADDER]
     assert [rung.rung for rung in rungs] == list(range(1, 8))
-    assert [rung.passed for rung in rungs] == [True, None, None, None, True, True, None]
+    assert [rung.passed for rung in rungs] == [True, None, True, None, True, True, None]

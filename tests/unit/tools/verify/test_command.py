@@ -17,7 +17,6 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import NodeName, TensorName
 from halfwise.reporting.remarks import note_text, reasons
-from halfwise.store import read_observations
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tools.verify.candidate import shared_outputs
@@ -63,7 +62,7 @@ def test_the_time_covers_every_stage_before_the_record(ill, monkeypatch):
     assert found.run.cost.seconds == clock.passed > 1
 
 
-def test_values_are_observed_on_the_worst_samples_if_a_model_fails(tmp_path):
+def test_a_model_that_fails_is_compared_or_fixed_next(tmp_path):
     ill = models.layer_norm()
     low = api.fix(ill.proto, dict(ill.inputs), no_repair=True, lower=".*").model
     assert low is not None
@@ -71,11 +70,6 @@ def test_values_are_observed_on_the_worst_samples_if_a_model_fails(tmp_path):
     result = api.verify(ill.proto, tmp_path / "low.onnx", dict(ill.inputs), out=tmp_path / "run")
     assert not result.run.verdict.passed
     assert [step.kind for step in result.run.next_step] == ["compare", "fix"]
-    seen = read_observations(tmp_path / "run")
-    assert seen is not None
-    assert len(seen.samples) == 4
-    assert result.run.verdict.worst_sample in seen.samples
-    assert any(one.detail is not None and one.detail.overflow > 0 for one in seen.tensors)
 
 
 def test_verify_demands_the_same_inputs_and_outputs(ill):
