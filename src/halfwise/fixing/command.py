@@ -48,7 +48,7 @@ from halfwise.judging.batching import (
     plan_batches,
 )
 from halfwise.judging.judge import judge_outputs, not_failing
-from halfwise.judging.reference import check_types, frozen_named
+from halfwise.judging.reference import check_types
 from halfwise.linting import precision_remarks, refusal
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.options.engines import Target
@@ -126,15 +126,12 @@ def fix_request(
     with running(request.settings.targets):
         loaded = load_asked(model, request, watcher)
         case = _readable(_linted(loaded, request.target, watcher), watcher)
-        with frozen_named(case, request.settings):
-            if request.target is not None:
-                # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
-                from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
+        if request.target is not None:
+            # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
+            from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
 
-                return fix_in_engines(
-                    case, request, watcher, start=start, out=folder, started=started
-                )
-            fixed = run_fix(case, request.settings, watcher, start_from=start)
+            return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
+        fixed = run_fix(case, request.settings, watcher, start_from=start)
     return concluded(case, request, fixed, folder, started, watcher)
 
 

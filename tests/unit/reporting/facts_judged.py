@@ -14,7 +14,6 @@ from halfwise.records import (
     Failure,
     FailureBound,
     FileRun,
-    FrozenSize,
     IntermediateNonfinite,
     JudgedBatch,
     LadderRung,
@@ -452,18 +451,6 @@ def notes() -> Iterator[str]:
     yield remarks.clause(Note(kind="linted", facts=LINTED), repairs=7)
     yield remarks.not_real(())
     yield remarks.not_real(MADE_UP[1:])
-
-
-def frozen() -> Iterator[str]:
-    batch = FrozenSize(
-        axes={TensorName("x"): 0}, batch=True, given=1, runs=2, nodes=(A,), failure="It failed."
-    )
-    length = batch.model_copy(
-        update={"axes": {"a": 2, "b": 1}, "batch": False, "given": 9, "runs": 6, "nodes": (A, B)}
-    )
-    for found in (batch, length, batch.model_copy(update={"nodes": ()})):
-        yield remarks.frozen_cause(found)
-    yield from (*remarks.frozen_advice(batch), *remarks.frozen_advice(length)[1:])
 
 
 MORE = ("interrupt", "work", "time")

@@ -93,13 +93,12 @@ def observed_worst(
     worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:FEW]
     low = LOW_FORMATS[run.low or "fp16"]
     roles = roles_of(case.network, low_type(low))
-    with frozen_named(case, settings):
-        try:
-            few = case.calibration.select(sorted(worst))
-            return observe_network(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
-        except HalfwiseError as error:
-            watcher.note(f"the tensors' values are unknown ({error.message})")
-            return None
+    try:
+        few = case.calibration.select(sorted(worst))
+        return observe_network(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
+    except HalfwiseError as error:
+        watcher.note(f"the tensors' values are unknown ({error.message})")
+        return None
 
 
 @bounded
@@ -307,7 +306,7 @@ def _reference(
     case: Case, settings: Settings, watcher: Watcher
 ) -> tuple[list[Outputs], frozenset[TensorName]]:
     """Return the FP32 outputs of each sample, and the tensors that are not finite."""
-    with Stages(watcher)("reference"), frozen_named(case, settings):
+    with Stages(watcher)("reference"):
         check(case.network, runtime=settings.runtime)
         return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
 
@@ -460,7 +459,7 @@ def _judged(
     """
     case, samples = measure.case, measure.case.calibration
     watcher.stage("reference")
-    with frozen_named(case, measure.settings):
+    with frozen_named(case.network):
         check(case.network, runtime=measure.settings.runtime)
         references = measure.references(samples)
     watcher.stage("judge")
