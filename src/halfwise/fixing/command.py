@@ -26,7 +26,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import fix_run
 from halfwise.fixing.plan.rules import apply_rules
-from halfwise.fixing.repair.making import with_readable
+from halfwise.fixing.repair.making import marked
 from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.formats import FP16
@@ -125,7 +125,8 @@ def fix_request(
     watcher = watcher or Silent()
     with running(request.settings.targets):
         loaded = load_asked(model, request, watcher)
-        case = _readable(_linted(loaded, request.target, watcher), watcher)
+        marked(loaded.network.model)  # an entry that cannot be read is refused before a search
+        case = _linted(loaded, request.target, watcher)
         if request.target is not None:
             # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
             from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
@@ -244,16 +245,6 @@ def _static_note(case: Case, refused: Mapping[str, Fact], file: str = STATIC_FIL
     sizes = (f"{name}: {dimensions(shape)}" for name, shape in case.input_shapes.items())
     facts: dict[str, Fact] = {**refused, "shapes": tuple(sizes), "file": file}
     return Note(kind="static", severity="warning", facts=facts)
-
-
-def _readable(case: Case, watcher: Watcher) -> Case:
-    """Drop an unreadable record of repairs from the case, with a warning."""
-    network, why = with_readable(case.network)
-    if not why:
-        return case
-    remark = Note(kind="repairs-unread", severity="warning", facts={"why": why})
-    tell(watcher, (remark,))
-    return replace(case, network=network, notes=(*case.notes, remark))
 
 
 _JOINED_FOR_METRIC = 16

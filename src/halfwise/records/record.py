@@ -120,7 +120,6 @@ NoteKind = Literal[
     "of-the-run",
     "refused",
     "recognised",
-    "repairs-unread",
     "settled",
 ]
 """What a note says; the words are in `reporting.remarks`."""

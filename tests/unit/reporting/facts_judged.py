@@ -402,7 +402,6 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "random": ({"samples": 4, "shapes": "x 1×3"},),
     "preprocess": ({"function": "f.py:f"},),
     "mistyped": ({"names": tuple("abcdef")},),
-    "repairs-unread": ({"why": "no JSON"},),
     "stored": ({"formats": ("FP16", "BF16")},),
     "ranks": ({"inputs": ("x", "y"), "ranks": (2, 3)},),
     "split": ({"searched": 1, "heldout": 2},),
