@@ -8,7 +8,7 @@ bits of the inputs.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from math import inf, prod
 from types import MappingProxyType
@@ -23,12 +23,10 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.errors import RunFailed
 from halfwise.formats import ALIKE_IN_FP32, nudged
-from halfwise.graph.bodies import shared_tensors
-from halfwise.graph.dataflow import GIVEN, giving_out, varying_tensors
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import Difference, Spread, compare
-from halfwise.records import Proof, TensorName
+from halfwise.records import Proof
 
 Array = NDArray[Any]
 MOST = 16
@@ -66,6 +64,8 @@ TIES = frozenset(("zeros", "one hot", "constant", "scaled by 1/256"))
 def widen(samples: Sequence[Sample], count: int) -> Iterator[tuple[str, Sample]]:
     """Yield `count` changed samples and how they were changed, cycling through the kinds.
 
+    None if no input may be changed.
+
     Float inputs are changed in their finite elements, all of them in the first round and one of
     them alone in the second; inputs of whole numbers stay whole. Integers, Booleans, strings, and
     float inputs with at most two values in all samples (masks, switches) stay as they are.
@@ -75,11 +75,11 @@ def widen(samples: Sequence[Sample], count: int) -> Iterator[tuple[str, Sample]]
         count: Number of samples, ≥ 0.
     """
     kinds, free = list(_CHANGES), sorted(varying(samples))
-    for index in range(count):
+    for index in range(count if free else 0):
         # Each kind starts from another sample in the next round.
         sample = samples[(index + index // len(kinds)) % len(samples)]
         kind, generator = kinds[index % len(kinds)], np.random.default_rng(index)
-        changed = free if index < len(kinds) else free[index % len(free) :][:1] if free else []
+        changed = free if index < len(kinds) else free[index % len(free) :][:1]
         new = {name: _changed(sample[name], kind, generator) for name in changed}
         yield kind, {**sample, **new}
 
@@ -102,39 +102,6 @@ def _changed(array: Array, kind: str, generator: np.random.Generator) -> Array:
         changed = np.rint(changed)
     with np.errstate(over="ignore"):
         return np.where(finite, changed, array).astype(array.dtype)
-
-
-def changed_part(
-    original: Network, repaired: Network, samples: Samples, *, runtime: Runtime
-) -> tuple[Network, Network, Samples] | None:
-    """Return both networks from the tensors that they compute alike, and their values.
-
-    Args:
-        original: A network.
-        repaired: The same with repairs.
-        samples: At least one.
-        runtime: Where the original runs.
-
-    Returns:
-        Both with these tensors as inputs; None if there are no such tensors, or if every input
-        that these depend on can be widened.
-    """
-    outputs = [tensor_name(v) for v in original.graph.outputs]
-    shared = sorted(shared_tensors(original, repaired).difference(outputs))
-    widened = [TensorName(name) for name in varying(list(samples))]
-    if varying_tensors(original, widened).isdisjoint(shared):
-        return None
-    if any(v.producer() is None for v in original.graph.outputs):
-        return None
-    parts = [replace(n, model=giving_out(n.model, outputs, shared)) for n in (original, repaired)]
-    session = Session(giving_out(original.model, shared), runtime=runtime)
-    extended = [
-        {**sample, **{f"{name}{GIVEN}": array for name, array in session.run(sample).items()}}
-        for sample in samples
-    ]
-    wanted = {str(v.name) for n in parts for v in n.graph.inputs}
-    inputs = [{name: sample[name] for name in wanted} for sample in extended]
-    return parts[0], parts[1], Samples(samples.ids, lambda i: inputs[i])
 
 
 def same(one: Outputs, other: Outputs) -> bool:
@@ -185,8 +152,7 @@ def prove(
     """Return how far a repaired network is from the original.
 
     It uses up to 16 calibration, 16 held-out and 16 widened samples, fewer if they are large; and
-    all given ones on which the original is known to have NaN or infinities. Behind an input that
-    may not be widened, the changed part is also proven alone, widened.
+    all given ones on which the original is known to have NaN or infinities.
 
     The reported error is the largest over all samples and outputs, relative to the largest value of
     the output. Outputs of other types than float count by the share of elements that differ. NaN or
@@ -214,21 +180,15 @@ def prove(
     for group, every in given.items():
         more = (i for i, one in enumerate(every.ids) if infinite_at(known.get(one, {})))
         few[group] += every.select([i for i in more if every.ids[i] not in few[group].ids])
-    compare = partial(_compared, count=count, runtime=runtime, budget=budget)
-    whole = compare(original, repaired, few, known=known)
-    few_of_part = _spread(calibration, FEWEST)
-    parts = is_same(whole) and changed_part(original, repaired, few_of_part, runtime=runtime)
-    if not parts:
-        return whole
-    before, after, samples = parts
-    part = compare(before, after, {"calibration": samples})
-    widened = whole.samples["widened"] + part.samples["widened"]
-    both = {
-        "samples": {**whole.samples, "widened": widened},
-        "equal": whole.equal and part.equal,
-        "broken": part.broken,
-    }
-    return max((whole, part), key=lambda proof: proof.repaired).model_copy(update=both)
+    return _compared(
+        original,
+        repaired,
+        few,
+        count=count,
+        known=known,
+        runtime=runtime,
+        budget=budget or Budget(),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,12 +228,11 @@ def _compared(
     given: Mapping[str, Samples],
     *,
     count: int,
+    known: Mapping[str, Outputs],
     runtime: Runtime,
-    budget: Budget | None,
-    known: Mapping[str, Outputs] = MappingProxyType({}),
+    budget: Budget,
 ) -> Proof:
     """Return the proof on given samples by group and on `count` widened ones."""
-    budget = budget or Budget()
     sessions = [Session(network.model, runtime=runtime) for network in (original, repaired)]
     every = [
         (group, group, sample, known.get(name))
