@@ -322,7 +322,6 @@ StepKind = Literal[
     "enough-samples",
     "real-inputs",
     "untested",
-    "own-runs",
     "check-tolerance",
     "batches",
     "best-model",

@@ -458,7 +458,6 @@ STEPS: tuple[Step, ...] = (
     Step(kind="engines", numbers={"engines": 2}, text="a.engine (orin), b.engine (cloud)"),
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
-    *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind=k, names={"more": m}) for k in ("search-on", "keep-less") for m in MORE),
 )
 
