@@ -29,7 +29,6 @@ from halfwise.fixing.curve import spread
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.result import Result
 from halfwise.inputs import split_sources
-from halfwise.judging.reference import frozen_named
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Request, bounded, not_run, understand
 from halfwise.progress import Silent, Watcher
@@ -243,8 +242,7 @@ def choose(
     chosen = Chosen(named[0], rule, named[1], point.tf32)
     settings = replace(request.settings, int8=False, chosen=chosen)
     repairs = record.plan.repairs if record.plan else ()
-    with frozen_named(case, settings):
-        fixed = run_fix(case, settings, watcher, repairs=repairs)
+    fixed = run_fix(case, settings, watcher, repairs=repairs)
     # A later choice from this run must know them too.
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)

@@ -26,7 +26,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import fix_run
 from halfwise.fixing.plan.rules import apply_rules
-from halfwise.fixing.repair.making import with_readable
+from halfwise.fixing.repair.making import marked
 from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.formats import FP16
@@ -47,7 +47,7 @@ from halfwise.judging.batching import (
     plan_batches,
 )
 from halfwise.judging.judge import judge_outputs, not_failing
-from halfwise.judging.reference import check_types, frozen_named
+from halfwise.judging.reference import check_types
 from halfwise.linting import precision_remarks, refusal
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.options.engines import Target
@@ -123,16 +123,14 @@ def fix_request(
     watcher = watcher or Silent()
     with running(request.settings.targets):
         loaded = load_asked(model, request, watcher)
-        case = _readable(_linted(loaded, request.target, watcher), watcher)
-        with frozen_named(case, request.settings):
-            if request.target is not None:
-                # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
-                from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
+        marked(loaded.network.model)  # an entry that cannot be read is refused before a search
+        case = _linted(loaded, request.target, watcher)
+        if request.target is not None:
+            # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
+            from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
 
-                return fix_in_engines(
-                    case, request, watcher, start=start, out=folder, started=started
-                )
-            fixed = run_fix(case, request.settings, watcher, start_from=start)
+            return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
+        fixed = run_fix(case, request.settings, watcher, start_from=start)
     return concluded(case, request, fixed, folder, started, watcher)
 
 
@@ -243,16 +241,6 @@ def _static_note(case: Case, refused: Mapping[str, Fact], file: str = STATIC_FIL
     sizes = (f"{name}: {dimensions(shape)}" for name, shape in case.input_shapes.items())
     facts: dict[str, Fact] = {**refused, "shapes": tuple(sizes), "file": file}
     return Note(kind="static", severity="warning", facts=facts)
-
-
-def _readable(case: Case, watcher: Watcher) -> Case:
-    """Drop an unreadable record of repairs from the case, with a warning."""
-    network, why = with_readable(case.network)
-    if not why:
-        return case
-    remark = Note(kind="repairs-unread", severity="warning", facts={"why": why})
-    tell(watcher, (remark,))
-    return replace(case, network=network, notes=(*case.notes, remark))
 
 
 _JOINED_FOR_METRIC = 16

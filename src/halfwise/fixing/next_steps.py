@@ -342,8 +342,7 @@ def _after_failure(
     if not (case.real or fixed.space.variant.settings.allow_random):
         yield Step(kind="real-inputs")
     ran = not devices or any(row.verdict is not None for row in devices[0].results)
-    yield from (alone := separate_runs(devices))
-    if not alone and ran and _is_out_of_tolerance(verdict):
+    if ran and _is_out_of_tolerance(verdict):
         yield Step(kind="check-tolerance")
     if (batch := verdict.batch) and all("batch" in failure.under for failure in verdict.failures):
         yield Step(kind="batches", numbers={"size": batch.size})
@@ -356,16 +355,6 @@ def _harmed(verdict: Verdict, fixed: Fixed) -> tuple[NodeName, ...]:
     suspected = [n for g in fixed.guards for n in g.nodes if n in fixed.plan.lowered]
     inside = (t.producer for t in verdict.intermediate_nonfinite if not t.harmless and t.producer)
     return tuple(dict.fromkeys(suspected or inside))
-
-
-def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
-    """Return what to do if one plan is right on some devices only."""
-    passed = [e.verdict is not None and e.verdict.passed for e in devices]
-    failing = [e.worker.name for e, right in zip(devices, passed, strict=True) if not right]
-    if not any(passed) or not failing:
-        return ()
-    options = ", or ".join(f"--trt-worker {shlex.quote(name)}" for name in failing)
-    return (Step(kind="own-runs", names={"options": options}, items=tuple(failing)),)
 
 
 def after_untested(

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from math import inf
 from pathlib import Path
 
 import onnx_ir as ir
@@ -518,7 +517,7 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
         rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
         row = min(
             rows,
-            key=lambda row: (not _passed(row), row is not engines.row, _time(row)),
+            key=lambda row: (not _passed(row), row is not engines.row, row.milliseconds),
             default=None,
         )
         if row is None or row.verdict is None:
@@ -535,10 +534,6 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
 
 def _passed(row: EngineResult) -> bool:
     return row.verdict is not None and row.verdict.passed
-
-
-def _time(row: EngineResult) -> float:
-    return inf if row.latency is None else row.latency.median_ms
 
 
 def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:

@@ -12,11 +12,11 @@ from halfwise.graph.anchors import is_anchor
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
 from halfwise.graph.dataflow import captured_by, operands, reached
-from halfwise.graph.model import Network, bodies, is_standard, node_name, tensor_name
-from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, is_float
+from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND
 from halfwise.graph.sizes import sizes_read
 from halfwise.graph.weights import FLOATS, LOW_TYPES
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName
 
 Key = tuple[NodeName, str]
 """Key of a body: its node's name and the attribute that holds it."""
@@ -160,25 +160,6 @@ def first_difference(network: Network, lowered: Network) -> str | None:
         if not _same(value, outputs.get(value.name)):
             return value.name
     return None
-
-
-def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
-    """Return the float tensors that both compute alike, but that some node reads differently.
-
-    Nodes of the main graph are alike if they and all nodes before them are the same and have no
-    bodies. Any other node that only `other` has between two makes a difference.
-    """
-    theirs = {node_name(node): node for node in other.nodes()}
-    same: set[NodeName | None] = {None}
-    computed: list[ir.Value] = []
-    for node in network.nodes():
-        name, read = node_name(node), [v.producer() for v in node.inputs if v is not None]
-        before = all(made is None or made.name in same for made in read)
-        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], _same):
-            same.add(name)
-            computed += [v for v in node.outputs if v.name and is_float(v)]
-    away = (v for v in computed if any(use.node.name not in same for use in v.uses()))
-    return frozenset(map(tensor_name, away))
 
 
 def alike(one: ir.Graph, other: ir.Graph) -> bool:

@@ -265,11 +265,9 @@ def read_by(node: ir.Node) -> tuple[TensorName, ...]:
     return tuple(dict.fromkeys(tensor_name(v) for v in operands(node)))
 
 
-def varying_tensors(
-    network: Network, but: Collection[TensorName] = frozenset()
-) -> frozenset[TensorName]:
-    """Return the tensors that depend on a graph input outside `but`; others count as constant."""
-    varying = {tensor_name(v) for v in network.graph.inputs}.difference(but)
+def varying_tensors(network: Network) -> frozenset[TensorName]:
+    """Return the tensors that depend on a graph input."""
+    varying = {tensor_name(v) for v in network.graph.inputs}
     for node in network.nodes():
         if varying.intersection(read_by(node)):
             varying.update(tensor_name(v) for v in node.outputs if v.name)

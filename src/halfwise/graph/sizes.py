@@ -116,13 +116,11 @@ class Frozen:
         node: The node, of the main graph.
         slot: Index of the constant operand.
         axis: The axis of the node's input that has this size.
-        sizes: Numbers in the constant that may be this size, or a multiple of it.
     """
 
     node: ir.Node
     slot: int
     axis: int
-    sizes: tuple[int, ...]
 
     @property
     def constant(self) -> ir.Value:
@@ -166,9 +164,7 @@ def _frozen_by_concat(node: ir.Node) -> Iterator[Frozen]:
     # The first version of Concat has a default.
     joins = slots and ranked and node.attributes.get_int("axis", 1) != 0
     if joins and not all(isinstance(declared_axes(value)[0], int) for value in values):
-        constant = node.inputs[slots[-1]]
-        assert constant is not None
-        yield Frozen(node, slots[-1], 0, (constant_array(constant).shape[0],))
+        yield Frozen(node, slots[-1], 0)
 
 
 def _frozen_by_target(node: ir.Node) -> Iterator[Frozen]:
@@ -181,11 +177,11 @@ def _frozen_by_target(node: ir.Node) -> Iterator[Frozen]:
     rank, expands = len(value.shape), node.op_type == "Expand"
     # An Expand to 1 keeps the axis; a vector's is no batch axis: it may become any of the new ones.
     if 0 in dynamic and sizes and sizes[0] > expands and (expands or rank > 1):
-        yield Frozen(node, 1, 0, (sizes[0],))
+        yield Frozen(node, 1, 0)
     later = [i for i in dynamic if i > 0]
     by = _frozen_by_expand(later, sizes, rank) if expands else _frozen_by_reshape(later, sizes)
     if later and by:
-        yield Frozen(node, 1, later[0], tuple(n for n in sizes if n > 0))
+        yield Frozen(node, 1, later[0])
 
 
 def frozen_states(network: Network) -> Iterator[Frozen]:
@@ -194,9 +190,8 @@ def frozen_states(network: Network) -> Iterator[Frozen]:
         for slot in STATES.get(node.op_type, ()):
             state = node.inputs[slot] if slot < len(node.inputs) else None
             place = _varying_batch(node, state)
-            if place is not None and state is not None:
-                size = constant_array(state).shape[place]
-                yield Frozen(node, slot, place, (int(size),))
+            if place is not None:
+                yield Frozen(node, slot, place)
 
 
 def _varying_batch(node: ir.Node, state: ir.Value | None) -> int | None:

@@ -1,12 +1,12 @@
-"""The FP32 reference: whether halfwise can lower it, types ONNX cannot infer, sizes it runs at."""
+"""The FP32 reference: whether halfwise can lower it, types ONNX cannot infer, why it fails."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.case import CPU, Case, Runtime, Sample, Samples, Seen, Settings
+from halfwise.case import CPU, Case, Runtime, Samples, Seen
 from halfwise.emulation.bodies import report
 from halfwise.emulation.budget import forgiving
 from halfwise.emulation.ort import Session
@@ -19,18 +19,11 @@ from halfwise.graph.dataflow import giving_out
 from halfwise.graph.intake import name_cast_types
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.sizes import (
-    Frozen,
-    declared_axes,
-    frozen_axes,
-    frozen_states,
-    shape_inputs,
-)
+from halfwise.graph.sizes import frozen_axes, frozen_states
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs, untested_outputs, untested_task
-from halfwise.records import FrozenSize, TensorName, Unjudged
-from halfwise.reporting.remarks import frozen_advice, frozen_cause
-from halfwise.wording import quoted
+from halfwise.records import TensorName, Unjudged
+from halfwise.wording import listed, quoted
 
 
 def find_unjudged(
@@ -231,7 +224,7 @@ def inspected_reference(
     The probe of what was `seen` of the model runs them, if any.
 
     Raises:
-        RunFailed, TookTooLong: the model fails on a sample.
+        CaseError, RunFailed, TookTooLong: the model fails on a sample; see `frozen_named`.
     """
     model = network.model
     with forgiving(any_number=False):
@@ -239,10 +232,11 @@ def inspected_reference(
         probe = seen.probe if seen is not None and seen.model is model else None
         results, nonfinite = inspect_samples(model, tensors, samples, runtime=runtime, probe=probe)
     references: list[Outputs] = []
-    for result in results:
-        if isinstance(result, RunFailed):
-            raise result
-        references.append(result)
+    with frozen_named(network):
+        for result in results:
+            if isinstance(result, RunFailed):
+                raise result
+            references.append(result)
     return references, frozenset(nonfinite)
 
 
@@ -290,114 +284,25 @@ def _has_nan(array: object) -> bool:
     )
 
 
-_USUAL = (1, 2, 4, 8, 16)
-"""Batch sizes that exports commonly trace with."""
-_MOST_TRIED = 64
-"""Sizes to try, and the largest batch."""
-_LONGEST = 8
-"""Largest length to try, as a multiple of the given one: a constant may hold anything."""
-
-
-def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -> FrozenSize | None:
-    """Return the only size at which a model that fails on a sample runs; None if there is none.
-
-    The first failing sample is repeated or cut along each dynamic axis, to sizes found in
-    constants. A size counts only if the model runs at it but, on the same values, neither at the
-    sample's own size nor at one less or one more: this shows that the size matters, not the values.
-
-    Args:
-        network: The FP32 model.
-        samples: Samples on which it failed; if it runs on all of them, the result is None.
-        runtime: Where it runs.
-    """
-    session = Session(network.model, runtime=runtime)
-    failures = ((sample, _failure(session, sample)) for sample in samples)
-    sample, failure = next(((one, why) for one, why in failures if why), ({}, ""))
-    for axes, places, batch in _axes(network) if failure else ():
-        sizes_used = {sample[name].shape[axis] for name, axis in axes.items()}
-        if len(sizes_used) > 1 or 0 in sizes_used:
-            continue
-        sizes = _candidates(places, max(sizes_used), batch=batch)
-        runs = next((n for n in sizes if not _failure(session, _resized(sample, axes, n))), 0)
-        resized = (_resized(sample, axes, n) for n in (*sizes_used, runs - 1, runs + 1) if n > 0)
-        if not runs or not all(_failure(session, other) for other in resized):
-            continue
-        named = {node_name(p.node) for p in places if any(size % runs == 0 for size in p.sizes)}
-        return FrozenSize(
-            axes=axes,
-            batch=batch,
-            given=max(sizes_used),
-            runs=runs,
-            nodes=tuple(name for name in map(node_name, network.nodes()) if name in named),
-            failure=failure,
-        )
-    return None
-
-
-def _failure(session: Session, sample: Sample) -> str:
-    """Return why the model fails on a sample; empty if it runs."""
-    try:
-        session.run(sample)
-    except RunFailed as failure:
-        return failure.message
-    return ""
-
-
-def _resized(sample: Sample, axes: Mapping[TensorName, int], size: int) -> Sample:
-    """Return the sample with `size` entries along the axes, repeated or cut."""
-    arrays = ((name, sample[name], axis) for name, axis in axes.items())
-    cut = {str(n): np.take(a, np.arange(size) % a.shape[axis], axis) for n, a, axis in arrays}
-    return {**sample, **cut}
-
-
-def _candidates(places: Iterable[Frozen], size: int, *, batch: bool) -> list[int]:
-    """Return sizes to try, smallest first."""
-    held = {n for place in places for n in place.sizes}
-    sizes = {n for n in held if 1 < n <= _LONGEST * size}
-    if batch:
-        divisors = (n for n in range(1, _MOST_TRIED + 1) if any(s % n == 0 for s in held))
-        sizes = {*_USUAL, *divisors}
-    return sorted(sizes - {size})[:_MOST_TRIED]
-
-
-def _axes(network: Network) -> Iterator[tuple[dict[TensorName, int], tuple[Frozen, ...], bool]]:
-    """Yield the batch axis, then every other dynamic one; axes with one symbol together.
-
-    Each with the constants that may have frozen it, and whether it is the batch axis.
-    """
-    skipped = shape_inputs(network)
-    groups: dict[object, dict[TensorName, int]] = {}
-    for value in network.graph.inputs:
-        name = tensor_name(value)
-        if name not in skipped and value.shape is not None:
-            for place, size in enumerate(declared_axes(value)):
-                if not isinstance(size, int):
-                    key = 0 if place == 0 else (size or (name, place))
-                    groups.setdefault(key, {})[name] = place
-    if batch := groups.pop(0, None):
-        yield batch, (*frozen_axes(network, batch=True), *frozen_states(network)), True
-    lengths = tuple(frozen_axes(network, batch=False))
-    yield from ((axes, lengths, False) for axes in groups.values())
-
-
 @contextmanager
-def frozen_named(case: Case, settings: Settings) -> Iterator[None]:
-    """Replace the failure of a model that insists on an exported size by one that names the size.
+def frozen_named(network: Network) -> Iterator[None]:
+    """Name the sizes that an export fixed, where the FP32 model fails: they may be why.
 
     Raises:
-        CaseError: the FP32 model fails on a sample, but runs on the same values in another batch
-            size or length, and only there. Any other failure is raised unchanged.
+        CaseError: it fails on a sample, and a constant fixes an axis that the file declares
+            dynamic. Any other failure is raised unchanged.
     """
     try:
         yield
     except RunFailed as failure:
-        if failure.late:  # it would time out again
+        batch, others = (frozen_axes(network, batch=which) for which in (True, False))
+        frozen = (*batch, *frozen_states(network), *others)
+        nodes = listed(list(dict.fromkeys(node_name(each.node) for each in frozen)))
+        if failure.late or not nodes:
             raise
-        frozen = frozen_size(
-            case.network,
-            case.calibration + case.heldout,
-            runtime=settings.runtime,
-        )
-        if frozen is None:
-            raise
-        raise CaseError(frozen_cause(frozen), " ".join(frozen_advice(frozen))) from failure
+        raise CaseError(
+            f"{failure.message} The export may have fixed a size that the file declares dynamic: "
+            f"constants of {nodes} hold one.",
+            "Give samples of the size that the model was exported with, or export it again with "
+            "this axis dynamic: `halfwise lint` says how.",
+        ) from failure

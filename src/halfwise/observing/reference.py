@@ -358,7 +358,7 @@ def observe(
     case = load_asked(model, request, watcher, split=False)
     check(case.network, runtime=settings.runtime)
     watcher.stage("observe")
-    with frozen_named(case, settings):
+    with frozen_named(case.network):
         return observe_network(
             case.network,
             case.calibration,

@@ -256,28 +256,6 @@ class Unjudged(Record):
     labelled: bool = False
 
 
-class FrozenSize(Record):
-    """An axis that the file declares dynamic but that works at one size only.
-
-    Attributes:
-        axes: Index of the axis in each input that has it.
-        batch: Whether it is the batch axis.
-        given: Its length in the samples, at which the model fails.
-        runs: The length at which the model runs, on the same values repeated or cut. One less and
-            one more fail as well.
-        nodes: Nodes whose constant fixes the axis to this length or a multiple of it, in graph
-            order; not those that follow from these.
-        failure: ONNX Runtime's message for the samples.
-    """
-
-    axes: dict[TensorName, int]
-    batch: bool
-    given: int
-    runs: int
-    nodes: tuple[NodeName, ...]
-    failure: str
-
-
 CHANCE = 0.05
 """Share by which errors, costs or times of two runs alike may differ. Our choice: times of builds
 of one configuration on an H200 differ by a few percent."""

@@ -36,17 +36,14 @@ class Proof(Record):
         repaired: Largest difference of an output in FP32, relative to the largest magnitude of that
             output.
         equal: Whether all outputs of both are bitwise equal.
-        broken: Output elements that are NaN or infinite but finite in the original, or NaN where
-            that is infinite.
-        mended: On given samples, elements that are NaN or infinite in the original and something
-            else in the repaired model: no plan reproduces the original there.
+        broken: Output elements that are NaN or infinite in one of the models and something else in
+            the other; on widened samples, those that are so in the repaired model alone.
     """
 
     samples: dict[str, int]
     repaired: float
     equal: bool
     broken: int = 0
-    mended: int = 0
 
 
 class Place(Record):

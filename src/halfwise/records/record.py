@@ -161,7 +161,6 @@ NoteKind = Literal[
     "of-the-run",
     "refused",
     "recognised",
-    "repairs-unread",
     "settled",
 ]
 """What a note says; the words are in `reporting.remarks`."""
@@ -354,7 +353,6 @@ StepKind = Literal[
     "enough-samples",
     "real-inputs",
     "untested",
-    "own-runs",
     "check-tolerance",
     "batches",
     "best-model",

@@ -8,7 +8,6 @@ from halfwise.records import (
     Decided,
     Failure,
     Followed,
-    FrozenSize,
     Guard,
     GuardKind,
     JudgedBatch,
@@ -274,17 +273,6 @@ def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | 
     """Return what is known of quantised products of the model or candidate; None if it has none."""
     notes = (note.facts for note in run.provenance.notes if note.kind == "quantised")
     return next((f for f in notes if (f["whose"] == "candidate") == candidate), None)
-
-
-def frozen_cause(frozen: FrozenSize) -> str:
-    """Return the size that a model insists on, and the nodes that fix it."""
-    axis = "/".join(map(str, sorted(set(frozen.axes.values()))))
-    return say("frozen", "cause", frozen, axis=axis, inputs=tuple(frozen.axes))
-
-
-def frozen_advice(frozen: FrozenSize) -> tuple[str, ...]:
-    """Return what to do: permanently, and with the file unchanged."""
-    return say("frozen", "advice"), say("frozen", "until", frozen)
 
 
 def cut_lines(run: Run) -> tuple[str, ...]:

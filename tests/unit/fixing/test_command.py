@@ -67,17 +67,12 @@ def _expected(ill):
 @pytest.mark.parametrize(
     "text", ['{"version":1,"repairs":[{"rule":"scale","nodes":null}]}', "1e999"]
 )
-def test_an_unreadable_entry_on_repairs_is_dropped_and_told_of(ill, text):
+def test_an_unreadable_entry_on_repairs_is_refused(ill, text):
     proto = onnx.ModelProto.FromString(ill.proto.SerializeToString())
     proto.metadata_props.add(key="halfwise.repairs", value=text)
-    proto.metadata_props.add(key="author", value="me")
-    result = api.fix(proto, dict(ill.inputs), watcher=(heard := Listener()))
-    assert result.run.verdict.passed
-    assert result.model is not None
-    assert [p.key for p in result.model.metadata_props] == ["author"]
-    assert any("cannot be read" in warning for warning in result.run.warnings)
-    assert any(note.startswith("warning: the file's metadata on repairs") for note in heard.notes)
-    assert api.verify(proto, result.model, dict(ill.inputs)).run.verdict.passed
+    with pytest.raises(CaseError, match="not a list of repairs") as refused:
+        api.fix(proto, dict(ill.inputs))
+    assert "Remove the entry halfwise.repairs" in refused.value.hint
 
 
 def test_fix_with_a_folder_gives_the_same(ill, tmp_path):

@@ -19,7 +19,6 @@ from halfwise.fixing.next_steps import (
     lower_next,
     next_steps,
     sample_profiles,
-    separate_runs,
 )
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
@@ -167,16 +166,6 @@ def test_where_the_engine_is():
         *("--target", "tensorrt"),
     )
     assert export.command == ("halfwise", "export", "runs/one", "--as", "trtexec")
-
-
-def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
-    right = engines(verdict=verdict(level="engine"))
-    other = right.worker.model_copy(update={"name": "cloud"})
-    wrong = engines(verdict=verdict(level="engine", passed=False), worker=other)
-    (step,) = separate_runs((right, wrong))
-    assert step.items == ("cloud",)
-    for same in ((), (right, right), (wrong, wrong), (engines(),)):
-        assert separate_runs(same) == ()
 
 
 def test_what_would_cost_as_little_as_is_asked_for():

@@ -18,7 +18,6 @@ from halfwise.graph.bodies import (
     bodies_in,
     carried,
     first_difference,
-    shared_tensors,
 )
 from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.loading import network_from_proto
@@ -361,16 +360,6 @@ def test_what_differs_is_named(change: Callable[[ir.Model], None], name: str) ->
         change(model)
         changed = network_from_proto(ir.serde.serialize_model(model))
         assert first_difference(sketch(), changed) == name
-
-
-def test_what_another_node_stands_before_is_not_shared() -> None:
-    def model(*, scaled: bool) -> Network:
-        s = Sketch()
-        x = s.op("Relu", s.input("x", [1, 4]), name="first")
-        read = s.op("Mul", x, 0.25, name="extra") if scaled else x
-        return s.network(s.op("Tanh", s.op("Neg", read, name="second"), name="third"))
-
-    assert shared_tensors(model(scaled=False), model(scaled=True)) == {"first_out"}
 
 
 def one_node(op: str, *, opset: int = 17, **attributes: int) -> Network:

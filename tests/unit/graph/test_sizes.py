@@ -169,7 +169,7 @@ def test_an_expand_to_one_leaves_the_axis(first, expected):
 def test_the_first_frozen_node_is_told_and_what_it_fixes_behind_it_is_not():
     whole = models.network(models.frozen_batch(2, pooled=True))
     (found,) = frozen_axes(whole, batch=True)
-    assert (found.node.name, found.slot, found.axis, found.sizes) == ("split", 1, 0, (2,))
+    assert (found.node.name, found.slot, found.axis) == ("split", 1, 0)
 
 
 @pytest.mark.parametrize(("layout", "along"), [(0, 1), (1, 0)])
@@ -181,9 +181,9 @@ def test_an_initial_state(layout, along):
     operands = (x, *weights, f32(np.zeros((1, 10))), "", states)
     out = sketch.op("RNN", *operands, name="rnn", hidden_size=5, layout=layout)
     (found,) = frozen_states(sketch.network(out))
-    assert (found.node.name, found.slot, found.axis, found.sizes) == ("rnn", 5, along, (2,))
+    assert (found.node.name, found.slot, found.axis) == ("rnn", 5, along)
 
 
 def test_the_length_of_another_axis():
     (found,) = frozen_axes(models.network(models.frozen_length()), batch=False)
-    assert (found.node.name, found.axis, found.sizes) == ("split", 1, (1, 6, 2, 4))
+    assert (found.node.name, found.axis) == ("split", 1)

@@ -4,7 +4,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from halfwise.case import Case, Samples, Settings
+from halfwise.case import Case, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.formats import FP16
@@ -12,19 +12,16 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import roles_of
-from halfwise.graph.sizes import Frozen, frozen_axes
 from halfwise.judging.reference import (
-    _candidates,
     check,
     check_types,
     find_unjudged,
     frozen_named,
-    frozen_size,
     inspected_reference,
 )
 from halfwise.records import Criterion, Unjudged
 from tests import control, models
-from tests.frozen import LENGTH, WIDTH, frozen_batch, frozen_length, network
+from tests.frozen import frozen_batch, frozen_length, network
 from tests.unit.casing import prepare
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.graph.test_bodies import choice
@@ -161,99 +158,20 @@ def test_tensors_that_are_not_finite_on_any_sample_are_named():
     assert inspected_reference(prepared.network, finite)[1] == frozenset()
 
 
-RNG = np.random.default_rng(0)
-
-
-def samples(*arrays):
-    return Samples(tuple(map(str, range(len(arrays)))), lambda i: {"x": arrays[i]})
-
-
-def normal(*shape):
-    return f32(RNG.normal(size=shape))
-
-
-@pytest.mark.parametrize(
-    ("held", "given", "batch", "tried"),
-    [
-        # Up to eight times the length that is given,
-        ((16, 17), 2, False, [16]),
-        # 64 lengths,
-        (range(2, 90), 100, False, list(range(2, 66))),
-        # and batches of up to 64.
-        ((128,), 3, True, [1, 2, 4, 8, 16, 32, 64]),
-        ((67, 65), 3, True, [1, 2, 4, 5, 8, 13, 16]),
-        ((126,), 3, True, [1, 2, 4, 6, 7, 8, 9, 14, 16, 18, 21, 42, 63]),
-    ],
-)
-def test_sizes_to_try(held, given, batch, tried):
-    place = Frozen(ir.node("Reshape", []), 1, 0, tuple(held))
-    assert _candidates([place], given, batch=batch) == tried
-
-
-@pytest.mark.parametrize(("size", "given"), [(2, 1), (3, 2), (2, 5), (1, 2)])
-def test_the_size_of_the_export_and_the_nodes_that_hold_it(size, given):
-    result = frozen_size(network(frozen_batch(size)), samples(normal(given, LENGTH, WIDTH)))
-    assert result is not None
-    assert (result.batch, result.given, result.runs, result.axes) == (True, given, size, {"x": 0})
-    assert result.nodes == ("split",)
-    assert "ONNX Runtime failed" in result.failure
-
-
-def test_another_axis():
-    given = samples(normal(1, LENGTH, WIDTH), normal(1, 9, WIDTH))
-    result = frozen_size(network(frozen_length()), given)
-    assert result is not None
-    assert (result.batch, result.given, result.runs) == (False, 9, LENGTH)
-    assert (result.axes, result.nodes) == ({"x": 1}, ("split",))
-
-
-def test_a_model_that_runs_insists_on_nothing():
-    assert frozen_size(network(frozen_batch(2)), samples(normal(2, LENGTH, WIDTH))) is None
-
-
-@pytest.mark.parametrize("rows", [1, 4])
-def test_values_that_do_not_fit_are_no_size(rows):
-    sketch = Sketch()
-    sketch.input("x", ["n", 3], TensorProto.INT64)
-    sketch.op("Gather", f32(np.ones((10, WIDTH))), "x", name="embed")
-    ids = np.zeros((rows, 3), np.int64)
-    ids[-1, -1] = 10
-    assert frozen_size(network(sketch), samples(ids)) is None
-
-
-def test_an_axis_that_is_limited_and_not_fixed_is_none():
-    sketch = Sketch()
-    x = sketch.input("x", [1, "t", WIDTH])
-    length = sketch.op("Gather", sketch.op("Shape", x), np.asarray(1))
-    rows = sketch.op("Range", np.asarray(0), length, np.asarray(1))
-    embedded = sketch.op("Gather", f32(np.ones((LENGTH, WIDTH))), rows)
-    # A constant holds 2, at which the model runs, as it does at every length up to 6.
-    head = sketch.op("Reshape", sketch.op("Slice", x, [0], [2], [1]), [1, 2, WIDTH], name="head")
-    whole = sketch.network(embedded, head)
-    assert [each.node.name for each in frozen_axes(whole, batch=False)] == ["head"]
-    assert frozen_size(whole, samples(normal(1, 9, WIDTH))) is None
-
-
-def case(batch):
-    x = np.ones((batch, LENGTH, WIDTH), np.float32)
-    samples = Samples(("s0",), lambda _: {"x": x})
-    whole = network(frozen_batch(2))
-    return Case(whole, samples, samples.select(()), Criterion(), None, (), "")
-
-
 def test_a_failure_is_told_by_its_size():
-    message = pytest.raises(CaseError, match="runs on batches of 2: split hold")
-    with message, frozen_named(case(1), Settings()):
-        raise RunFailed("the model failed")
+    for sketch in (frozen_batch(2), frozen_length()):
+        message = pytest.raises(CaseError, match="constants of split")
+        with message, frozen_named(network(sketch)):
+            raise RunFailed("the model failed.")
 
 
 def test_a_failure_of_something_else_stays():
-    with pytest.raises(RunFailed, match="an engine failed"), frozen_named(case(2), Settings()):
-        raise RunFailed("an engine failed")
+    with pytest.raises(RunFailed, match="no memory"), frozen_named(prepare(models.small()).network):
+        raise RunFailed("no memory")
 
 
-def test_what_took_too_long_is_not_run_again():
-    with pytest.raises(RunFailed, match="too long"), frozen_named(case(1), Settings()):
+def test_what_took_too_long_is_no_size():
+    with pytest.raises(RunFailed, match="too long"), frozen_named(network(frozen_batch(2))):
         raise RunFailed("too long", late=True)
 
 

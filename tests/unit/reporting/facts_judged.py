@@ -14,7 +14,6 @@ from halfwise.records import (
     Failure,
     FailureBound,
     FileRun,
-    FrozenSize,
     IntermediateNonfinite,
     JudgedBatch,
     LadderRung,
@@ -403,7 +402,6 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "random": ({"samples": 4, "shapes": "x 1×3"},),
     "preprocess": ({"function": "f.py:f"},),
     "mistyped": ({"names": tuple("abcdef")},),
-    "repairs-unread": ({"why": "no JSON"},),
     "stored": ({"formats": ("FP16", "BF16")},),
     "ranks": ({"inputs": ("x", "y"), "ranks": (2, 3)},),
     "split": ({"searched": 1, "heldout": 2},),
@@ -453,25 +451,12 @@ def notes() -> Iterator[str]:
     yield remarks.not_real(MADE_UP[1:])
 
 
-def frozen() -> Iterator[str]:
-    batch = FrozenSize(
-        axes={TensorName("x"): 0}, batch=True, given=1, runs=2, nodes=(A,), failure="It failed."
-    )
-    length = batch.model_copy(
-        update={"axes": {"a": 2, "b": 1}, "batch": False, "given": 9, "runs": 6, "nodes": (A, B)}
-    )
-    for found in (batch, length, batch.model_copy(update={"nodes": ()})):
-        yield remarks.frozen_cause(found)
-    yield from (*remarks.frozen_advice(batch), *remarks.frozen_advice(length)[1:])
-
-
 MORE = ("interrupt", "work", "time")
 STEPS: tuple[Step, ...] = (
     Step(kind="engines", numbers={"engines": 1}, text="a.engine"),
     Step(kind="engines", numbers={"engines": 2}, text="a.engine (orin), b.engine (cloud)"),
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
-    *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind=k, names={"more": m}) for k in ("search-on", "keep-less") for m in MORE),
 )
 

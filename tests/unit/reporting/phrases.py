@@ -96,7 +96,6 @@ SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "what is not finite": judged.not_finite,
     "against a baseline": judged.compared,
     "notes": judged.notes,
-    "sizes that a file holds": judged.frozen,
     "steps without more": templates(WORDS["step"]),
     "steps": judged.next_steps,
     "questions of a diagnosis": templates(WORDS["question"]),

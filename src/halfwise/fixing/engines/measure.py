@@ -53,9 +53,6 @@ ROUNDS = 7
 ratios of two lies between the least and the largest with 98.4 % (1 - 2 / 2⁷)."""
 NEAR = 1.05
 """Engines timed alone whose times differ by less may be equally fast. Our choice."""
-CHANCE = 1.02
-"""Engines that took turns and differ by no more may be equally fast: builds of one plan with the
-same kernels did, on an H200."""
 
 
 @dataclass

@@ -152,12 +152,6 @@ class Outcome:
         return self.may_pass and all(map(is_right, self.rows.values()))
 
     @property
-    def bytes(self) -> int:
-        """Memory of its devices that it takes, in all."""
-        latencies = (row.latency for row in self.rows.values())
-        return sum(latency.device_bytes for latency in latencies if latency is not None)
-
-    @property
     def took_turns(self) -> bool:
         """Whether its times are of rounds in which engines took turns, on each device."""
         latencies = [row.latency for row in self.rows.values()]

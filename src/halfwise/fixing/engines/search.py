@@ -29,7 +29,7 @@ from statistics import fmean, median
 
 from halfwise.fixing.depths import HeldOut
 from halfwise.fixing.engines.device import Asked, Device
-from halfwise.fixing.engines.measure import CHANCE, NEAR, race
+from halfwise.fixing.engines.measure import NEAR, race
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.space import Space
@@ -138,18 +138,13 @@ class Bench:
 
 
 def choose(offers: Sequence[Outcome]) -> Outcome | None:
-    """Return the offer to deliver: of those that pass, the smallest that may be the fastest.
+    """Return the offer to deliver, the fastest that passes; None if none does.
 
-    None if none passes. An engine that failed while others took turns comes after these, an untimed
-    one last; ties are broken by the order of `offers`.
+    An engine that failed while others took turns comes after these, an untimed one last; ties are
+    broken by the order of `offers`.
     """
     passed = [offer for offer in offers if offer.deliverable]
-    timed = [offer for offer in passed if offer.took_turns]
-    least = min((offer.milliseconds for offer in timed), default=inf)
-    near = [offer for offer in timed if offer.milliseconds <= CHANCE * least]
-    if near:
-        return min(near, key=lambda offer: (offer.bytes, offer.milliseconds))
-    return min(passed, key=lambda offer: offer.milliseconds, default=None)
+    return min(passed, key=lambda o: (not o.took_turns, o.milliseconds), default=None)
 
 
 def full_offers(bench: Bench) -> list[Outcome]:

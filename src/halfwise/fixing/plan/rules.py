@@ -8,7 +8,7 @@ FP32. The search starts there, but is not bound to it.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from halfwise.case import Rules
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.conversion import low_nodes, upcast
+from halfwise.graph.dataflow import moves, reached
 from halfwise.graph.model import Network, bodies, node_name, with_bodies
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.weights import without_weights
@@ -134,16 +135,13 @@ def _names(network: Network) -> dict[NodeName, set[str]]:
 
 def _output_producers(network: Network, roles: Roles) -> list[NodeName]:
     """Return the compute nodes whose results reach an output through data movement only."""
-    names: dict[NodeName, None] = {}
-    pending = [v.producer() for v in network.graph.outputs]
-    while pending:
-        node = pending.pop()
-        if node is None or node_name(node) in names:
-            continue
-        names[node_name(node)] = None
-        if roles[node_name(node)].role is Role.MOVEMENT:
-            pending += [v.producer() for v in node.inputs if v is not None]
-    return list(names)
+
+    def makers(values: Iterable[ir.Value | None]) -> list[ir.Node]:
+        return [node for v in values if v is not None and (node := v.producer()) is not None]
+
+    start = makers(network.graph.outputs)
+    nodes = reached(start, lambda node: makers(node.inputs) if moves(node, roles) else ())
+    return [*map(node_name, nodes)]
 
 
 def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: Network) -> None:

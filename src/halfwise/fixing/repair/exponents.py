@@ -16,23 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from halfwise.fixing.attribute.evidence import SIGNIFICANT, Evidence
+from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import ADDENDS
 from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
 from halfwise.graph.scaling import Constant, Edge, Relations
 from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
 from halfwise.graph.weights import binades
-from halfwise.records import Detail, Observation, TensorName
+from halfwise.records import Observation, TensorName
 from halfwise.user_code import diverted
 
 BIT = 4.0
 """Cost of one lost bit of every element, in Muls: a quarter of a bit is worth one."""
 ADDED = 0.05
 """The same for a constant added to something larger: it is never worth a Mul."""
-_OCTAVE_LOST = 0.25
-"""Cost of one octave by which the smallest element misses `SIGNIFICANT` accuracy, as a share of a
-bit: it is one element of many."""
 _SHARES = (1e-3, 1e-2, 0.1, 0.5, 1.0)
 """Shares of the elements at which the slope of a loss changes; it never exceeds the true loss."""
 ROOM = 6
@@ -57,16 +54,14 @@ class Loss:
     Attributes:
         limit: The largest e that fits the range; None if any does.
         lines: (a, b): the cost is at least a - b·e, for each; 0 at least.
-        least: The same for the smallest element alone.
     """
 
     limit: int | None = None
     lines: tuple[Line, ...] = ()
-    least: Line = (0.0, 0.0)
 
     def cost(self, e: int) -> float:
         """Return the loss, ignoring the range."""
-        return max(0.0, *(a - b * e for a, b in (*self.lines, self.least)))
+        return max([0.0, *(a - b * e for a, b in self.lines)])
 
     def mended(self, e: int) -> bool:
         """Return whether 2^e brings it into range, or makes it lose less within the range."""
@@ -74,16 +69,11 @@ class Loss:
         return after and (not before or self.cost(e) < self.cost(0))
 
     def with_room(self) -> "Loss":
-        """Return the loss of all but the smallest element, plus a little for missing `ROOM`.
-
-        It weighs room above against bits, while the true loss pays for every bit of the smallest
-        element up to the very limit.
-        """
-        many = Loss(lines=self.lines)
+        """Return the loss, plus a little for missing `ROOM`."""
 
         def cost(e: int) -> float:
             short = 0 if self.limit is None else max(0, e + ROOM - self.limit)
-            return many.cost(e) + _SPARE * (short**2 + self.cost(e - ROOM))
+            return self.cost(e) + _SPARE * (short**2 + self.cost(e - ROOM))
 
         # Beyond the limit overflow costs more than all else.
         last = FARTHEST if self.limit is None else min(FARTHEST, max(self.limit, -FARTHEST) + 1)
@@ -144,8 +134,7 @@ def _tensor(
     The limit keeps `headroom` times its range below the overflow threshold; there is none if masks
     are its largest elements. Sums inside its node count in it if they are low, else cost `SUM`. The
     loss is in bits of elements below the smallest normal number; without a `weight`, bits lost
-    already do not count. With one, its smallest element should also have an accuracy of
-    `SIGNIFICANT`.
+    already do not count.
     """
     fmt, most = evidence.fmt, evidence.fmt.overflow_threshold / evidence.headroom
     limit = _limit(most, observation.absmax, strict=True)
@@ -165,14 +154,14 @@ def _tensor(
     if observation.detail is None or not observation.detail.histogram.counts:
         return Loss(limit, summed)
     lines = (*_lines(observation.detail.histogram.binades, fmt, weight), *summed)
-    return Loss(limit, lines, _accurate(fmt, observation.detail, weight) if weight else (0.0, 0.0))
+    return Loss(limit, lines)
 
 
 def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> Loss:
     """Return the cost of the exponents of a constant; it does not grow, so without headroom.
 
-    A constant that is added needs the accuracy of the smallest sum seen; its own bits hardly count.
-    One beyond the range that is not a problem, such as a mask, saturates.
+    Bits of one that is added hardly count. One beyond the range that is not a problem, such as a
+    mask, saturates.
     """
     fmt = evidence.fmt
     limit = _limit(fmt.max, constant.magnitudes[1])
@@ -180,20 +169,7 @@ def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> L
         limit = None
     added = constant.slot in ADDENDS.get(constant.node.op_type, ()) and weight is None
     lines = _lines(binades(constant.array), fmt, weight, ADDED if added else BIT)
-    detail = evidence.detail(constant.node.outputs[0]) if added else None
-    if detail is not None:
-        a, b = _accurate(fmt, detail, BIT)
-        return Loss(limit, lines, (min(a, 0.0), b))
     return Loss(limit, lines)
-
-
-def _accurate(fmt: Format, detail: Detail, weight: float) -> Line:
-    """Return the cost of an error above `SIGNIFICANT` in the smallest element."""
-    smallest = detail.smallest_nonzero
-    if math.isinf(smallest):
-        return 0.0, 0.0
-    least = math.log2(fmt.smallest_subnormal / 2 / SIGNIFICANT)
-    return weight * _OCTAVE_LOST * (least - math.log2(smallest)), weight * _OCTAVE_LOST
 
 
 def _limit(largest: float, magnitude: float, *, strict: bool = False) -> int | None:
@@ -406,7 +382,7 @@ class _Program:
         if loss.limit is not None:
             over = self._variable(OVERFLOW, 0, np.inf)
             self._row({column: -1.0, over: 1.0}, -loss.limit)
-        if lines := [line for line in (*loss.lines, loss.least) if line[1]]:
+        if lines := [line for line in loss.lines if line[1]]:
             lost = self._variable(1.0, 0, np.inf)
             for a, b in lines:
                 self._row({lost: 1.0, column: b}, a)

@@ -267,17 +267,6 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
     model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).model_dump_json()
 
 
-def with_readable(network: Network) -> tuple[Network, str]:
-    """Return a network without its entry if unreadable, and why; else itself, and ""."""
-    try:
-        marked(network.model)
-    except CaseError as error:
-        model = network.copy()
-        del model.metadata_props[KEY]
-        return replace(network, model=model), error.message
-    return network, ""
-
-
 def marked(model: ir.Model) -> tuple[Repair, ...]:
     """Return the repairs recorded in a model's metadata, in order; none without an entry.
 

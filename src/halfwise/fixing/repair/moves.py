@@ -279,9 +279,7 @@ class _Move:
             return None
         shown = self._proof(plan.of.case.network)
         if not proof.is_same(shown):
-            counts = {"elements": shown.broken, "mended": shown.mended}
-            known = {name: float(number) for name, number in counts.items() if number}
-            known["value"] = shown.repaired
+            known = {"elements": shown.broken} if shown.broken else {"value": shown.repaired}
             self._object("repair-unproven", some, "", **known)
             return None
         before, after = (each.excess(each.ruled) for each in (self.space, made))

@@ -8,7 +8,7 @@ bits of the inputs.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from itertools import chain
 from math import inf, prod
 from types import MappingProxyType
@@ -23,11 +23,10 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.errors import RunFailed
 from halfwise.formats import ALIKE_IN_FP32, nudged
-from halfwise.graph.bodies import shared_tensors
-from halfwise.graph.dataflow import GIVEN, giving_out, varying_tensors
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
-from halfwise.records import Proof, TensorName
+from halfwise.metrics.difference import Difference, Spread, compare
+from halfwise.records import Proof
 
 Array = NDArray[Any]
 MOST = 16
@@ -65,6 +64,8 @@ TIES = frozenset(("zeros", "one hot", "constant", "scaled by 1/256"))
 def widen(samples: Sequence[Sample], count: int) -> Iterator[tuple[str, Sample]]:
     """Yield `count` changed samples and how they were changed, cycling through the kinds.
 
+    None if no input may be changed.
+
     Float inputs are changed in their finite elements, all of them in the first round and one of
     them alone in the second; inputs of whole numbers stay whole. Integers, Booleans, strings, and
     float inputs with at most two values in all samples (masks, switches) stay as they are.
@@ -74,11 +75,11 @@ def widen(samples: Sequence[Sample], count: int) -> Iterator[tuple[str, Sample]]
         count: Number of samples, ≥ 0.
     """
     kinds, free = list(_CHANGES), sorted(varying(samples))
-    for index in range(count):
+    for index in range(count if free else 0):
         # Each kind starts from another sample in the next round.
         sample = samples[(index + index // len(kinds)) % len(samples)]
         kind, generator = kinds[index % len(kinds)], np.random.default_rng(index)
-        changed = free if index < len(kinds) else free[index % len(free) :][:1] if free else []
+        changed = free if index < len(kinds) else free[index % len(free) :][:1]
         new = {name: _changed(sample[name], kind, generator) for name in changed}
         yield kind, {**sample, **new}
 
@@ -103,52 +104,6 @@ def _changed(array: Array, kind: str, generator: np.random.Generator) -> Array:
         return np.where(finite, changed, array).astype(array.dtype)
 
 
-def changed_part(
-    original: Network, repaired: Network, samples: Samples, *, runtime: Runtime
-) -> tuple[Network, Network, Samples] | None:
-    """Return both networks from the tensors that they compute alike, and their values.
-
-    Args:
-        original: A network.
-        repaired: The same with repairs.
-        samples: At least one.
-        runtime: Where the original runs.
-
-    Returns:
-        Both with these tensors as inputs; None if there are no such tensors, or if every input
-        that these depend on can be widened.
-    """
-    outputs = [tensor_name(v) for v in original.graph.outputs]
-    shared = sorted(shared_tensors(original, repaired).difference(outputs))
-    widened = [TensorName(name) for name in varying(list(samples))]
-    if varying_tensors(original, widened).isdisjoint(shared):
-        return None
-    if any(v.producer() is None for v in original.graph.outputs):
-        return None
-    parts = [replace(n, model=giving_out(n.model, outputs, shared)) for n in (original, repaired)]
-    session = Session(giving_out(original.model, shared), runtime=runtime)
-    extended = [
-        {**sample, **{f"{name}{GIVEN}": array for name, array in session.run(sample).items()}}
-        for sample in samples
-    ]
-    wanted = {str(v.name) for n in parts for v in n.graph.inputs}
-    inputs = [{name: sample[name] for name in wanted} for sample in extended]
-    return parts[0], parts[1], Samples(samples.ids, lambda i: inputs[i])
-
-
-_MASK, _FAR = 1e4, 1e3
-"""Elements of an output are masks from 1e4 on, if a thousand times larger than those not
-half as large; the other elements have their own largest value."""
-
-
-def size_of(array: NDArray[np.generic]) -> float:
-    """Return the largest finite magnitude outside masks; 0 if there is none, or no float."""
-    if array.dtype.kind != "f":
-        return 0.0
-    sizes = np.abs(array[np.isfinite(array)].astype(np.float64))
-    return float(sizes[sizes < _masks_from(sizes)].max(initial=0.0))
-
-
 def same(one: Outputs, other: Outputs) -> bool:
     """Return whether outputs are equal bit for bit, treating all NaN as equal."""
     return all(
@@ -160,54 +115,6 @@ def same(one: Outputs, other: Outputs) -> bool:
 def infinite_at(outputs: Outputs) -> bool:
     """Return whether an output holds NaN or infinities."""
     return any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in outputs.values())
-
-
-def moved(before: NDArray[np.generic], after: NDArray[np.generic]) -> tuple[int, int]:
-    """Return how many elements are lost and how many are mended.
-
-    Lost: finite before and not after, or NaN only after. Mended: NaN or infinite before, and
-    different after.
-    """
-    if before.dtype.kind != "f" or before.shape != after.shape:
-        return 0, 0
-    finite = np.isfinite(before)
-    unlike = (before != after) & ~(np.isnan(before) & np.isnan(after))
-    lost = unlike & ((finite & ~np.isfinite(after)) | np.isnan(after))
-    return int(np.count_nonzero(lost)), int(np.count_nonzero(unlike & ~finite))
-
-
-def error_of(truth: NDArray[np.generic], actual: NDArray[np.generic], floor: float) -> float:
-    """Return the largest difference relative to the largest value of `truth`, at least `floor`.
-
-    An element infinite in `truth` and anything else in `actual` counts as inf. Elements that are
-    NaN in `truth`, or finite only in `truth`, do not count: `moved` counts these. For types other
-    than float, the share of elements that differ.
-    """
-    if truth.shape != actual.shape:
-        return inf
-    if truth.dtype.kind != "f":
-        return float(np.mean(truth != actual)) if truth.size else 0.0
-    a, b = truth.astype(np.float64), actual.astype(np.float64)
-    if np.any(np.isinf(a) & (a != b)):
-        return inf
-    both = np.isfinite(a) & np.isfinite(b)
-    sizes, error = np.abs(a[both]), np.abs(a[both] - b[both])
-    masked = sizes >= _masks_from(sizes)
-    return max(_relative(error[part], sizes[part], floor) for part in (masked, ~masked))
-
-
-def _relative(error: NDArray[np.float64], sizes: NDArray[np.float64], floor: float) -> float:
-    largest = float(error.max(initial=0.0))
-    scale = max(float(sizes.max(initial=0.0)), floor)
-    return largest / scale if largest and scale else inf if largest else 0.0
-
-
-def _masks_from(sizes: NDArray[np.float64]) -> float:
-    """Return the magnitude from which elements are masks, far above all others; inf for none."""
-    largest = float(sizes.max(initial=0.0))
-    smaller = sizes[sizes < largest / _FAR]
-    gap = not np.any((sizes >= largest / _FAR) & (sizes < largest / 2))
-    return largest / _FAR if largest >= _MASK and gap and smaller.any() else inf
 
 
 LIMIT = 2e-4
@@ -228,7 +135,7 @@ relative error of an output that is zero up to rounding says nothing."""
 
 def is_same(proof: Proof) -> bool:
     """Return whether a repaired model is the same function, as far as the samples show."""
-    return not proof.broken and not proof.mended and proof.repaired <= LIMIT
+    return not proof.broken and proof.repaired <= LIMIT
 
 
 def prove(
@@ -245,12 +152,11 @@ def prove(
     """Return how far a repaired network is from the original.
 
     It uses up to 16 calibration, 16 held-out and 16 widened samples, fewer if they are large; and
-    all given ones on which the original is known to have NaN or infinities. Behind an input that
-    may not be widened, the changed part is also proven alone, widened.
+    all given ones on which the original is known to have NaN or infinities.
 
-    The reported error is the largest over all samples and outputs.
-    Outputs of other types than float count by the share of elements that differ. NaN or infinities
-    of the original on a widened sample only show whether there are more.
+    The reported error is the largest over all samples and outputs, relative to the largest value of
+    the output. Outputs of other types than float count by the share of elements that differ. NaN or
+    infinities of the original on a widened sample only show whether there are more.
 
     Args:
         original: The network before repairs.
@@ -274,22 +180,15 @@ def prove(
     for group, every in given.items():
         more = (i for i, one in enumerate(every.ids) if infinite_at(known.get(one, {})))
         few[group] += every.select([i for i in more if every.ids[i] not in few[group].ids])
-    compare = partial(_compared, count=count, runtime=runtime, budget=budget)
-    whole = compare(original, repaired, few, known=known)
-    few_of_part = _spread(calibration, FEWEST)
-    parts = is_same(whole) and changed_part(original, repaired, few_of_part, runtime=runtime)
-    if not parts:
-        return whole
-    before, after, samples = parts
-    part = compare(before, after, {"calibration": samples})
-    widened = whole.samples["widened"] + part.samples["widened"]
-    both = {
-        "samples": {**whole.samples, "widened": widened},
-        "equal": whole.equal and part.equal,
-        "broken": part.broken,
-        "mended": 0,
-    }
-    return max((whole, part), key=lambda proof: proof.repaired).model_copy(update=both)
+    return _compared(
+        original,
+        repaired,
+        few,
+        count=count,
+        known=known,
+        runtime=runtime,
+        budget=budget or Budget(),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +209,18 @@ class _Pair:
     before: Outputs
     after: Outputs
 
+    @cached_property
+    def differences(self) -> dict[str, Difference]:
+        """How outputs differ; on a widened sample, where the original is finite, or not NaN."""
+        differences = {}
+        for name, before in self.before.items():
+            after = self.after[name]
+            if self.group == "widened" and before.dtype.kind == "f" and before.shape == after.shape:
+                telling = np.isfinite(before) | np.isnan(after)
+                before, after = before[telling], after[telling]  # noqa: PLW2901
+            differences[name] = compare(before, after, cosine=False)
+        return differences
+
 
 def _compared(
     original: Network,
@@ -317,12 +228,11 @@ def _compared(
     given: Mapping[str, Samples],
     *,
     count: int,
+    known: Mapping[str, Outputs],
     runtime: Runtime,
-    budget: Budget | None,
-    known: Mapping[str, Outputs] = MappingProxyType({}),
+    budget: Budget,
 ) -> Proof:
     """Return the proof on given samples by group and on `count` widened ones."""
-    budget = budget or Budget()
     sessions = [Session(network.model, runtime=runtime) for network in (original, repaired)]
     every = [
         (group, group, sample, known.get(name))
@@ -330,7 +240,7 @@ def _compared(
         for name, sample in zip(samples.ids, samples, strict=True)
     ]
     changed = widen([sample for _, _, sample, _ in every], count)
-    pairs, counts, broken, mended = list[_Pair](), Counter({"widened": 0}), 0, 0
+    pairs, counts = list[_Pair](), Counter({"widened": 0})
     for group, kind, sample, seen in chain(every, (("widened", *one, None) for one in changed)):
         budget.spend("proof", 1 if seen else 2)
         try:
@@ -346,19 +256,14 @@ def _compared(
             return Proof(samples=counts, repaired=inf, equal=False)
         outputs = right if same(right, outputs) else outputs
         pairs.append(_Pair(group, kind, sample, right, outputs))
-        for name, array in right.items():
-            lost, other = moved(array, outputs[name])
-            broken += lost
-            mended += other if group != "widened" else 0
     given_pairs = [pair for pair in pairs if pair.group != "widened"]
     first = given_pairs[0].before
-    scale = {n: _FLOOR * max(size_of(pair.before[n]) for pair in given_pairs) for n in first}
+    scale = {n: _FLOOR * max(_largest(pair.before[n]) for pair in given_pairs) for n in first}
     return Proof(
         samples=dict(counts),
         repaired=_beyond_rounding(pairs, sessions[0], scale, budget),
         equal=all(pair.after is pair.before for pair in pairs),
-        broken=broken,
-        mended=mended,
+        broken=sum(one.nonfinite for pair in pairs for one in pair.differences.values()),
     )
 
 
@@ -394,20 +299,22 @@ def _rounding(pair: _Pair, original: Session, scale: Mapping[str, float], budget
 
 
 def _off(pair: _Pair, scale: Mapping[str, float]) -> float:
-    """Return the largest difference of the outputs that say something about errors.
-
-    On a widened sample, of the elements where the original is finite; others show only their
-    number.
-    """
+    """Return the largest difference of the outputs that say something about errors."""
     errors = [0.0]
-    for name, before in pair.before.items():
-        is_float, one, other = before.dtype.kind == "f", before, pair.after[name]
-        if pair.group == "widened" and is_float and one.shape == other.shape:
-            telling = np.isfinite(one)
-            one, other = one[telling], other[telling]
-        if is_float or pair.kind not in TIES:
-            errors.append(error_of(one, other, scale[name]))
+    for name, one in pair.differences.items():
+        if not one.discrete and one.max_abs:
+            size = max(_largest(pair.before[name]), scale[name])
+            errors.append(one.max_abs / size if size else inf)
+        elif one.discrete and pair.kind not in TIES:
+            errors.append(inf if one.misshapen else one.mismatched / max(1, one.elements))
     return max(errors)
+
+
+def _largest(array: Array) -> float:
+    """Return the largest finite magnitude; 0 if there is none."""
+    spread = Spread()
+    spread.add(array)
+    return spread.absmax
 
 
 def _spread(samples: Samples, count: int) -> Samples:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute import Attribution
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.dataflow import Part
+from halfwise.graph.dataflow import Part, drop_unused_nodes
 from halfwise.graph.model import Names, Network, Writer, graphs_of, node_name, opset_of
 from halfwise.records import Guard, GuardKind, NodeName, Place, Repair, RepairRule
 
@@ -112,29 +112,18 @@ class Rewriting(ABC):
 def put_in_place(writer: Writer, output: ir.Value, result: ir.Value) -> None:
     """Replace the nodes that compute `output` by those of a writer, whose `result` takes its name.
 
-    Nodes whose outputs nothing reads any more are removed.
+    Nodes whose outputs nothing reads are removed.
     """
     root = output.producer()
     assert root is not None
+    assert isinstance(root.graph, ir.Graph)
+    graph = root.graph
     root.prepend(writer.made)
     result.type, result.shape = output.type, output.shape
     name = output.name
     ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
     output.name, result.name = writer.names.take(f"{name}_before"), name
-    _remove_unused(root)
-
-
-def _remove_unused(root: ir.Node) -> None:
-    """Remove `root` and all nodes before it that become unused."""
-    graph, waiting = root.graph, [root]
-    assert graph is not None
-    while waiting:
-        node = waiting.pop(0)
-        if node.graph is not graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
-            continue
-        before = [v.producer() for v in node.inputs if v is not None]
-        graph.remove(node, safe=True)
-        waiting += [n for n in before if n is not None]
+    drop_unused_nodes(graph)
 
 
 def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[Place, ...]:

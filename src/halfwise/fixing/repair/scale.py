@@ -1,7 +1,7 @@
 """Store tensors times powers of two, so that nothing leaves the range or vanishes."""
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 
@@ -113,22 +113,16 @@ def _centred(
 
 
 def around(constraints: Relations, near: _Near, starts: Iterable[TensorName], most: int) -> Names:
-    """Return the names that relations tie to `starts`, about `most` per start.
-
-    All start at once, and each name counts for the start that reaches it first, so none is visited
-    twice.
-    """
-    start_of = {name: name for name in starts}
-    counts, waiting = Counter(list(start_of)), deque(start_of)
-    while waiting:
+    """Return the names that relations tie to `starts`, nearest first, about `most` per start."""
+    found = dict.fromkeys(starts)
+    waiting, limit = deque(found), most * len(found)
+    while waiting and len(found) < limit:
         name = waiting.popleft()
-        if name in constraints.fixed or counts[start_of[name]] >= most:
-            continue
-        new = dict.fromkeys(n for n in near.get(name, ()) if n not in start_of)
-        start_of |= dict.fromkeys(new, start_of[name])
-        counts[start_of[name]] += len(new)
-        waiting += new
-    return frozenset(start_of) - constraints.fixed
+        if name not in constraints.fixed:
+            new = dict.fromkeys(n for n in near.get(name, ()) if n not in found)
+            found |= new
+            waiting += new
+    return frozenset(found) - constraints.fixed
 
 
 def pieces(

@@ -15,7 +15,7 @@ from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.next_steps import diagnose_step, fix_step, int8_step
-from halfwise.fixing.repair.making import further, repaired_at, with_readable
+from halfwise.fixing.repair.making import further, repaired_at
 from halfwise.formats import BF16
 from halfwise.graph.excluding import dropped
 from halfwise.graph.model import Names, Network, graphs_of
@@ -370,12 +370,11 @@ def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Cas
     (path,) = paths
     candidate = load(path)
     # Repairs store tensors at other scales: against the original model each looks like a fault.
-    readable, _ = with_readable(case.network)
-    repairs = further(candidate.model, readable.model)
+    repairs = further(candidate.model, case.network.model)
     if not repairs:
         return case, ()
     note = (
         f"{path} has {count(len(repairs), 'repair')}, so both sides are compared with the "
         "repairs applied; `halfwise verify` proves the repairs"
     )
-    return replace(case, network=repaired_at(readable, repairs, candidate.opset)[1]), (note,)
+    return replace(case, network=repaired_at(case.network, repairs, candidate.opset)[1]), (note,)

@@ -18,17 +18,15 @@ from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
 from halfwise.formats import ALIKE_IN_FP32, ROUNDINGS, ROUNDINGS_OF_MODEL
-from halfwise.judging.reference import frozen_size
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import RelativeError, compare, is_discrete
 from halfwise.records import (
-    FrozenSize,
     Rung,
     Sign,
     Step,
     said,
 )
-from halfwise.reporting.remarks import clause, frozen_advice, frozen_cause, not_real
+from halfwise.reporting.remarks import clause, not_real
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.changes import (
     Hypothesis,
@@ -124,11 +122,7 @@ def harness(subject: Subject) -> Rung:
     Names, types and shapes are known to fit: the inputs have been read.
     """
     signs, advice, cause = list(_reading_signs(subject)), _ADVICE, ""
-    frozen = _frozen(subject)
-    if frozen is not None:
-        signs.insert(0, Sign(severity="error", text=frozen.failure, nodes=frozen.nodes))
-        cause, advice = stopped(frozen_cause(frozen)), said(*frozen_advice(frozen))
-    elif subject.others is not None:
+    if subject.others is not None:
         differing, advice = pipelines(subject, subject.others)
         signs += differing
     cause = cause or next((sign.text for sign in signs if sign.severity == "error"), "")
@@ -143,28 +137,10 @@ def harness(subject: Subject) -> Rung:
         name="harness",
         passed=not cause,
         how="measured",
-        cause=cause or f"{count(len(subject.samples), 'sample')} fit the model.",
-        nodes=() if frozen is None else frozen.nodes,
+        cause=cause or f"{count(len(subject.references), 'sample')} fit the model.",
         evidence=tuple(signs),
         advice=advice if cause else (),
     )
-
-
-def _frozen(subject: Subject) -> FrozenSize | None:
-    """Return the size the model requires, if it does not run on the samples.
-
-    Raises:
-        RunFailed: it does not run, for another reason.
-    """
-    try:
-        _ = subject.references
-    except RunFailed:
-        runtime = subject.settings.runtime
-        size = frozen_size(subject.case.network, subject.samples, runtime=runtime)
-        if size is None:
-            raise
-        return size
-    return None
 
 
 def _reading_signs(subject: Subject) -> Iterator[Sign]:

@@ -13,6 +13,7 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.graph.quantised import pairs_of
 from halfwise.judging.judge import computed, judge_outputs
+from halfwise.judging.reference import frozen_named
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -75,7 +76,8 @@ class Subject:
     @cached_property
     def references(self) -> list[Outputs]:
         """The FP32 model's outputs for every sample."""
-        return [self.session.run(s) for s in self.samples.with_progress(self.watcher.step)]
+        with frozen_named(self.case.network):
+            return [self.session.run(s) for s in self.samples.with_progress(self.watcher.step)]
 
     @cached_property
     def given(self) -> list[Outputs]:

@@ -14,7 +14,7 @@ from halfwise.errors import (
     RunFailed,
 )
 from halfwise.fixing.filed import fp32_on
-from halfwise.fixing.repair.making import further, repaired_at, with_readable
+from halfwise.fixing.repair.making import further, repaired_at
 from halfwise.fixing.repair.proof import LIMIT, is_same, prove
 from halfwise.graph.anchors import folded
 from halfwise.graph.aside import resolve, set_aside
@@ -64,7 +64,7 @@ def remade(
     Raises:
         CaseError: the candidate's metadata cannot be read.
     """
-    network, _ = with_readable(case.network)  # fix leaves the same out of its files
+    network = case.network
     repairs = further(candidate.model, network.model)
     if not repairs:
         differs = _unnamed(network, candidate)
@@ -134,10 +134,8 @@ def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
     if differs is not None:
         yield Failure(kind="other-graph", names={"node": differs})
     if not is_same(proof):
-        numbers = {"error": proof.repaired, "limit": LIMIT}
-        elements = {"elements": proof.broken, "mended": proof.mended}
-        counts = {name: number for name, number in elements.items() if number}
-        yield Failure(kind="unproven", numbers={**numbers, **counts})
+        off = {"error": proof.repaired, "limit": LIMIT}
+        yield Failure(kind="unproven", numbers={"elements": proof.broken} if proof.broken else off)
 
 
 def shared_outputs(case: Case, shared: Collection[str], watcher: Watcher) -> Case:

@@ -278,7 +278,7 @@ def _reference(
     case: Case, settings: Settings, watcher: Watcher
 ) -> tuple[list[Outputs], frozenset[TensorName]]:
     """Return the FP32 outputs of each sample, and the tensors that are not finite."""
-    with Stages(watcher)("reference"), frozen_named(case, settings):
+    with Stages(watcher)("reference"):
         check(case.network, runtime=settings.runtime)
         return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
 
@@ -431,7 +431,7 @@ def _judged(
     """
     case, samples = measure.case, measure.case.calibration
     watcher.stage("reference")
-    with frozen_named(case, measure.settings):
+    with frozen_named(case.network):
         check(case.network, runtime=measure.settings.runtime)
         references = measure.references(samples)
     watcher.stage("judge")

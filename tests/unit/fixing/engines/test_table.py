@@ -141,13 +141,12 @@ def offer(
     *medians: float,
     passed: bool = True,
     excess: float | None = 0.5,
-    memory: int = 1,
     limit: float = 1.0,
     on: tuple[str, ...] = ("",),
 ) -> Outcome:
     """Return an engine with the medians of its rounds, alike on each device."""
     time = latency(sorted(medians)[len(medians) // 2])
-    time = time.model_copy(update={"medians": medians, "device_bytes": memory})
+    time = time.model_copy(update={"medians": medians})
     judged = verdict(level="engine", passed=passed)
     row = result(rung, 1, 1.0, latency=time, verdict=judged, rung=rung, excess=excess)
     plan = EnginePlan(Plan(VARIANT, NOTHING), rung, tf32=rung == "tf32")
@@ -168,16 +167,14 @@ def test_the_fastest_that_passes_is_chosen_whatever_its_rung():
         offer("fp16", *[6.2] * ROUNDS),
     ]
     assert choose(offers) == offers[1]
-    near = offer("fp16", *[5.9] * ROUNDS, memory=0)
-    assert choose([*offers, near]) == near
     assert choose(offers[:1]) == offers[0]
     assert choose([offers[2]]) is None
     assert choose([]) is None
 
 
 def test_what_fails_while_others_take_turns_is_not_chosen():
-    steady = offer("fp32", 2, 2, 2, excess=0.5, memory=5)
-    gone = offer("fp16", 1, excess=0.1, memory=1)
+    steady = offer("fp32", 2, 2, 2, excess=0.5)
+    gone = offer("fp16", 1, excess=0.1)
     time = gone.rows[""].latency
     assert time is not None
     gone = changed(gone, latency=time.model_copy(update={"medians": ()}))

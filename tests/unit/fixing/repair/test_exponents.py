@@ -171,9 +171,8 @@ def test_constants_lose_what_their_readers_notice():
     weight, eps = alone["w@p:1"], alone["eps@sum:1"]
     assert weight.limit == 12
     assert weight.cost(-2) == pytest.approx(BIT * 0.25 * 2)
-    # What is added hardly counts, but where the smallest sum rests on it.
+    # What is added hardly counts.
     assert eps.cost(-2) == pytest.approx(ADDED * 2)
-    assert constraints({"sum_out": 2.0**-15})["eps@sum:1"].cost(-2) > ADDED * 2
     assert constraints({}, {"eps": BIT})["eps@sum:1"].cost(0) >= BIT * 2
 
 
