@@ -252,7 +252,13 @@ class Space:
 
     def evaluate(self, kept: Nodes) -> Outcome:
         """Return whether a plan passes on the samples; one that does is reported."""
-        outcome = self.bench.evaluate(self.plan(kept))
+        return self._told(kept, self.bench.evaluate(self.plan(kept)))
+
+    def probe(self, kept: Nodes) -> Outcome:
+        """Return whether a plan passes on the samples that are asked first, see `Bench.probe`."""
+        return self._told(kept, self.bench.probe(self.plan(kept)))
+
+    def _told(self, kept: Nodes, outcome: Outcome) -> Outcome:
         if outcome.passed and self.searches:
             self.best.passed(self, kept, outcome.excess * self.bench.tolerance.factor)
         return outcome
@@ -294,24 +300,31 @@ class Space:
     # --- the search ----------------------------------------------------------------------------
 
     def find(self, before: SearchResult | None = None) -> SearchResult:
-        """Return the cheapest plan found, starting from what was found before samples joined."""
+        """Return the cheapest plan found, starting from what was found before samples joined.
+
+        Each plan found is run on all samples; while it fails, more of them are asked.
+        """
         before = before or SearchResult()
         steps = before.steps or ((self.start.note,) if self.start.note else ())
         if self.chosen is not None:
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
             return SearchResult(kept, self.evaluate(kept).passed, steps=(*steps, step))
-        return self._search(before.kept, steps).run()
+        while True:
+            result = self._search(before, steps).run()
+            if not result.passed or self.bench.confirm(self.plan(result.kept)).passed:
+                return result
+            before, steps = result, result.steps
 
-    def _search(self, before: Nodes, steps: Sequence[Remark]) -> Search:
+    def _search(self, before: SearchResult, steps: Sequence[Remark]) -> Search:
         nodes = map(node_name, self.variant.case.network.all_nodes())
         free = self.choices - self.variant.lowered
         return Search(
             nodes=[name for name in nodes if name in free],
             forced=self.forced,
             suspects=[free & frozenset(guard.nodes) for guard in self.suspects],
-            seeds=self.seeds(before),
-            evaluate=self.evaluate,
+            seeds=self.seeds(before.kept),
+            evaluate=self.probe,
             contribution=lambda kept: self.bench.contribution(self.plan(kept)),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,
@@ -320,6 +333,7 @@ class Space:
             price=self.cost,
             form=self.form,
             steps=[*steps],
+            contributions=dict(before.contributions),
             earlier=[kept for kept, outcome in self.tried().items() if outcome.passed],
         )
 
@@ -398,5 +412,5 @@ class Int8Space(Space):
             return replace(result, kept=kept)
         return result
 
-    def _search(self, before: Nodes, steps: Sequence[Remark]) -> Search:
+    def _search(self, before: SearchResult, steps: Sequence[Remark]) -> Search:
         return replace(super()._search(before, steps), safe=self.passes_below, contribution=None)

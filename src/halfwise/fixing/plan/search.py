@@ -85,6 +85,7 @@ class Search:
         price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         steps: Remarks on what happened.
+        contributions: Per node, what it or its group was found to contribute alone.
         earlier: Plans that passed before, maybe on fewer samples and with fewer nodes held.
     """
 
@@ -101,12 +102,13 @@ class Search:
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
     steps: list[Remark] = field(default_factory=list)
+    contributions: dict[NodeName, float] = field(default_factory=dict)
     earlier: Iterable[Nodes] = ()
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
         self._everything = frozenset(self.nodes)
-        self._contributions, self._trials = dict[NodeName, float](), dict[Nodes, Outcome]()
+        self._trials = dict[Nodes, Outcome]()
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return a plan's cost and size; lower is better. Everything kept, no plan, is last.
@@ -180,7 +182,7 @@ class Search:
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
         alone = self.contribution
-        if not outside or alone is None:
+        if not outside or alone is None or self._is_futile(best, 0):
             return best
         self._note("measuring", kept=len(always))
         done = count()
@@ -191,7 +193,7 @@ class Search:
             return alone(self._everything - low | self.forced)
 
         for ranking in rankings(stretches(outside), contribution, self.harmless):
-            self._contributions = {n: error for group, error in ranking for n in group}
+            self.contributions = {n: error for group, error in ranking for n in group}
             ordered = (group for group, _ in sorted(ranking, key=self._merit))
             kept = accumulate(ordered, sub, initial=self._everything)
             best = self._bisected([*kept][:0:-1], best)
@@ -231,6 +233,9 @@ class Search:
         order, size, failing = self._ordered(kept), 1, list[NodeName]()
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in order if n in kept and needed.get(n) != kept]:
+            if self._is_futile(kept, len(needed)):
+                self._note("futile")
+                return kept, False
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             fresh = [n for n in pending if n not in needed]
             some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
@@ -242,9 +247,6 @@ class Search:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
-                if self._is_futile(kept, len(needed)):
-                    self._note("futile")
-                    return kept, False
         return kept, True
 
     def _ordered(self, kept: Nodes) -> list[NodeName]:
@@ -262,14 +264,16 @@ class Search:
 
         def order(node: NodeName) -> tuple[float, ...]:
             suspected = gravity.get(node, -len(self.suspects))
-            return suspected, merit(node), self._contributions.get(node, 0.0)
+            return suspected, merit(node), self.contributions.get(node, 0.0)
 
         return sorted((n for n in self.nodes if n in kept - self.forced), key=order)
 
     def _is_futile(self, kept: Nodes, groups: int) -> bool:
-        """Return whether many nodes or groups of them are left, and the plan gains little."""
-        costs = map(self.price, (kept, self.forced, self._everything))
-        return groups >= MANY_GROUPS and not gains(*costs)
+        """Return whether many nodes or groups are left and the plan gains little, or none would."""
+        least, fp32 = self.price(self.forced), self.price(self._everything)
+        if groups >= MANY_GROUPS:
+            return not gains(self.price(kept), least, fp32)
+        return kept == self._everything and not gains(least, least, fp32)
 
     # --- the choice ---------------------------------------------------------------------------
 
@@ -296,7 +300,7 @@ class Search:
             passed,
             excess_without={n: trial.excess for n, trial in fails.items()},
             nonfinite_without=frozenset(n for n, trial in fails.items() if trial.nonfinite),
-            contributions=self._contributions,
+            contributions=self.contributions,
             steps=tuple(self.steps),
             **more,
         )
@@ -397,10 +401,13 @@ def gains(price: float | None, least: float | None, fp32: float | None) -> bool:
     Args:
         price: Predicted cost of the plan.
         least: That of everything low.
-        fp32: That of everything in FP32; if any of these is None, the result is True.
+        fp32: That of everything in FP32; if any of these is None, the result is True. None saves
+            enough if it is at most 1 % more than everything low.
     """
-    if price is None or least is None or fp32 is None or fp32 <= least:
+    if price is None or least is None or fp32 is None:
         return True
+    if fp32 <= LEAST_DEARER * least:
+        return False
     return fp32 - price >= min(LEAST_OF_FP32 * fp32, LEAST_OF_LOW * (fp32 - least))
 
 
