@@ -297,7 +297,7 @@ class Bench(Generic[P]):
     def evaluate(self, plan: P) -> Outcome:
         """Return whether a plan stays within what the search allows, on all samples.
 
-        Samples on which others failed are run first; the first that fails ends the trial.
+        The hardest are run first, until they fail. Probes ask what failed from then on.
         """
         outcome = self._whole(plan)
         if outcome is None or isinf(outcome.excess):  # of all samples, it does not tell why
@@ -305,9 +305,9 @@ class Bench(Generic[P]):
         return self._as_file(plan, outcome, range(len(self.samples)))
 
     def probe(self, plan: P) -> Outcome:
-        """Return the outcome of a plan on few samples: the hardest, and those that ended trials.
+        """Return the outcome of a plan on few samples: the hardest, and those that failed others.
 
-        What fails there fails on all; what passes has to be confirmed.
+        What fails there fails on all; what passes may fail there.
         """
         asked = self._order[: self._asked]
         if len(asked) == len(self.samples) or self._whole(plan) or self.recall(plan, "samples"):
@@ -318,42 +318,45 @@ class Bench(Generic[P]):
             return self.once(plan, "samples", lambda: outcome)
         return self._as_file(plan, outcome, sorted(asked))
 
-    def confirm(self, plan: P) -> Outcome:
-        """Return the outcome on all samples of a plan that passed on few.
-
-        If it fails, the sample that ended the trial is asked from then on, or twice as many.
-        """
-        outcome = self.evaluate(plan)
-        if not outcome.passed and (outcome.sample is None or self.tolerance.spare(len(self._order))):
-            self._asked = min(2 * self._asked, len(self.samples))
-        return outcome
-
     def _as_file(self, plan: P, outcome: Outcome, asked: Sequence[int]) -> Outcome:
         if outcome.passed and self._of_file and (excess := self._of_file(plan, asked)) > 1:
+            self._asked = max(self._asked, len(asked))
             return replace(outcome, passed=False, excess=excess)
         return outcome
 
     def _evaluated(self, plan: P, asked: Sequence[int]) -> Outcome:
-        """Return the outcome on some samples; one that ends it is asked first from then on."""
-        outcome = self._run_on(plan, asked)
-        self.evaluations += 1
-        if outcome.sample is not None:
-            self._asked += self._order.index(outcome.sample) >= self._asked
-            self._order.remove(outcome.sample)
-            self._order.insert(0, outcome.sample)
-        return outcome
+        """Return the outcome on samples, in their order; it ends once they fail.
 
-    def _run_on(self, plan: P, asked: Sequence[int]) -> Outcome:
-        trial = self._trial()
-        for i in asked:
+        What they lose together is looked at each time that their number has doubled.
+        """
+        self.evaluations += 1
+        trial, looked = self._trial(), 1
+        for count, i in enumerate([*asked], start=1):
             result = self._run(plan, self.samples[i])
             excess = trial.add(i, result)
             if excess > 1:
+                self._ask(i, count)
                 if isinstance(result, RunFailed):
                     return Outcome(False, excess, i, not_run=result.message)
                 return Outcome(False, excess, i, has_new_nonfinite(self.references[i], result))
+            if count == 2 * looked < len(self.samples):
+                looked = count
+                if (excess := trial.error()) > 1:
+                    self._asked = max(self._asked, count)
+                    return Outcome(False, excess, i)
         excess = trial.error()
+        if excess > 1:
+            self._asked = max(self._asked, len(asked))
         return Outcome(excess <= 1, excess)
+
+    def _ask(self, index: int, count: int) -> None:
+        """Ask a sample first that failed as one of `count`: alone, or with as many as may fail."""
+        if self.tolerance.spare(len(self.samples)):
+            self._asked = max(self._asked, count)
+        else:
+            self._asked += count > self._asked
+        self._order.remove(index)
+        self._order.insert(0, index)
 
     def _trial(self) -> Trial:
         return Trial(self.tolerance, self.samples, self.references, self._totals)

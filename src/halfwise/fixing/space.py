@@ -312,7 +312,8 @@ class Space:
             return SearchResult(kept, self.evaluate(kept).passed, steps=(*steps, step))
         while True:
             result = self._search(before, steps).run()
-            if not result.passed or self.bench.confirm(self.plan(result.kept)).passed:
+            is_original = self.is_safe and result.kept == self.choices
+            if not result.passed or is_original or self.evaluate(result.kept).passed:
                 return result
             before, steps = result, result.steps
 
@@ -324,7 +325,8 @@ class Space:
             forced=self.forced,
             suspects=[free & frozenset(guard.nodes) for guard in self.suspects],
             seeds=self.seeds(before.kept),
-            evaluate=self.probe,
+            evaluate=self.evaluate,
+            probe=self.probe,
             contribution=lambda kept: self.bench.contribution(self.plan(kept)),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,

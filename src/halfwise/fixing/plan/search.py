@@ -75,7 +75,8 @@ class Search:
         suspects: Groups of nodes that guards name, most severe first.
         seeds: Plans to try first, passing or not. What the last one keeps stays kept where the
             error is spread.
-        evaluate: Evaluates a plan.
+        evaluate: Evaluates a plan on all samples.
+        probe: Evaluates it on few of them: what fails there fails on all.
         contribution: Output error of a plan relative to what is allowed, on one sample. None if
             that is not measured: what nodes save orders them then.
         harmless: Contribution that needs no examination; None if only a metric decides.
@@ -94,6 +95,7 @@ class Search:
     suspects: Sequence[Nodes]
     seeds: Sequence[Nodes]
     evaluate: Callable[[Nodes], Outcome]
+    probe: Callable[[Nodes], Outcome]
     contribution: Callable[[Nodes], float] | None
     harmless: float | None
     budget: Budget
@@ -240,7 +242,9 @@ class Search:
             fresh = [n for n in pending if n not in needed]
             some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
             plan = kept - frozenset(some)
-            if self._try(plan):
+            self.budget.check()
+            self._trials[plan] = self.probe(plan)
+            if self._trials[plan].passed:
                 size = size if failing else 2 * len(some)
                 kept, failing = plan, [n for n in failing if n not in some]
             elif len(some) > 1:
