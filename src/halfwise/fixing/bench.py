@@ -39,13 +39,14 @@ Depth = Literal[
 ]
 """How closely a plan is looked at.
 
-"few": on the samples that trials ask first, until one fails; "samples": on all of the search; "all":
-its error on all of them; "alone": its error on the hardest one; "inside": whether its model is infinite inside there; "heldout": its
-error and scores on held-out samples; "emulated": the outputs there of what is probably the plan;
-"file": what runners make of its file; "fp32": whether a target has the model in FP32 right.
+"few": on the samples that probes ask, until they fail; "samples": on all of the search, likewise;
+"all": its error on all of them; "alone": its error on the hardest one; "inside": whether its model
+is infinite inside there; "heldout": its error and scores on held-out samples; "emulated": the
+outputs there of what is probably the plan; "file": what runners make of its file; "fp32": whether a
+target has the model in FP32 right.
 """
 
-FEW = 2
+FEW = 4
 """Samples that trials ask at first, besides as many as may fail. Our choice."""
 
 P = TypeVar("P", bound=Hashable)

@@ -152,17 +152,17 @@ def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
 def test_few_samples_are_asked_and_what_fails_on_all_is_asked_from_then_on():
     bench = late_failure().bench()
     assert bench.probe(NONE).passed
-    assert (bench.runs, bench.exact(NONE)) == (2, None)
+    assert (bench.runs, bench.exact(NONE)) == (4, None)
     assert bench.evaluate(NONE).sample == 11
-    assert bench.runs == 14
+    assert bench.runs == 16
     assert bench.probe(names("mean")).sample == 11
-    assert bench.runs == 15
+    assert bench.runs == 17
     assert not bench.evaluate(names("mean")).passed  # what fails on few samples fails on all
     kept = names("square", "mean", "root")
     assert bench.probe(kept).passed
-    assert bench.runs == 18
+    assert bench.runs == 22
     assert bench.evaluate(kept).passed
-    assert bench.runs == 30
+    assert bench.runs == 34
 
 
 def test_as_many_samples_as_may_fail_are_asked_too():
@@ -184,11 +184,11 @@ def test_of_a_metric_the_loss_on_few_samples_counts_as_if_the_others_had_none():
     prepared = prepare(rounded_once())
     bench = prepared.bench(Criterion(metric="exact", metric_drop=0.5), exact)
     few, whole = bench.probe(NONE), bench.evaluate(NONE)
-    assert (few.passed, few.excess) == (True, pytest.approx(2 / 12 / 0.5))
+    assert (few.passed, few.excess) == (True, pytest.approx(4 / 12 / 0.5))
     assert (whole.passed, whole.excess) == (False, pytest.approx(8 / 12 / 0.5))
-    assert bench.runs == 2 + 8
+    assert bench.runs == 4 + 8
     assert bench.probe(names("mul")).passed
-    assert bench.runs == 2 + 8 + 8  # they fail together, so all of them are asked
+    assert bench.runs == 4 + 8 + 8  # they fail together, so all of them are asked
 
 
 def test_samples_that_join_are_looked_at_first():

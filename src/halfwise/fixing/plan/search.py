@@ -277,7 +277,8 @@ class Search:
         least, fp32 = self.price(self.forced), self.price(self._everything)
         if groups >= MANY_GROUPS:
             return not gains(self.price(kept), least, fp32)
-        return kept == self._everything and not gains(least, least, fp32)
+        in_vain = len(kept) >= MANY_GROUPS and kept == self._everything
+        return in_vain and not gains(least, least, fp32)
 
     # --- the choice ---------------------------------------------------------------------------
 
