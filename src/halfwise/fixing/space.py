@@ -300,31 +300,23 @@ class Space:
     # --- the search ----------------------------------------------------------------------------
 
     def find(self, before: SearchResult | None = None) -> SearchResult:
-        """Return the cheapest plan found, starting from what was found before samples joined.
-
-        Each plan found is run on all samples; while it fails, more of them are asked.
-        """
+        """Return the cheapest plan found, starting from what was found before samples joined."""
         before = before or SearchResult()
         steps = before.steps or ((self.start.note,) if self.start.note else ())
         if self.chosen is not None:
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
             return SearchResult(kept, self.evaluate(kept).passed, steps=(*steps, step))
-        while True:
-            result = self._search(before, steps).run()
-            is_original = self.is_safe and result.kept == self.choices
-            if not result.passed or is_original or self.evaluate(result.kept).passed:
-                return result
-            before, steps = result, result.steps
+        return self._search(before.kept, steps).run()
 
-    def _search(self, before: SearchResult, steps: Sequence[Remark]) -> Search:
+    def _search(self, before: Nodes, steps: Sequence[Remark]) -> Search:
         nodes = map(node_name, self.variant.case.network.all_nodes())
         free = self.choices - self.variant.lowered
         return Search(
             nodes=[name for name in nodes if name in free],
             forced=self.forced,
             suspects=[free & frozenset(guard.nodes) for guard in self.suspects],
-            seeds=self.seeds(before.kept),
+            seeds=self.seeds(before),
             evaluate=self.evaluate,
             probe=self.probe,
             contribution=lambda kept: self.bench.contribution(self.plan(kept)),
@@ -335,7 +327,6 @@ class Space:
             price=self.cost,
             form=self.form,
             steps=[*steps],
-            contributions=dict(before.contributions),
             earlier=[kept for kept, outcome in self.tried().items() if outcome.passed],
         )
 
@@ -414,5 +405,5 @@ class Int8Space(Space):
             return replace(result, kept=kept)
         return result
 
-    def _search(self, before: SearchResult, steps: Sequence[Remark]) -> Search:
+    def _search(self, before: Nodes, steps: Sequence[Remark]) -> Search:
         return replace(super()._search(before, steps), safe=self.passes_below, contribution=None)

@@ -86,7 +86,6 @@ class Search:
         price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         steps: Remarks on what happened.
-        contributions: Per node, what it or its group was found to contribute alone.
         earlier: Plans that passed before, maybe on fewer samples and with fewer nodes held.
     """
 
@@ -104,13 +103,12 @@ class Search:
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
     steps: list[Remark] = field(default_factory=list)
-    contributions: dict[NodeName, float] = field(default_factory=dict)
     earlier: Iterable[Nodes] = ()
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
         self._everything = frozenset(self.nodes)
-        self._trials = dict[Nodes, Outcome]()
+        self._contributions, self._trials = dict[NodeName, float](), dict[Nodes, Outcome]()
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return a plan's cost and size; lower is better. Everything kept, no plan, is last.
@@ -195,7 +193,7 @@ class Search:
             return alone(self._everything - low | self.forced)
 
         for ranking in rankings(stretches(outside), contribution, self.harmless):
-            self.contributions = {n: error for group, error in ranking for n in group}
+            self._contributions = {n: error for group, error in ranking for n in group}
             ordered = (group for group, _ in sorted(ranking, key=self._merit))
             kept = accumulate(ordered, sub, initial=self._everything)
             best = self._bisected([*kept][:0:-1], best)
@@ -230,14 +228,26 @@ class Search:
     def _lowered(self, kept: Nodes) -> tuple[Nodes, bool]:
         """Lower nodes until none can be, or that is futile; return the plan and whether none can.
 
-        Nodes that fail together are halved until one is left.
+        Nodes that fail together are halved until one is left. What passes on few samples is run on
+        all once twice as many such plans followed as the time before, and at the end.
         """
         order, size, failing = self._ordered(kept), 1, list[NodeName]()
         needed: dict[NodeName, Nodes] = {}
-        while pending := [n for n in order if n in kept and needed.get(n) != kept]:
+        sure, unsure, most = kept, 0, 1
+        while True:
+            pending = [n for n in order if n in kept and needed.get(n) != kept]
+            if kept != sure and (unsure >= most or not pending):
+                if self._try(kept):
+                    sure, most = kept, 2 * most
+                else:
+                    kept, failing, size = sure, [], 1
+                unsure = 0
+                continue
+            if not pending:
+                return kept, True
             if self._is_futile(kept, len(needed)):
                 self._note("futile")
-                return kept, False
+                return sure, False
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             fresh = [n for n in pending if n not in needed]
             some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
@@ -247,11 +257,11 @@ class Search:
             if self._trials[plan].passed:
                 size = size if failing else 2 * len(some)
                 kept, failing = plan, [n for n in failing if n not in some]
+                unsure += 1
             elif len(some) > 1:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
-        return kept, True
 
     def _ordered(self, kept: Nodes) -> list[NodeName]:
         """Return the nodes of a plan that may be lowered, in that order.
@@ -268,7 +278,7 @@ class Search:
 
         def order(node: NodeName) -> tuple[float, ...]:
             suspected = gravity.get(node, -len(self.suspects))
-            return suspected, merit(node), self.contributions.get(node, 0.0)
+            return suspected, merit(node), self._contributions.get(node, 0.0)
 
         return sorted((n for n in self.nodes if n in kept - self.forced), key=order)
 
@@ -285,13 +295,16 @@ class Search:
     def _cheapest(self, kept: Nodes) -> Nodes:
         """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
 
-        Of `kept` and all that passed; see `LEAST_DEARER`. Lowering one more node may add Casts, or
-        Q/DQ pairs, that cost more than it saves.
+        Of `kept` and what passed, run on all samples; see `LEAST_DEARER`. Lowering one more node may
+        add Casts, or Q/DQ pairs, that cost more than it saves.
         """
-        plans = [kept, *(plan for plan, trial in self._trials.items() if trial.passed)]
-        least = min(map(self.rank, plans))[0]
-        near = [plan for plan in plans if self.rank(plan)[0] <= LEAST_DEARER * least]
-        return min(near, key=lambda plan: (len(plan), self.rank(plan)))
+        best = None
+        while best is None or not (best == kept or self._passes(best)):
+            plans = [kept, *(plan for plan, trial in self._trials.items() if trial.passed)]
+            least = min(map(self.rank, plans))[0]
+            near = [plan for plan in plans if self.rank(plan)[0] <= LEAST_DEARER * least]
+            best = min(near, key=lambda plan: (len(plan), self.rank(plan)))
+        return best
 
     def _hopeless(self) -> SearchResult:
         self._note("hopeless")
@@ -305,7 +318,7 @@ class Search:
             passed,
             excess_without={n: trial.excess for n, trial in fails.items()},
             nonfinite_without=frozenset(n for n, trial in fails.items() if trial.nonfinite),
-            contributions=self.contributions,
+            contributions=self._contributions,
             steps=tuple(self.steps),
             **more,
         )
