@@ -27,6 +27,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Criterion
 
 Depth = Literal[
+    "few",
     "samples",
     "all",
     "inside",
@@ -38,11 +39,15 @@ Depth = Literal[
 ]
 """How closely a plan is looked at.
 
-"samples": on the samples of the search, until one fails; "all": its error on all of them; "alone":
-its error on the hardest one; "inside": whether its model is infinite inside there; "heldout": its
-error and scores on held-out samples; "emulated": the outputs there of what is probably the plan;
-"file": what runners make of its file; "fp32": whether a target has the model in FP32 right.
+"few": on the samples that probes ask, until they fail; "samples": on all of the search, likewise;
+"all": its error on all of them; "alone": its error on the hardest one; "inside": whether its model
+is infinite inside there; "heldout": its error and scores on held-out samples; "emulated": the
+outputs there of what is probably the plan; "file": what runners make of its file; "fp32": whether a
+target has the model in FP32 right.
 """
+
+FEW = 4
+"""Samples that trials ask at first, besides as many as may fail. Our choice."""
 
 P = TypeVar("P", bound=Hashable)
 P_contra = TypeVar("P_contra", bound=Hashable, contravariant=True)
@@ -69,7 +74,7 @@ class Outcome:
     Attributes:
         passed: Whether every tried sample passed.
         excess: Error relative to what a trial may use; above 1 fails. A lower bound if one sample
-            ended the trial.
+            ended the trial, or if only few were asked.
         sample: Index of that sample, or None.
         nonfinite: Whether it failed with NaN or infinities that are not in the reference.
         not_run: Why the sample could not be run, which says nothing of the plan; "" if it was.
@@ -153,9 +158,11 @@ class Trial:
         self._excess = Excess(tolerance.criterion, scales, self._spare)
         # With a metric: the outputs that it can judge, and what each sample uses by itself.
         self._outputs, self._alone = dict[int, Outputs](), dict[int, float]()
+        self._added = 0
 
     def add(self, index: int, result: Computed) -> float:
         """Add the result of a sample; return a lower bound of the error, above 1 if all fails."""
+        self._added += 1
         if self._tolerance.metric is None:
             self._excess.update(self._references[index], result)
             return self._excess.value / self._tolerance.factor
@@ -176,7 +183,7 @@ class Trial:
         return 0.0
 
     def error(self) -> float:
-        """Return the error, ≥ 0, once all samples were added.
+        """Return the error, ≥ 0: a lower bound until all samples were added, as if others had none.
 
         With a metric it is what that loses: inf for NaN, and for any loss where none is allowed.
 
@@ -185,12 +192,15 @@ class Trial:
         """
         of = self._tolerance
         if of.metric is None:
-            return self._excess.final() / of.factor
+            is_whole = self._added == len(self._samples)
+            return (self._excess.final() if is_whole else self._excess.value) / of.factor
         order = sorted(self._alone, key=lambda i: self._alone[i])
-        rest = sorted(order[: len(order) - self._spare])
-        if not self._outputs.keys() >= {*rest}:
+        counted, spared = order[: len(order) - self._spare], order[len(order) - self._spare :]
+        if not self._outputs.keys() >= {*counted}:
             return inf
-        outputs, references = ([by[i] for i in rest] for by in (self._outputs, self._references))
+        rest = [i for i in range(len(self._samples)) if i not in spared]
+        references = [self._references[i] for i in rest]
+        outputs = [self._outputs.get(i, self._references[i]) for i in rest]
         loss = metric_loss(of.metric, references, outputs, self._samples.select(rest).labels)
         if not loss > 0:
             return inf if isnan(loss) else 0.0
@@ -227,13 +237,14 @@ class Bench(Generic[P]):
         self.refused = ""
         self._totals = totals(self.references)
         self._order = list(range(len(samples)))
-        self._of_file: Callable[[P], float] | None = None
+        self._asked = FEW + tolerance.spare(len(samples))
+        self._of_file: Callable[[P, Sequence[int]], float] | None = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
 
     def on(self, judge: Judge[P]) -> "Bench[P]":
         """Return a bench for the same samples, in the same order, and another judge."""
         other = Bench(judge, self.samples, self.references, self.tolerance, self._spend)
-        other._order = [*self._order]
+        other._order, other._asked = [*self._order], self._asked
         return other
 
     @property
@@ -287,34 +298,66 @@ class Bench(Generic[P]):
     def evaluate(self, plan: P) -> Outcome:
         """Return whether a plan stays within what the search allows, on all samples.
 
-        Samples on which others failed are run first; the first that fails ends the trial.
+        The hardest are run first, until they fail. Probes ask what failed from then on.
         """
         outcome = self._whole(plan)
         if outcome is None or isinf(outcome.excess):  # of all samples, it does not tell why
-            outcome = self.once(plan, "samples", lambda: self._evaluated(plan))
-        if outcome.passed and self._of_file is not None and (excess := self._of_file(plan)) > 1:
+            outcome = self.once(plan, "samples", lambda: self._evaluated(plan, self._order))
+        return self._as_file(plan, outcome, range(len(self.samples)))
+
+    def probe(self, plan: P) -> Outcome:
+        """Return the outcome of a plan on few samples: the hardest, and those that failed others.
+
+        What fails there fails on all; what passes may fail there.
+        """
+        asked = self._order[: self._asked]
+        if len(asked) == len(self.samples) or self._whole(plan) or self.recall(plan, "samples"):
+            return self.evaluate(plan)
+        work = lambda: self._evaluated(plan, asked)  # noqa: E731
+        outcome = self.once(plan, "few", work, frozenset(asked))
+        if not outcome.passed:
+            return self.once(plan, "samples", lambda: outcome)
+        return self._as_file(plan, outcome, sorted(asked))
+
+    def _as_file(self, plan: P, outcome: Outcome, asked: Sequence[int]) -> Outcome:
+        if outcome.passed and self._of_file and (excess := self._of_file(plan, asked)) > 1:
+            self._asked = max(self._asked, len(asked))
             return replace(outcome, passed=False, excess=excess)
         return outcome
 
-    def _evaluated(self, plan: P) -> Outcome:
-        outcome = self._run_on_all(plan)
-        self.evaluations += 1
-        if outcome.sample is not None:
-            self._order.remove(outcome.sample)
-            self._order.insert(0, outcome.sample)
-        return outcome
+    def _evaluated(self, plan: P, asked: Sequence[int]) -> Outcome:
+        """Return the outcome on samples, in their order; it ends once they fail.
 
-    def _run_on_all(self, plan: P) -> Outcome:
-        trial = self._trial()
-        for i in self._order:
+        What they lose together is looked at each time that their number has doubled.
+        """
+        self.evaluations += 1
+        trial, looked = self._trial(), 1
+        for count, i in enumerate([*asked], start=1):
             result = self._run(plan, self.samples[i])
             excess = trial.add(i, result)
             if excess > 1:
+                self._ask(i, count)
                 if isinstance(result, RunFailed):
                     return Outcome(False, excess, i, not_run=result.message)
                 return Outcome(False, excess, i, has_new_nonfinite(self.references[i], result))
+            if count == 2 * looked < len(self.samples):
+                looked = count
+                if (excess := trial.error()) > 1:
+                    self._asked = max(self._asked, count)
+                    return Outcome(False, excess, i)
         excess = trial.error()
+        if excess > 1:
+            self._asked = max(self._asked, len(asked))
         return Outcome(excess <= 1, excess)
+
+    def _ask(self, index: int, count: int) -> None:
+        """Ask a sample first that failed as one of `count`: alone, or with as many as may fail."""
+        if self.tolerance.spare(len(self.samples)):
+            self._asked = max(self._asked, count)
+        else:
+            self._asked += count > self._asked
+        self._order.remove(index)
+        self._order.insert(0, index)
 
     def _trial(self) -> Trial:
         return Trial(self.tolerance, self.samples, self.references, self._totals)
@@ -375,9 +418,12 @@ class Bench(Generic[P]):
         value = excess.update(self.references[index], outputs)
         return inf if isnan(value) else value / self.tolerance.factor
 
-    def excess_of(self, results: Iterable[Computed]) -> float:
-        """Return the error of outputs of all samples, relative to what a trial may use."""
-        return self.tolerance.excess(results, self.samples, self.references)
+    def excess_of(self, results: Iterable[Computed], indices: Iterable[int] | None = None) -> float:
+        """Return the error of outputs of all or given samples, relative to what a trial may use."""
+        trial = self._trial()
+        for i, result in zip(indices or range(len(self.samples)), results, strict=True):
+            trial.add(i, result)
+        return trial.error()
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples; trials look at them first."""
@@ -385,10 +431,11 @@ class Bench(Generic[P]):
         self.samples = (self.samples + samples).held()
         self.references = [*self.references, *references]
         self._order = [*range(count, len(self.samples)), *self._order]
+        self._asked += len(samples)
         self._totals = totals(self.references)
 
-    def demand(self, of_file: Callable[[P], float]) -> None:
-        """Let plans that pass fail if `of_file`, the error of their file, is above 1."""
+    def demand(self, of_file: Callable[[P, Sequence[int]], float]) -> None:
+        """Let plans that pass fail if `of_file`, their file's error on samples, is above 1."""
         self._of_file = of_file
 
     def _run(self, plan: P, sample: Sample) -> Computed:

@@ -56,19 +56,24 @@ class Filed:
     guards: tuple[Guard, ...] = ()
 
 
-def filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
+def filed(
+    bench: Bench[Plan], budget: Budget, plan: Plan, asked: Sequence[int] | None = None
+) -> Filed:
     """Return what targets make of a plan's file, and ONNX Runtime where nodes decide.
+
+    On the samples that are asked, by index; on all without.
 
     Elsewhere, rounding less often hardly makes outputs worse; it is asked of plans once files have
     to pass. Nothing of what refuses the file, or has FP32 wrong: no other plan would change that.
     """
-    work = lambda: _filed(bench, budget, plan)  # noqa: E731
-    return bench.once(plan, "file", work, bench.demands_files)
+    asked = tuple(range(len(bench.samples)) if asked is None else asked)
+    work = lambda: _filed(bench, budget, plan, asked)  # noqa: E731
+    return bench.once(plan, "file", work, (bench.demands_files, asked))
 
 
-def _filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
+def _filed(bench: Bench[Plan], budget: Budget, plan: Plan, asked: Sequence[int]) -> Filed:
     variant, model = plan.of, plan.of.write(plan)[0].model
-    samples, references = bench.samples, bench.references
+    samples, references = bench.samples.select(asked), [bench.references[i] for i in asked]
     own, *targets = file_runners(variant.settings)
     deciding = tuple(decisions(variant.case.network))
     runners = [runner for runner in targets if runner.runs]
@@ -78,7 +83,7 @@ def _filed(bench: Bench[Plan], budget: Budget, plan: Plan) -> Filed:
     for runner in runners:
         budget.spend("trial", len(samples))
         ran = _ran(runner, model, variant.case, samples, references)
-        excess = 0.0 if ran.judged is None else bench.excess_of(ran.results)
+        excess = 0.0 if ran.judged is None else bench.excess_of(ran.results, asked)
         if excess <= 1 or not may_mend(bench, variant, runner, samples, references):
             continue
         failing = () if ran.judged is None else ran.judged.failing

@@ -543,7 +543,7 @@ class _Fix:
 def _demand_files(space: Space) -> None:
     """Demand of plans that their files pass on the samples of the search."""
     bench, budget = space.bench, space.budget
-    bench.demand(lambda plan: filed(bench, budget, plan).excess)
+    bench.demand(lambda plan, asked: filed(bench, budget, plan, asked).excess)
 
 
 def stands(fixed: Fixed) -> bool:

@@ -252,7 +252,13 @@ class Space:
 
     def evaluate(self, kept: Nodes) -> Outcome:
         """Return whether a plan passes on the samples; one that does is reported."""
-        outcome = self.bench.evaluate(self.plan(kept))
+        return self._told(kept, self.bench.evaluate(self.plan(kept)))
+
+    def probe(self, kept: Nodes) -> Outcome:
+        """Return whether a plan passes on the samples that are asked first, see `Bench.probe`."""
+        return self._told(kept, self.bench.probe(self.plan(kept)))
+
+    def _told(self, kept: Nodes, outcome: Outcome) -> Outcome:
         if outcome.passed and self.searches:
             self.best.passed(self, kept, outcome.excess * self.bench.tolerance.factor)
         return outcome
@@ -312,6 +318,7 @@ class Space:
             suspects=[free & frozenset(guard.nodes) for guard in self.suspects],
             seeds=self.seeds(before),
             evaluate=self.evaluate,
+            probe=self.probe,
             contribution=lambda kept: self.bench.contribution(self.plan(kept)),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,

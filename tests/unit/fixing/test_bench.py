@@ -149,6 +149,48 @@ def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
     assert bench.runs == runs + 1
 
 
+def test_few_samples_are_asked_and_what_fails_on_all_is_asked_from_then_on():
+    bench = late_failure().bench()
+    assert bench.probe(NONE).passed
+    assert (bench.runs, bench.exact(NONE)) == (4, None)
+    assert bench.evaluate(NONE).sample == 11
+    assert bench.runs == 16
+    assert bench.probe(names("mean")).sample == 11
+    assert bench.runs == 17
+    assert not bench.evaluate(names("mean")).passed  # what fails on few samples fails on all
+    kept = names("square", "mean", "root")
+    assert bench.probe(kept).passed
+    assert bench.runs == 22
+    assert bench.evaluate(kept).passed
+    assert bench.runs == 34
+
+
+def test_as_many_samples_as_may_fail_are_asked_too():
+    prepared = prepare(rounded_once(400))
+    bench = prepared.bench(Criterion(rel_max=1e-9, failing=0.02))
+    spare = bench.tolerance.spare(400)
+    assert spare > 1
+    assert not bench.probe(NONE).passed
+    assert bench.runs == spare + 1
+
+
+def test_of_a_metric_the_loss_on_few_samples_counts_as_if_the_others_had_none():
+    def exact(references, outputs, _):
+        pairs = zip(references, outputs, strict=True)
+        return float(
+            np.mean([np.array_equal(*(y for o in pair for y in o.values())) for pair in pairs])
+        )
+
+    prepared = prepare(rounded_once())
+    bench = prepared.bench(Criterion(metric="exact", metric_drop=0.5), exact)
+    few, whole = bench.probe(NONE), bench.evaluate(NONE)
+    assert (few.passed, few.excess) == (True, pytest.approx(4 / 12 / 0.5))
+    assert (whole.passed, whole.excess) == (False, pytest.approx(8 / 12 / 0.5))
+    assert bench.runs == 4 + 8
+    assert bench.probe(names("mul")).passed
+    assert bench.runs == 4 + 8 + 8  # they fail together, so all of them are asked
+
+
 def test_samples_that_join_are_looked_at_first():
     prepared = late_failure()
     known = replace(
@@ -276,11 +318,11 @@ def test_a_judge_is_one_class_and_a_search_takes_it_as_it_is():
 
 def test_what_passes_may_be_demanded_more_of():
     bench = prepare(models.small()).bench()
-    bench.demand(lambda kept: 0.5 if kept else 3.0)
+    bench.demand(lambda kept, _: 0.5 if kept else 3.0)
     assert bench.evaluate(NONE) == Outcome(False, 3.0)
     assert bench.evaluate(names("matmul")).passed
     surveyed = prepare(models.small()).bench()
-    surveyed.demand(lambda _: 3.0)
+    surveyed.demand(lambda *_: 3.0)
     surveyed.survey(NONE, Silent())
     assert not surveyed.evaluate(NONE).passed
 

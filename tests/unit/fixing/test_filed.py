@@ -292,7 +292,7 @@ def test_the_search_goes_on_until_the_file_passes(monkeypatch, options):
 def demanding() -> Space:
     """Return plans whose files have to pass."""
     space = space_of(chain())
-    space.bench.demand(lambda plan: filed(space.bench, space.budget, plan).excess)
+    space.bench.demand(lambda *of: filed(space.bench, space.budget, *of).excess)
     return space
 
 

@@ -75,7 +75,8 @@ class Search:
         suspects: Groups of nodes that guards name, most severe first.
         seeds: Plans to try first, passing or not. What the last one keeps stays kept where the
             error is spread.
-        evaluate: Evaluates a plan.
+        evaluate: Evaluates a plan on all samples.
+        probe: Evaluates it on few of them: what fails there fails on all.
         contribution: Output error of a plan relative to what is allowed, on one sample. None if
             that is not measured: what nodes save orders them then.
         harmless: Contribution that needs no examination; None if only a metric decides.
@@ -93,6 +94,7 @@ class Search:
     suspects: Sequence[Nodes]
     seeds: Sequence[Nodes]
     evaluate: Callable[[Nodes], Outcome]
+    probe: Callable[[Nodes], Outcome]
     contribution: Callable[[Nodes], float] | None
     harmless: float | None
     budget: Budget
@@ -180,7 +182,7 @@ class Search:
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
         alone = self.contribution
-        if not outside or alone is None:
+        if not outside or alone is None or self._is_futile(best, 0):
             return best
         self._note("measuring", kept=len(always))
         done = count()
@@ -226,26 +228,40 @@ class Search:
     def _lowered(self, kept: Nodes) -> tuple[Nodes, bool]:
         """Lower nodes until none can be, or that is futile; return the plan and whether none can.
 
-        Nodes that fail together are halved until one is left.
+        Nodes that fail together are halved until one is left. What passes on few samples is run on
+        all once twice as many such plans followed as the time before, and at the end.
         """
         order, size, failing = self._ordered(kept), 1, list[NodeName]()
         needed: dict[NodeName, Nodes] = {}
-        while pending := [n for n in order if n in kept and needed.get(n) != kept]:
+        sure, unsure, most = kept, 0, 1
+        while True:
+            pending = [n for n in order if n in kept and needed.get(n) != kept]
+            if kept != sure and (unsure >= most or not pending):
+                if self._try(kept):
+                    sure, most = kept, 2 * most
+                else:
+                    kept, failing, size = sure, [], 1
+                unsure = 0
+                continue
+            if not pending:
+                return kept, True
+            if self._is_futile(kept, len(needed)):
+                self._note("futile")
+                return sure, False
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             fresh = [n for n in pending if n not in needed]
             some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
             plan = kept - frozenset(some)
-            if self._try(plan):
+            self.budget.check()
+            self._trials[plan] = self.probe(plan)
+            if self._trials[plan].passed:
                 size = size if failing else 2 * len(some)
                 kept, failing = plan, [n for n in failing if n not in some]
+                unsure += 1
             elif len(some) > 1:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
-                if self._is_futile(kept, len(needed)):
-                    self._note("futile")
-                    return kept, False
-        return kept, True
 
     def _ordered(self, kept: Nodes) -> list[NodeName]:
         """Return the nodes of a plan that may be lowered, in that order.
@@ -267,22 +283,28 @@ class Search:
         return sorted((n for n in self.nodes if n in kept - self.forced), key=order)
 
     def _is_futile(self, kept: Nodes, groups: int) -> bool:
-        """Return whether many nodes or groups of them are left, and the plan gains little."""
-        costs = map(self.price, (kept, self.forced, self._everything))
-        return groups >= MANY_GROUPS and not gains(*costs)
+        """Return whether many nodes or groups are left and the plan gains little, or none would."""
+        least, fp32 = self.price(self.forced), self.price(self._everything)
+        if groups >= MANY_GROUPS:
+            return not gains(self.price(kept), least, fp32)
+        in_vain = len(kept) >= MANY_GROUPS and kept == self._everything
+        return in_vain and not gains(least, least, fp32)
 
     # --- the choice ---------------------------------------------------------------------------
 
     def _cheapest(self, kept: Nodes) -> Nodes:
         """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
 
-        Of `kept` and all that passed; see `LEAST_DEARER`. Lowering one more node may add Casts, or
-        Q/DQ pairs, that cost more than it saves.
+        Of `kept` and what passed, run on all samples; see `LEAST_DEARER`. Lowering one more node may
+        add Casts, or Q/DQ pairs, that cost more than it saves.
         """
-        plans = [kept, *(plan for plan, trial in self._trials.items() if trial.passed)]
-        least = min(map(self.rank, plans))[0]
-        near = [plan for plan in plans if self.rank(plan)[0] <= LEAST_DEARER * least]
-        return min(near, key=lambda plan: (len(plan), self.rank(plan)))
+        best = None
+        while best is None or not (best == kept or self._passes(best)):
+            plans = [kept, *(plan for plan, trial in self._trials.items() if trial.passed)]
+            least = min(map(self.rank, plans))[0]
+            near = [plan for plan in plans if self.rank(plan)[0] <= LEAST_DEARER * least]
+            best = min(near, key=lambda plan: (len(plan), self.rank(plan)))
+        return best
 
     def _hopeless(self) -> SearchResult:
         self._note("hopeless")
@@ -397,10 +419,13 @@ def gains(price: float | None, least: float | None, fp32: float | None) -> bool:
     Args:
         price: Predicted cost of the plan.
         least: That of everything low.
-        fp32: That of everything in FP32; if any of these is None, the result is True.
+        fp32: That of everything in FP32; if any of these is None, the result is True. None saves
+            enough if it is at most 1 % more than everything low.
     """
-    if price is None or least is None or fp32 is None or fp32 <= least:
+    if price is None or least is None or fp32 is None:
         return True
+    if fp32 <= LEAST_DEARER * least:
+        return False
     return fp32 - price >= min(LEAST_OF_FP32 * fp32, LEAST_OF_LOW * (fp32 - least))
 
 
