@@ -260,7 +260,7 @@ def _readable(case: Case, watcher: Watcher) -> Case:
 
 
 _JOINED_FOR_METRIC = 16
-"""Samples joined in pairs for a metric, which says little about a few. Our choice."""
+"""Samples joined in pairs for a metric that the user names: it may say little of a few. Our choice."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]
 
@@ -305,7 +305,8 @@ def judge_sizes(
     tried = _Tried(next(batch_axes(case.network), {}))
     sizes = [{shape[name][axis] for shape in shapes} for name, axis in tried.inputs.items()]
     if tried.inputs and all(len(each) == 1 for each in sizes):
-        few = _alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES)
+        named = case.metric is not None and not case.criterion.recognised
+        few = _alike(shapes, _JOINED_FOR_METRIC if named else FEW_SAMPLES)
         if candidate is None:
             tried = replace(tried, why="recorded")
         else:
@@ -335,7 +336,8 @@ def _in_batches(
 ) -> _Tried:
     """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers.
 
-    Right is what FP32 gives for the same batches, also where the model mixes their samples.
+    Right is what FP32 gives for single samples; where the model mixes those of a batch, for the
+    same batches.
     """
     session = Session(case.network.model, runtime=settings.runtime)
     batching = find_batching(case.network, session, samples, outputs)
@@ -353,10 +355,12 @@ def _in_batches(
     joined, judged = batches.samples, batches.judged
     assert joined is not None
     assert judged is not None
-    try:
-        wanted = batches.take_apart([session.run(batch) for batch in joined])
-    except RunFailed as error:
-        return replace(tried, why="fails", detail=error.message)
+    wanted = [outputs[name] for name in judged.ids]
+    if whole:
+        try:
+            wanted = batches.take_apart([session.run(batch) for batch in joined])
+        except RunFailed as error:
+            return replace(tried, why="fails", detail=error.message)
     record = JudgedBatch(size=size, samples=judged.ids, whole=whole, passed=False)
     low = emulate_typed(candidate, accumulate=settings.accumulate)
     session = Session(low, runtime=settings.runtime)
