@@ -260,7 +260,7 @@ def _readable(case: Case, watcher: Watcher) -> Case:
 
 
 _JOINED_FOR_METRIC = 16
-"""Samples joined in pairs for a metric that the user names: it may say little of a few. Our choice."""
+"""Samples joined in pairs for a metric that the user names, which may say little of a few."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]
 
