@@ -212,7 +212,9 @@ class Observer:
 
     def look_at_sums(self) -> None:
         """Measure sums on the sample with most extrema; raises as `look` does."""
-        self._measure(*with_twins(self._network, self._roles, sums), self._chosen(1))
+        chosen = self._chosen(1)
+        self._steps += len(chosen)
+        self._measure(*with_twins(self._network, self._roles, sums), chosen)
 
     def _chosen(self, count: int) -> list[int]:
         extrema = [(reach.absmax, reach.worst_sample) for reach in self._reach.values()]
