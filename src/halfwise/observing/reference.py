@@ -18,12 +18,12 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.probe import (
     DRAWN,
     SELECTING_OPSET,
-    ElementProbe,
     ExtremaProbe,
     Extremum,
     View,
     observable,
     roots,
+    visit_elements,
 )
 from halfwise.errors import BuildFailed, CaseError, RunFailed
 from halfwise.formats import BF16, Format
@@ -224,13 +224,12 @@ class Observer:
         visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
         affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
         chosen = self._chosen(min(count, len(self._samples), affordable))
-        network, roles = self._network, self._roles
         self._steps = self._done + (3 - self._late_sums) * len(chosen)
         if not self._late_sums:
-            self._measure(*with_twins(network, roles, sums), chosen)
+            self._measure(*with_twins(self._network, self._roles, sums), chosen)
         # Kernels for GPUs do not give out what is inside.
         with suppress(BuildFailed, RunFailed):
-            self._measure(*with_twins(network, roles, insides), chosen)
+            self._measure(*with_twins(self._network, self._roles, insides), chosen)
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
@@ -308,8 +307,8 @@ class Observer:
             outputs = (tensor_name(v) for v in node.outputs if v.name)
             ordered += [counting(t) for t in outputs if t in counters]
         ordered.append(View((), lambda _: self._tick()))
-        probe = ElementProbe(model, runtime=self._runtime)
-        probe.run(self._samples.select(chosen), ordered, self._sizes)
+        samples = self._samples.select(chosen)
+        visit_elements(model, samples, ordered, self._sizes, runtime=self._runtime)
 
     def records(self) -> Observations:
         """Return the observations."""
