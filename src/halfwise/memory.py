@@ -67,14 +67,19 @@ def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
         )
 
 
+def collect_seldom() -> None:
+    """Search for garbage less often from now on, as objects are many and stay."""
+    gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
+
+
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Search for garbage less often within the block, as objects are many and stay.
+    """Search for garbage less often within the block.
 
     So it is for a command, and for the imports that it needs.
     """
     before = gc.get_threshold()
-    gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
+    collect_seldom()
     try:
         yield
     finally:

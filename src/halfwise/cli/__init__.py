@@ -261,7 +261,7 @@ All commands: halfwise --help"""
 def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
     memory.cap()
-    with memory.few_collections(), surroundings() as ended:
+    with surroundings() as ended:
         _run(ended)
 
 

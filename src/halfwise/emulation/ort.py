@@ -247,13 +247,6 @@ def uploaded(array: NDArray[np.generic]) -> ort.OrtValue | None:
 
 
 @contextmanager
-def given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
-    """Pass large tensors by name to the session created within the block, which copies them."""
-    options.add_external_initializers(list(values), list(values.values()))
-    yield
-
-
-@contextmanager
 def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
     """Pass large tensors by name to the session created within the block, which shares them.
 
@@ -373,7 +366,8 @@ class Session:
                 options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
             _register(options, runtime.libraries)
             rest = {name: ort_value(a) for name, a in arrays.items() if name not in self._lent}
-            with lent(options, self._lent), given(options, rest):
+            options.add_external_initializers(list(rest), list(rest.values()))  # copies
+            with lent(options, self._lent):
                 return _loaded(proto, options, device)
 
         try:

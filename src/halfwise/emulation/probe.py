@@ -1,11 +1,11 @@
 """Statistics of a model's tensors, computed inside ONNX Runtime so that few activations leave it.
 
 `ExtremaProbe` adds three reductions per tensor and gets their results as one small vector.
-`ElementProbe` fetches tensors or some of their elements, a limited number of bytes at a time.
+`visit_elements` fetches tensors or some of their elements, a limited number of bytes at a time.
 """
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +21,11 @@ from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import drop_unused_nodes, giving_out
 from halfwise.graph.model import add_constant, is_standard, opset_of, tensor_name
 from halfwise.graph.roles import is_float
+from halfwise.graph.weights import weight_bytes
 from halfwise.records import TensorName
 
 LIVE_BYTES = 40 << 20, 256 << 20
-"""Lower and upper limit of the bytes of fetched tensors that `ElementProbe` keeps alive at a time.
+"""Least and most bytes of fetched tensors that `visit_elements` keeps alive at a time.
 
 In between, it keeps as many as the model needs anyway: its weights, here and in ONNX Runtime, or
 two of its largest tensors.
@@ -181,111 +182,75 @@ class View:
     drawn: int = 0
 
 
-class ElementProbe:
-    """A model whose tensors can be examined, a limited number of bytes at a time.
+def visit_elements(
+    model: ir.Model,
+    samples: Samples | Sequence[Sample],
+    views: Sequence[View],
+    sizes: Mapping[TensorName, int],
+    *,
+    runtime: Runtime = CPU,
+    live_bytes: int | None = None,
+) -> None:
+    """Visit every view on every sample: chunk by chunk, in each the samples in order.
 
     ONNX Runtime keeps every tensor that is a graph output until the run ends, fetched or not. So
-    views are split into chunks, each with a session that outputs only that chunk's tensors.
+    views are split into chunks, each with a session that outputs only that chunk's tensors. The
+    model runs once per sample and chunk.
+
+    Args:
+        model: Any model; not changed.
+        samples: The samples; iterated once per chunk.
+        views: Best in graph order, so that neighbours share tensors.
+        sizes: Elements per FP32 tensor, to cut chunks; a tensor without a size counts as 0.
+        runtime: Where it runs.
+        live_bytes: Bytes of fetched tensors alive at a time, by default within `LIVE_BYTES`; a
+            single view may exceed it.
+
+    Raises:
+        CaseError, BackendMissing, RunFailed: as for `Session`.
     """
+    inputs = {tensor_name(v) for v in model.graph.inputs}
+    for chunk in _chunks(views, sizes, live_bytes or _affordable(model, sizes)):
+        wanted = dict.fromkeys((t, view.drawn) for view in chunk for t in view.tensors)
+        fetched = {w: _output(*w) for w in wanted if w[1] or w[0] not in inputs}
+        session = None  # it holds as much memory as the new one will
+        if fetched:
+            session = Session(_fetching(model, fetched), runtime=runtime)
+        for index, sample in enumerate(samples):
+            results: dict[str, NDArray[Any]] = {}
+            if session is not None:
+                results = session.run(sample, list(fetched.values()), lent=True)
+            for view in chunk:
+                arrays = (
+                    results[fetched[w]] if (w := (t, view.drawn)) in fetched else sample[t]
+                    for t in view.tensors
+                )
+                view.visit(index, *map(np.asarray, arrays))
+            # Otherwise they would stay alive while the next sample is computed.
+            del results
 
-    def __init__(
-        self,
-        model: ir.Model,
-        *,
-        runtime: Runtime = CPU,
-        live_bytes: int | None = None,
-    ) -> None:
-        """Store the model; sessions are created when needed.
 
-        Args:
-            model: Any model; not changed.
-            runtime: Where it runs.
-            live_bytes: Bytes of fetched tensors alive at a time, by default within `LIVE_BYTES`; a
-                single view may exceed it.
-        """
-        self._model = model
-        self._runtime = runtime
-        self._live_bytes = live_bytes
-        self._inputs = {tensor_name(v) for v in model.graph.inputs}
-        self._last: tuple[_Fetched, Session] | None = None
-
-    def sizes(self, sample: Sample, tensors: Sequence[TensorName]) -> dict[TensorName, int]:
-        """Return how many elements each tensor (among `observable(model)`) has on `sample`.
-
-        Raises:
-            CaseError, BackendMissing, RunFailed: as for `Session`.
-        """
-        computed = tuple(t for t in tensors if t not in self._inputs)
-        sizes = {t: int(np.size(sample[t])) for t in tensors if t in self._inputs}
-        if computed:
-            shapes = shapes_of(self._model, computed, sample, self._runtime)
-            sizes |= {name: math.prod(shape) for name, shape in shapes.items()}
-        return sizes
-
-    def run(
-        self,
-        samples: Samples | Sequence[Sample],
-        views: Sequence[View],
-        sizes: Mapping[TensorName, int],
-    ) -> None:
-        """Visit every view on every sample: chunk by chunk, in each the samples in order.
-
-        The model runs once per sample and chunk.
-
-        Args:
-            samples: The samples; iterated once per chunk.
-            views: Best in graph order, so that neighbours share tensors.
-            sizes: Elements per FP32 tensor, to cut chunks; a tensor without a size counts as 0.
-
-        Raises:
-            CaseError, BackendMissing, RunFailed: as for `Session`.
-        """
-        for chunk in _chunks(views, sizes, self._live_bytes or self._affordable(sizes)):
-            wanted = dict.fromkeys((t, view.drawn) for view in chunk for t in view.tensors)
-            fetched = {w: _output(*w) for w in wanted if w[1] or w[0] not in self._inputs}
-            for index, sample in enumerate(samples):
-                results: dict[str, NDArray[Any]] = {}
-                if fetched:
-                    session = self._session(tuple(fetched))
-                    results = session.run(sample, list(fetched.values()), lent=True)
-                for view in chunk:
-                    arrays = (
-                        results[fetched[w]] if (w := (t, view.drawn)) in fetched else sample[t]
-                        for t in view.tensors
-                    )
-                    view.visit(index, *map(np.asarray, arrays))
-                # Otherwise they would stay alive while the next sample is computed.
-                del results
-
-    def _affordable(self, sizes: Mapping[TensorName, int]) -> int:
-        weights = (v.const_value for v in self._model.graph.initializers.values())
-        held = sum(weight.nbytes for weight in weights if weight is not None)
-        least, most = LIVE_BYTES
-        return min(most, max(least, 2 * held, 2 * 4 * max(sizes.values(), default=0)))
-
-    def _session(self, fetched: "_Fetched") -> Session:
-        """Return the last session if it is for the same tensors, otherwise a new one."""
-        if self._last is None or self._last[0] != fetched:
-            # The old one goes first: it holds as much memory as the new one will.
-            self._last = None
-            self._last = fetched, Session(_fetching(self._model, fetched), runtime=self._runtime)
-        return self._last[1]
+def _affordable(model: ir.Model, sizes: Mapping[TensorName, int]) -> int:
+    least, most = LIVE_BYTES
+    return min(most, max(least, 2 * weight_bytes(model), 2 * 4 * max(sizes.values(), default=0)))
 
 
 DRAWN = 1 << 14
 """Elements drawn from a large tensor on each sample: a share of a half is then known to 0.4 %, and
 their median is within 0.4 % of the true median's rank (one standard deviation)."""
 
-_Fetched = tuple[tuple[TensorName, int], ...]
-"""Tensors, and of each its size if elements are drawn from it, else 0."""
-
 
 def _output(tensor: TensorName, drawn: int) -> str:
     return f"halfwise::drawn::{tensor}" if drawn else tensor
 
 
-def _fetching(model: ir.Model, fetched: _Fetched) -> ir.Model:
-    """Return a copy that only outputs tensors or elements of them, first ones first."""
+def _fetching(model: ir.Model, fetched: Iterable[tuple[TensorName, int]]) -> ir.Model:
+    """Return a copy that only outputs tensors or elements of them, first ones first.
+
+    Args:
+        model: The model.
+        fetched: Tensors, and of each its size if elements are drawn from it, else 0.
+    """
     copy = model.clone()
     graph, values = copy.graph, _values(copy.graph)
     places: dict[int, ir.Value] = {}

@@ -244,7 +244,7 @@ def _static_note(case: Case, refused: Mapping[str, Fact], file: str = STATIC_FIL
 
 
 _JOINED_FOR_METRIC = 16
-"""Samples joined in pairs for a metric, which says little about a few. Our choice."""
+"""Samples joined in pairs for a metric that the user names, which may say little of a few."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]
 
@@ -289,7 +289,8 @@ def judge_sizes(
     tried = _Tried(next(batch_axes(case.network), {}))
     sizes = [{shape[name][axis] for shape in shapes} for name, axis in tried.inputs.items()]
     if tried.inputs and all(len(each) == 1 for each in sizes):
-        few = _alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES)
+        named = case.metric is not None and not case.criterion.recognised
+        few = _alike(shapes, _JOINED_FOR_METRIC if named else FEW_SAMPLES)
         if candidate is None:
             tried = replace(tried, why="recorded")
         else:
@@ -319,7 +320,8 @@ def _in_batches(
 ) -> _Tried:
     """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers.
 
-    Right is what FP32 gives for the same batches, also where the model mixes their samples.
+    Right is what FP32 gives for single samples; where the model mixes those of a batch, for the
+    same batches.
     """
     session = Session(case.network.model, runtime=settings.runtime)
     batching = find_batching(case.network, session, samples, outputs)
@@ -337,10 +339,12 @@ def _in_batches(
     joined, judged = batches.samples, batches.judged
     assert joined is not None
     assert judged is not None
-    try:
-        wanted = batches.take_apart([session.run(batch) for batch in joined])
-    except RunFailed as error:
-        return replace(tried, why="fails", detail=error.message)
+    wanted = [outputs[name] for name in judged.ids]
+    if whole:
+        try:
+            wanted = batches.take_apart([session.run(batch) for batch in joined])
+        except RunFailed as error:
+            return replace(tried, why="fails", detail=error.message)
     record = JudgedBatch(size=size, samples=judged.ids, whole=whole, passed=False)
     low = emulate_typed(candidate, accumulate=settings.accumulate)
     session = Session(low, runtime=settings.runtime)

@@ -19,6 +19,7 @@ class Observed:
         """Take what pays, and what receives progress."""
         self._budget, self._watcher = budget, watcher
         self._latest: dict[Variant, Attribution] = {}
+        self._observers: dict[Variant, Observer] = {}
 
     def __getitem__(self, variant: Variant) -> Attribution:
         """Return the evidence that was gathered last."""
@@ -52,10 +53,12 @@ class Observed:
             progress=partial(self._watcher.step, of="ranges"),
             budget=self._budget,
             # Guards read sums only then: see `sum_guards`.
-            few_sums=settings.accumulate != "fp16",
+            late_sums=settings.accumulate != "fp16",
             seen=variant.case.seen,
         )
         observer.look(FEW_SAMPLES)
+        if settings.accumulate != "fp16":
+            self._observers[variant] = observer
         self._latest[variant] = Attribution(
             network,
             roles,
@@ -72,3 +75,10 @@ class Observed:
         """Gather evidence from samples that joined; without time for it, the old one stays."""
         if self[variant].observations.samples != samples.ids:
             self._budget.within("observe", partial(self.look, variant, samples), None)
+
+    def look_at_sums(self, variant: Variant) -> None:
+        """Add sums inside nodes to the evidence that was gathered last, for repairs."""
+        observer = self._observers.pop(variant, None)
+        if observer is not None:
+            observer.look_at_sums()
+            self._latest[variant] = replace(self[variant], observations=observer.records())

@@ -304,9 +304,9 @@ def _flip_failure(flip: Flip) -> Failure:
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
 
 
-ADDITIONS = 2e9
+ADDITIONS = 2e8
 """Low sums are run if that rounds at most so many sums per sample, counted by `low_sum_work`: some
-three seconds, whatever else the machine does. Our choice."""
+0.3 s, whatever else the machine does, as nothing is kept for what they show. Our choice."""
 STEP = 1e4
 """Additions that take as long as starting a step of the loop: 1 ns each, and 10 µs."""
 MARGIN = 0.5

@@ -378,7 +378,7 @@ def places(
         for name, array in expected.items():
             if array.ndim == (3 if is_discrete(array.dtype) else 4) and array.size:
                 changed = _changes(array, actual[name])
-                changes.append(float(local_means(changed).max()))
+                changes.append(float(local_means(changed).max()) if changed.any() else 0.0)
     at_least_one("places", len(changes))
     # Means from cumulative sums may exceed 1 by rounding.
     return max(0.0, 1.0 - max(changes))

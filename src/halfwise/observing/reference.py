@@ -18,12 +18,12 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.probe import (
     DRAWN,
     SELECTING_OPSET,
-    ElementProbe,
     ExtremaProbe,
     Extremum,
     View,
     observable,
     roots,
+    visit_elements,
 )
 from halfwise.errors import BuildFailed, CaseError, RunFailed
 from halfwise.formats import BF16, Format
@@ -147,7 +147,7 @@ class Observer:
         runtime: Runtime = CPU,
         progress: Callable[[int, int], None] | None = None,
         budget: Budget | None = None,
-        few_sums: bool = False,
+        late_sums: bool = False,
         seen: Seen | None = None,
     ) -> None:
         """Find extrema.
@@ -161,8 +161,7 @@ class Observer:
             progress: Called as `progress(steps done, steps in all)`; the latter may change.
             budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums then cover the samples so
                 far, and there are no element statistics.
-            few_sums: Measure sums on the sample with most extrema, instead of on all samples whose
-                elements are visited: only repairs read them then, to stay clear of the range.
+            late_sums: Leave sums to `look_at_sums`, where only repairs read them.
             seen: First samples that need not run again.
 
         Raises:
@@ -173,7 +172,7 @@ class Observer:
         if not len(samples):
             raise CaseError("There are no samples to observe.", "Give at least one input.")
         self._network, self._samples, self._fmt, self._roles = network, samples, fmt, roles
-        self._runtime, self._progress, self._few_sums = runtime, progress, few_sums
+        self._runtime, self._progress, self._late_sums = runtime, progress, late_sums
         self._budget = budget or Budget()
         self._reach = {t: _Reach() for t in observable(network.model)}
         self._roots = roots(network.model.graph, tuple(self._reach))
@@ -211,19 +210,26 @@ class Observer:
             "observe", partial(self._look, count), {}, PART_OF_BUDGET
         )
 
+    def look_at_sums(self) -> None:
+        """Measure sums on the sample with most extrema; raises as `look` does."""
+        chosen = self._chosen(1)
+        self._steps += len(chosen)
+        self._measure(*with_twins(self._network, self._roles, sums), chosen)
+
+    def _chosen(self, count: int) -> list[int]:
+        extrema = [(reach.absmax, reach.worst_sample) for reach in self._reach.values()]
+        return choose_samples(extrema, range(len(self._samples)), count)
+
     def _look(self, count: int) -> dict[TensorName, Detail]:
         visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
         affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
-        every = range(len(self._samples))
-        extrema = [(reach.absmax, reach.worst_sample) for reach in self._reach.values()]
-        chosen = choose_samples(extrema, every, min(count, len(every), affordable))
-        summed = choose_samples(extrema, chosen, 1) if self._few_sums else chosen
-        network, roles = self._network, self._roles
-        self._steps = self._done + len(summed) + 2 * len(chosen)
-        self._measure(*with_twins(network, roles, sums), summed)
+        chosen = self._chosen(min(count, len(self._samples), affordable))
+        self._steps = self._done + (3 - self._late_sums) * len(chosen)
+        if not self._late_sums:
+            self._measure(*with_twins(self._network, self._roles, sums), chosen)
         # Kernels for GPUs do not give out what is inside.
         with suppress(BuildFailed, RunFailed):
-            self._measure(*with_twins(network, roles, insides), chosen)
+            self._measure(*with_twins(self._network, self._roles, insides), chosen)
         self._elements(chosen)
         details = {t: c.detail(len(chosen)) for t, c in self._counters.items()}
         return {name: details[self._roots[name]] for name in self._reach}
@@ -301,8 +307,8 @@ class Observer:
             outputs = (tensor_name(v) for v in node.outputs if v.name)
             ordered += [counting(t) for t in outputs if t in counters]
         ordered.append(View((), lambda _: self._tick()))
-        probe = ElementProbe(model, runtime=self._runtime)
-        probe.run(self._samples.select(chosen), ordered, self._sizes)
+        samples = self._samples.select(chosen)
+        visit_elements(model, samples, ordered, self._sizes, runtime=self._runtime)
 
     def records(self) -> Observations:
         """Return the observations."""

@@ -15,11 +15,11 @@ from onnx import parser
 from halfwise.emulation import probe
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import (
-    ElementProbe,
     ExtremaProbe,
     Extremum,
     View,
     observable,
+    visit_elements,
 )
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network
@@ -264,10 +264,8 @@ def test_elements_come_in_chunks_of_bounded_size(monkeypatch):
         view((f"t{i}", f"t{i + 1}"), lambda s, a, b, i=i: seen.append((i, s, a[0, 0], b[0, -1])))
         for i in range(10)
     ]
-    tool = ElementProbe(net.model, live_bytes=4096)
-    sizes = tool.sizes(samples[0], observable(net.model))
-    assert sizes == {f"t{i}": 256 for i in range(11)}
-    tool.run(samples, views, sizes)
+    sizes = dict.fromkeys(observable(net.model), 256)
+    visit_elements(net.model, samples, views, sizes, live_bytes=4096)
     assert sorted(seen) == [(i, s, s + i, s + i + 1) for i in range(10) for s in range(3)]
     assert max(fetched) <= 4096
     assert len(fetched) > 1 + 3
@@ -288,17 +286,17 @@ def test_as_much_is_fetched_at_a_time_as_the_model_takes_anyway(monkeypatch):
         views = [view((f"t{i + 1}",), lambda *_: None) for i in range(10)]
         runs.clear()
         sample = {"t0": np.zeros((1, width), np.float32)}
-        ElementProbe(net.model).run([sample], views, dict.fromkeys(observable(net.model), width))
+        visit_elements(net.model, [sample], views, dict.fromkeys(observable(net.model), width))
         assert runs == wanted
 
 
 def test_one_view_larger_than_the_bound_is_still_visited():
     net = chain(2, 64)
     seen = []
-    tool = ElementProbe(net.model, live_bytes=1)
     sample = {"t0": np.zeros((1, 64), np.float32)}
     one = view(("t1", "t2"), lambda *_: seen.append(1))
-    tool.run([sample], [one, one], tool.sizes(sample, one.tensors))
+    sizes = dict.fromkeys(observable(net.model), 64)
+    visit_elements(net.model, [sample], [one, one], sizes, live_bytes=1)
     assert seen == [1, 1]
 
 
@@ -310,7 +308,7 @@ def test_views_of_inputs_and_of_integer_tensors():
     seen = []
     sample = {"x": f32([3, 1, 2, 0]), "k": i64([-2])}
     three = view(("x", "c", "k"), lambda _, *arrays: seen.append([a.tolist() for a in arrays]))
-    ElementProbe(net.model).run([sample], [three], {})
+    visit_elements(net.model, [sample], [three], {})
     assert seen == [[[3, 1, 2, 0], [2], [-2]]]
 
 
@@ -318,7 +316,7 @@ def test_views_of_all_outputs_of_the_last_node():
     net = network("g (float[4] x) => (float[2] y, float[2] z) { y, z = Split(x) }", opset=12)
     seen = []
     both = [view((name,), lambda _, array: seen.append(array.tolist())) for name in "yz"]
-    ElementProbe(net.model).run([{"x": f32([3, 1, 2, 0])}], both, {})
+    visit_elements(net.model, [{"x": f32([3, 1, 2, 0])}], both, {})
     assert seen == [[3, 1], [2, 0]]
 
 

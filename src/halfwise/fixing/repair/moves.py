@@ -77,6 +77,7 @@ class _Move:
         bare = space.plan(space.ruled)
         if space.evaluate(bare.kept).passed and not self._is_infinite(space, bare):
             return None
+        space.observed.look_at_sums(space.variant)
         for some, plan in self._tries():
             if self._is_outdone(some, plan):
                 break  # and so are those after it, which cost more
