@@ -53,7 +53,6 @@ class _Probe:
         output: The type of its output, "y".
         opset: Its opset.
         low: The low type, as in ONNX's text.
-        scale: The usual size of its values.
     """
 
     about: Literal["inside", "kept", "fused", "numbers"]
@@ -62,7 +61,6 @@ class _Probe:
     output: str = "T"
     opset: int = 17
     low: str = "float16"
-    scale: float = 1.0
 
     def model(self) -> ir.Model:
         """Return the model."""
@@ -83,25 +81,13 @@ class _Probe:
     def values(self, model: ir.Model) -> dict[str, Array]:
         """Return inputs, positive and the same each time."""
         generator = np.random.default_rng(0)
+        scale = 1e-6 if self.about in ("kept", "numbers") else 1.0
         drawn = {
-            v: self.scale * generator.uniform(0.5, 1.5, v.shape.numpy())
+            v: scale * generator.uniform(0.5, 1.5, v.shape.numpy())
             for v in model.graph.inputs
             if v.shape is not None
         }
         return {str(v.name): a.astype(v.dtype.numpy()) for v, a in drawn.items() if v.dtype}
-
-
-def _inside(inputs: str, nodes: str, opset: int = 17) -> _Probe:
-    return _Probe("inside", inputs, nodes, opset=opset)
-
-
-def _kept(nodes: str, inputs: str = "T[64,32] x", output: str = "T") -> _Probe:
-    nodes = f"i = Relu(x) c = Cast<to = 1>(i) {nodes}"
-    return _Probe("kept", inputs, nodes, output, scale=1e-6)
-
-
-def _fused(inputs: str, nodes: str, output: str = "T", opset: int = 20) -> _Probe:
-    return _Probe("fused", inputs, nodes, output, opset)
 
 
 _ROW, _QKV = "T[64,1024] x", "T[1,8,128,64] q, T[1,8,64,128] k, T[1,8,128,64] v"
@@ -114,61 +100,78 @@ _NORM = (
     "n = Div(d, r) s = Mul(n, w)"
 )
 _ATTENTION = "p = MatMul(q, k) s = Softmax(p) y = MatMul(s, v)"
-_END = "y = Cast<to = L>(p)"
+_X, _FP32, _END = "T[64,32] x", "i = Relu(x) c = Cast<to = 1>(i)", "y = Cast<to = L>(p)"
 _SOFTMAX = "o = Softmax(p) s = Cast<to = L>(o) y = MatMul(s, v)"
 PROBES: Mapping[str, _Probe] = {
-    "MatMul in FP32": _inside(_PRODUCT, "y = MatMul(x, w)"),
-    "Gemm in FP32": _inside(_PRODUCT, "y = Gemm(x, w)"),
-    "Conv in FP32": _inside("T[1,256,8,8] x, T[16,256,3,3] w", "y = Conv(x, w)"),
-    "AveragePool in FP32": _inside(
-        "T[1,16,32,32] x", "y = AveragePool<kernel_shape = [32, 32]>(x)"
+    "MatMul in FP32": _Probe("inside", _PRODUCT, "y = MatMul(x, w)"),
+    "Gemm in FP32": _Probe("inside", _PRODUCT, "y = Gemm(x, w)"),
+    "Conv in FP32": _Probe("inside", "T[1,256,8,8] x, T[16,256,3,3] w", "y = Conv(x, w)"),
+    "AveragePool in FP32": _Probe(
+        "inside", "T[1,16,32,32] x", "y = AveragePool<kernel_shape = [32, 32]>(x)"
     ),
-    "GlobalAveragePool in FP32": _inside("T[1,64,32,32] x", "y = GlobalAveragePool(x)"),
-    "ReduceSum in FP32": _inside(_ROW, "a = Constant<value_ints = [1]>() y = ReduceSum(x, a)"),
-    "ReduceMean in FP32": _inside(_ROW, "y = ReduceMean<axes = [1]>(x)"),
-    "ReduceL2 in FP32": _inside(_ROW, "y = ReduceL2<axes = [1]>(x)"),
-    "Softmax in FP32": _inside(_ROW, "y = Softmax(x)"),
-    "Erf in FP32": _inside(_ROW, "y = Erf(x)"),
-    "LayerNormalization in FP32": _inside(_WEIGHTED, "y = LayerNormalization(x, w)"),
-    "RMSNormalization in FP32": _inside(_WEIGHTED, "y = RMSNormalization(x, w)", 23),
-    "GroupNormalization in FP32": _inside(
-        "T[1,60,7,9] x, T[60] w, T[60] b", "y = GroupNormalization<num_groups = 12>(x, w, b)", 21
+    "GlobalAveragePool in FP32": _Probe("inside", "T[1,64,32,32] x", "y = GlobalAveragePool(x)"),
+    "ReduceSum in FP32": _Probe(
+        "inside", _ROW, "a = Constant<value_ints = [1]>() y = ReduceSum(x, a)"
     ),
-    "written-out norm in FP32": _inside(_NORMED, f"{_NORM} y = Add(s, b)"),
-    "attention in FP32": _inside(_QKV, _ATTENTION),
-    "kept product": _kept(f"p = MatMul(c, w) {_END}"),
-    "kept product, transposed": _kept(f"t = MatMul(c, w) p = Transpose(t) {_END}"),
-    "kept product between BF16": replace(_kept(f"p = MatMul(c, w) {_END}"), low="bfloat16"),
-    "kept convolution": _kept(f"p = Conv(c, k) {_END}", "T[1,32,8,8] x"),
-    "kept product and activation": _kept(f"t = MatMul(c, w) p = Sigmoid(t) {_END}"),
-    "kept product and bias": _kept(f"t = MatMul(c, w) p = Add(t, b) {_END}"),
-    "kept Gemm with bias": _kept(f"p = Gemm(c, w, b) {_END}"),
-    "kept product with two readers in FP32": _kept(
-        "p = MatMul(c, w) t = ReduceMax(p) a = Cast<to = L>(p) o = Cast<to = L>(t) y = Min(a, o)"
+    "ReduceMean in FP32": _Probe("inside", _ROW, "y = ReduceMean<axes = [1]>(x)"),
+    "ReduceL2 in FP32": _Probe("inside", _ROW, "y = ReduceL2<axes = [1]>(x)"),
+    "Softmax in FP32": _Probe("inside", _ROW, "y = Softmax(x)"),
+    "Erf in FP32": _Probe("inside", _ROW, "y = Erf(x)"),
+    "LayerNormalization in FP32": _Probe("inside", _WEIGHTED, "y = LayerNormalization(x, w)"),
+    "RMSNormalization in FP32": _Probe("inside", _WEIGHTED, "y = RMSNormalization(x, w)", opset=23),
+    "GroupNormalization in FP32": _Probe(
+        "inside",
+        "T[1,60,7,9] x, T[60] w, T[60] b",
+        "y = GroupNormalization<num_groups = 12>(x, w, b)",
+        opset=21,
     ),
-    "kept product at an output": _kept("y = MatMul(c, w)", output="float"),
-    "fused norm": _fused(_NORMED, f"{_NORM} y = Add(s, b)", opset=17),
-    "fused norm in FP32": _fused(
+    "written-out norm in FP32": _Probe("inside", _NORMED, f"{_NORM} y = Add(s, b)"),
+    "attention in FP32": _Probe("inside", _QKV, _ATTENTION),
+    "kept product": _Probe("kept", _X, f"{_FP32} p = MatMul(c, w) {_END}"),
+    "kept product, transposed": _Probe(
+        "kept", _X, f"{_FP32} t = MatMul(c, w) p = Transpose(t) {_END}"
+    ),
+    "kept product between BF16": _Probe(
+        "kept", _X, f"{_FP32} p = MatMul(c, w) {_END}", low="bfloat16"
+    ),
+    "kept convolution": _Probe("kept", "T[1,32,8,8] x", f"{_FP32} p = Conv(c, k) {_END}"),
+    "kept product and activation": _Probe(
+        "kept", _X, f"{_FP32} t = MatMul(c, w) p = Sigmoid(t) {_END}"
+    ),
+    "kept product and bias": _Probe("kept", _X, f"{_FP32} t = MatMul(c, w) p = Add(t, b) {_END}"),
+    "kept Gemm with bias": _Probe("kept", _X, f"{_FP32} p = Gemm(c, w, b) {_END}"),
+    "kept product with two readers in FP32": _Probe(
+        "kept",
+        _X,
+        f"{_FP32} p = MatMul(c, w) t = ReduceMax(p) a = Cast<to = L>(p) o = Cast<to = L>(t) "
+        "y = Min(a, o)",
+    ),
+    "kept product at an output": _Probe("kept", _X, f"{_FP32} y = MatMul(c, w)", "float"),
+    "fused norm": _Probe("fused", _NORMED, f"{_NORM} y = Add(s, b)"),
+    "fused norm in FP32": _Probe(
+        "fused",
         f"{_ROW}, float[1024] w, float[1024] b",
         f"c = Cast<to = 1>(x) {_NORM} o = Add(s, b) y = Cast<to = L>(o)",
-        opset=17,
     ),
-    "fused GELU in FP32": _fused(_ROW, f"c = Cast<to = 1>(x) p = Gelu(c) {_END}"),
-    "fused attention": _fused(_QKV, _ATTENTION),
-    "fused attention, Softmax in FP32": _fused(
-        _QKV, f"t = MatMul(q, k) p = Cast<to = 1>(t) {_SOFTMAX}"
+    "fused GELU in FP32": _Probe(
+        "fused", _ROW, f"c = Cast<to = 1>(x) p = Gelu(c) {_END}", opset=20
     ),
-    "fused attention, scores in FP32": _fused(
-        _QKV, f"c = Cast<to = 1>(q) d = Cast<to = 1>(k) p = MatMul(c, d) {_SOFTMAX}"
+    "fused attention": _Probe("fused", _QKV, _ATTENTION),
+    "fused attention, Softmax in FP32": _Probe(
+        "fused", _QKV, f"t = MatMul(q, k) p = Cast<to = 1>(t) {_SOFTMAX}"
     ),
-    "fused INT8 convolution and quantisation": _fused(
+    "fused attention, scores in FP32": _Probe(
+        "fused", _QKV, f"c = Cast<to = 1>(q) d = Cast<to = 1>(k) p = MatMul(c, d) {_SOFTMAX}"
+    ),
+    "fused INT8 convolution and quantisation": _Probe(
+        "fused",
         "int8[1,32,8,8] x, int8[32,32,3,3] w",
         "s = Constant<value_float = 0.1>() z = Constant<value = int8 {0}>() "
         "a = DequantizeLinear(x, s, z) c = DequantizeLinear(w, s, z) "
         "p = Conv(a, c) y = QuantizeLinear(p, s, z)",
         "int8",
     ),
-    "subnormals": _Probe("numbers", "T[64] x", "y = Add(x, x)", scale=1e-6),
+    "subnormals": _Probe("numbers", "T[64] x", "y = Add(x, x)"),
 }
 """By what is found out."""
 
@@ -229,9 +232,9 @@ def lowest_sums_of(runners: Iterable[FileRunner]) -> Literal["fp32", "fp16"]:
     return "fp16" if any(low) else "fp32"
 
 
-def store(found: Mapping[str, Profile], path: Path | None = None) -> Path:
-    """Add profiles to the user's own, or to the file at `path`; return the file."""
-    path = path or configuration().with_name(_FILE)
+def store(found: Mapping[str, Profile]) -> Path:
+    """Add profiles to the user's own; return the file."""
+    path = configuration().with_name(_FILE)
     whole = (_read(path) if path.is_file() else {}) | dict(found)
     content = {name: asdict(profile) for name, profile in whole.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
