@@ -348,6 +348,19 @@ def test_an_engine_is_built_ahead_of_time(call, tmp_path):
 
 
 @pytest.mark.usefixtures("in_rtx")
+def test_an_engine_of_free_sizes_needs_them(call, tmp_path):
+    s = Sketch(17)
+    free = s.op("Relu", s.input("x", ["batch", 3, "height", "width"]))
+    onnx.save(s.proto(free), tmp_path / "d.onnx")
+    words = ("build", "d.onnx", "-o", "d.engine", "--target", "rtx")
+    refused = call(*words)
+    assert refused.code == 2
+    assert "'x'" in refused.err
+    assert "--inputs" in refused.err
+    assert call(*words, "--engine", "maxShapes=x:4x3x32x32").code == 0
+
+
+@pytest.mark.usefixtures("in_rtx")
 def test_lint_names_what_a_build_ahead_of_time_folds(call, tmp_path):
     onnx.save(kept_product(False), tmp_path / "b.onnx")
     built = call("build", "b.onnx", "-o", "b.engine", "--target", "rtx", "--json")

@@ -151,7 +151,7 @@ class CostModel:
         cores = [frozenset(map(node_name, nodes)) for nodes in attentions(network)]
         self._cores = [(core, core & products) for core in cores if core <= self._kernel.keys()]
         self._library = {self._kernel[name] for name in products}
-        self._storing_sums = products if int8_apart else _NONE
+        self._apart = int8_apart
         self._epilogues = list(self._read_epilogues(products))
 
     def _add(
@@ -266,7 +266,8 @@ class CostModel:
             kind, name = types[part.name], kernel[part.name]
             rate = FLOPS_PER_BYTE_TF32 if tf32 and kind is _FP32 else kind.flops_per_byte
             operations[name] += part.flops / rate
-            constants = part.weights * kind.size + (part.stored - part.weights) * kind.output.size
+            weights = part.weights * self._filled(part, kind)
+            constants = weights * kind.size + (part.stored - part.weights) * kind.output.size
             moved[name] += constants
         return [(operations[name], size) for name, size in moved.items()]
 
@@ -286,8 +287,7 @@ class CostModel:
         kernel = dict(self._kernel)
         for product, epilogue, read_twice in self._epilogues:
             is_apart = any(len({types[name] for name in readers}) > 1 for readers in read_twice)
-            stores_sums = product in self._storing_sums and types[product] is _INT8
-            if is_apart or stores_sums:
+            if is_apart or (self._apart and types[product] is _INT8):
                 kernel |= dict.fromkeys(epilogue, min(epilogue))
         for core, products in self._cores:
             if {types[name] for name in products} in ({_LOW}, {_BF16}):
@@ -315,31 +315,37 @@ class CostModel:
             if made is not None and value.gives_low:
                 stored = made.output
             kinds = {kind for _, _, kind in wanted} | ({end} if value.is_output else set())
-            is_int8 = made is _INT8
-            stores_sums = maker is not None and is_int8 and maker.name in self._storing_sums
+            is_apart = self._apart and own in self._library
             # Integer sums are given in any type.
-            if stores_sums or (is_int8 and _FP32 in kinds):
+            if made is _INT8 and (is_apart or _FP32 in kinds):
                 stored = _FP32
             wants = {stored if kind is None else kind for kind in kinds}
+            quantised = wants & {_INT8} if maker is not None and not is_apart else set()
             if maker is None:
                 written = {stored}
             elif maker.is_generated:
-                written = wants
+                written = (wants - {_INT8} | quantised) or {stored}
             else:
-                quantised = wants & {_INT8} if not stores_sums else set()
                 written = quantised | ({stored} if wants - quantised else set())
             if maker is not None and not maker.is_free:
                 moved[own] += value.elements * sum(kind.size for kind in written)
             casts = wants - written
             moved[None] += value.elements * sum(stored.size + kind.size for kind in casts)
+            # Who quantises reads the zeros, and writes them.
+            filled = max((self._filled(p, kind) for p, _, kind in wanted), default=1.0)
+            moved[own if _INT8 in written else None] += value.elements * 2 * (filled - 1)
             # A product's operand and what is added to it are read apart.
             read = {
-                (kernel[p.name], kind and p.name): (kind or stored).size * r.elements
+                (kernel[p.name], kind and p.name): (kind or stored).size
+                * (r.elements * self._filled(p, kind))
                 for p, r, kind in wanted
             }
             for (name, _), size in read.items():
                 moved[name] += size
         return moved
+
+    def _filled(self, part: Part, kind: _Type | None) -> float:
+        return part.filled if self._apart and kind is _INT8 else 1.0
 
     def macs(self, nodes: Assignment) -> float:
         """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""

@@ -34,6 +34,8 @@ _REDUCING = (
 )
 """Operators with sums inside, besides those called Reduce."""
 _RECURRENT = ("GRU", "LSTM", "RNN")
+_LANES = 4
+"""Products of INT8 that an instruction of NVIDIA's GPUs adds up."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Part:
         flops: Floating-point operations of its products.
         stored: Elements of the constants it reads.
         weights: Those elements that an INT8 node reads in INT8.
+        filled: Channels of each group of an INT8 convolution, filled up to a multiple of four with
+            zeros, over those that it has; 1 for other nodes.
         inputs: Its float inputs that are not constant.
         outputs: Per float output: the value, elements, and whether a low node gives it low.
         is_free: Whether it moves no data.
@@ -72,6 +76,7 @@ class Part:
     flops: float
     stored: float
     weights: float
+    filled: float
     inputs: tuple[Read, ...]
     outputs: tuple[tuple[ir.Value, float, bool], ...]
     is_free: bool
@@ -119,6 +124,7 @@ def described(
         times * flops(node, shapes, most / times),
         stored,
         weights,
+        _filled(node, shapes),
         tuple(read),
         tuple(written),
         has_bodies,
@@ -184,6 +190,12 @@ def raw_of(value: ir.Value, pair: Pair | None = None) -> ir.Value:
         value = maker.inputs[0]
         maker = value.producer()
     return value
+
+
+def _filled(node: ir.Node, shapes: Shapes) -> float:
+    """Return `Part.filled`."""
+    channels = _shape(node.inputs[1], shapes)[1] if is_standard(node, "Conv") else 0
+    return -(-channels // _LANES) * _LANES / channels if channels else 1.0
 
 
 def _at(slots: tuple[bool, ...], index: int) -> bool:

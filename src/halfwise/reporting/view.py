@@ -438,11 +438,12 @@ def _result(run: Run) -> Iterator[str]:
         None,
         (
             repaired,
+            # The news of an upgrade: a screen that is short cuts what is last.
+            *held_lines(run),
             *(_largest(run) if metrics is None else metrics.lines),
             times,
             "" if run.rungs or times else cost_line(run),
             *map(note, built),
-            *held_lines(run),
             baseline_line(run),
         ),
     )

@@ -204,7 +204,7 @@ def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...
     Raises:
         CaseError: a shape tensor's number of elements differs between samples.
     """
-    dynamic, shape_tensors = _dynamic(network), shape_inputs(network)
+    dynamic, shape_tensors = dynamic_inputs(network), shape_inputs(network)
     if not dynamic and not shape_tensors:
         return ()
     seen = [
@@ -296,7 +296,8 @@ def check_covered(profiles: Sequence[Profile], samples: Samples) -> None:
             )
 
 
-def _dynamic(network: Network) -> list[TensorName]:
+def dynamic_inputs(network: Network) -> list[TensorName]:
+    """Return the names of the inputs with an axis whose size the model leaves open."""
     return [
         tensor_name(v)
         for v in network.graph.inputs
@@ -323,7 +324,7 @@ def _ranges(seen: Sequence[Seen], usual: Seen) -> dict[TensorName, ShapeRange]:
 def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> Profile:
     """Combine the options' values, `parts`, into a profile."""
     inputs = {tensor_name(v): v for v in network.graph.inputs}
-    shape_tensors, dynamic = shape_inputs(network), _dynamic(network)
+    shape_tensors, dynamic = shape_inputs(network), dynamic_inputs(network)
     shapes: dict[TensorName, ShapeRange] = {}
     values = dict(observed.values)
     for name in dict.fromkeys(name for part in parts.values() for name in part):

@@ -50,6 +50,7 @@ from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.ports import (
     check_covered,
     dtype_of,
+    dynamic_inputs,
     profile_of,
     profiles_from_data,
     profiles_from_options,
@@ -179,7 +180,7 @@ def build_ahead(
         model: ONNX model: path or proto; its types are those of the engine.
         out: Engine file to write; must not exist.
         sm: The compute capability that it is for.
-        inputs: Samples that set the shapes; without them and shapes, dynamic axes are 1 to 8.
+        inputs: Samples that set the shapes; needed for dynamic axes unless shapes are given.
         preprocess: As in `Options`.
         min_shapes: As in `BuildingOptions`; the first profile counts.
         opt_shapes: Likewise.
@@ -231,7 +232,13 @@ def _loaded(
     watcher.stage("load")
     network = load_model(model, watcher)
     if inputs is None:
-        return network, None, profiles_from_options(network, None, *shapes)
+        profiles = profiles_from_options(network, None, *shapes)
+        if (free := dynamic_inputs(network)) and not profiles:
+            raise UsageError(
+                f"Input {free[0]!r} has a dynamic axis, and no sizes are given for the engine.",
+                "Give --inputs, or --engine maxShapes=NAME:1x3x224x224 and minShapes likewise.",
+            )
+        return network, None, profiles
     read = partial(load_inputs, inputs, preprocess=preprocess)
     loaded, _ = load_settled(network, input_specs(network), read)
     samples = loaded.samples

@@ -24,6 +24,7 @@ from halfwise.wording import size_of
 ANSWER_SECONDS = 15.0
 """Time-out for a worker to start here, where someone waits: builds wait longer, since containers
 may have to start."""
+_ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
 
 def doctor(
@@ -68,10 +69,10 @@ def _targets(*, probe: bool) -> dict[str, str]:
     if found:
         facts["profiles"] = f"measured, and stored in {store(found)}"
     for name, profile in (profiles() | found).items():
-        apart = ", ".join(sorted(each for each, kept in profile.facts.items() if not kept))
-        facts[f"profile {name}"] = (
-            f"version {profile.version}, {profile.date}; not as in FP32: {apart or 'nothing'}"
-        )
+        facts[f"profile {name}"] = f"version {profile.version}, {profile.date}"
+        for answer, title in _ANSWERS.items():
+            found_so = [fact for fact, told in profile.facts.items() if told is answer]
+            facts[f"profile {name}: {title}"] = "; ".join(found_so) or "nothing"
     return facts
 
 

@@ -222,9 +222,30 @@ def test_int8_reads_bytes_and_computes_twice_as_fast():
     # Where sums are stored in FP32, a kernel between two products quantises them.
     sums = weights + (4 + 1) * values + 3 * (1 + 4) * values + 2 * (4 + 1) * values
     assert model_of(sketched(chain), int8_apart=True).cost(NONE, int8=whole) == sums
+    # So it does behind a product in FP16, which writes no integers.
+    last = frozenset(("product_2",))
+    one = model_of(sketched(chain)).cost(NONE, int8=last)
+    apart = model_of(sketched(chain), int8_apart=True).cost(NONE, int8=last)
+    assert apart - one == 2 * 2 * values
     large = model_of(sketched(chain[:1], rows=2048, width=2048), 2048, 2048)
     flops = 2 * 2048**3 / FLOPS_PER_BYTE_INT8
     assert large.cost(NONE, int8=whole) == pytest.approx(flops + 5 * 2048**2)
+
+
+@pytest.mark.parametrize(("channels", "filled"), [(1, 4), (3, 4), (4, 4), (6, 8)])
+def test_channels_of_an_int8_convolution_are_filled_up_to_four(channels, filled):
+    s = Sketch()
+    x, weight = s.input("x", [1, 2 * channels, 8, 8]), f32(np.ones((2, channels, 3, 3)))
+    network = s.network(s.op("Conv", x, weight, name="conv", group=2))
+    sample = {"x": np.ones((1, 2 * channels, 8, 8), np.float32)}
+    costs = [
+        CostModel(network, roles_of(network), seen_shapes(network, sample), int8_apart=apart)
+        for apart in (False, True)
+    ]
+    one, other = (model.traffic(NONE, int8=frozenset(("conv",))) for model in costs)
+    zeros = 2 * (filled - channels)
+    # What quantises reads and writes them, the product reads them, and those of its weights.
+    assert other - one == 3 * 64 * zeros + 9 * zeros
 
 
 def test_one_left_out_reads_what_is_stored_beside_the_integers():
