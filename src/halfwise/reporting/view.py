@@ -4,7 +4,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from halfwise.metrics import BUILT_IN
-from halfwise.records import UNDONE, Change, EngineResult, Engines, Failure, Run, Verdict
+from halfwise.records import (
+    UNDONE,
+    Change,
+    EngineResult,
+    Engines,
+    Failure,
+    Note,
+    Run,
+    Verdict,
+)
 from halfwise.reporting.causes import (
     blame_lines,
     followed_lines,
@@ -254,8 +263,18 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
-_ABOUT_THE_MODEL = frozenset(("aside", "draws", "unbuilt", "late", "static", "frozen"))
-"""Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
+_BESIDE = frozenset(("mistyped", "aside", "draws", "unbuilt", "late", "static", "frozen"))
+
+
+def _is_beside(one: Note) -> bool:
+    """Return whether a user has to know of a note beside the verdict.
+
+    How the model or an input was taken other than it is given, by its name or with whole numbers
+    for fractions, and what is not judged, built or of one size.
+    """
+    given, wanted = (str(one.facts.get(key, "float")) for key in ("stored", "dtype"))
+    fractions = wanted.startswith("float") and "float" not in given
+    return one.kind in _BESIDE or "array" in one.facts or fractions
 
 
 def _caution(run: Run) -> str:
@@ -263,10 +282,11 @@ def _caution(run: Run) -> str:
     first = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
     right = "WebGPU" in places(run.verdict)
     sums = say("headline", "sums", right=right) if sums_wide(run.verdict) else ""
-    about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
-    # The names of outputs and nodes, which begin these, keep their case.
+    about = filter(_is_beside, run.provenance.notes)
+    # The names of outputs, nodes and files, which begin these, keep their case.
     clauses = ((n.kind, stopped(clause(n))) for n in about)
-    notes = [t if kind in ("aside", "draws") else capital(sentence(t)) for kind, t in clauses]
+    named = ("aside", "draws", "array")
+    notes = [text if kind in named else capital(sentence(text)) for kind, text in clauses]
     told = (*notes, first, *run.verdict.hints, _inside(run), sums, overflowing(run))
     return " ".join(filter(None, told))
 
