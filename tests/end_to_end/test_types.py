@@ -236,7 +236,7 @@ def test_what_was_taken_otherwise_than_it_is_given_is_on_the_first_screen(call):
     said = " ".join(ended.out.partition("Result")[0].split())
     assert "Types contradict each other" in said
     assert "y.npz has no array 'x': its only one, 'other', is taken" in said
-    assert "uint8 is converted to float32" in said
+    assert "is given as uint8, and converted to float32" in said
 
 
 def test_types_that_no_cast_of_floats_mends_are_named(refused):

@@ -1,6 +1,6 @@
 """The report on a run: its headline, the reason, and everything that is known; the first screen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from halfwise.metrics import BUILT_IN
@@ -263,18 +263,19 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
-_BESIDE = frozenset(("mistyped", "aside", "draws", "unbuilt", "late", "static", "frozen"))
+_BESIDE = frozenset(
+    ("mistyped", "array", "aside", "draws", "unbuilt", "late", "static", "frozen"),
+)
+"""Notes that a user has to know beside the verdict: how the model or an input was taken other than
+it is given, and what is not judged, built or of one size."""
 
 
-def _is_beside(one: Note) -> bool:
-    """Return whether a user has to know of a note beside the verdict.
-
-    How the model or an input was taken other than it is given, by its name or with whole numbers
-    for fractions, and what is not judged, built or of one size.
-    """
-    given, wanted = (str(one.facts.get(key, "float")) for key in ("stored", "dtype"))
-    fractions = wanted.startswith("float") and "float" not in given
-    return one.kind in _BESIDE or "array" in one.facts or fractions
+def _converted(notes: Iterable[Note]) -> Iterator[str]:
+    """Yield which inputs are given as whole numbers where the model takes others."""
+    for one in notes:
+        given, wanted = (str(one.facts.get(key, "float")) for key in ("stored", "dtype"))
+        if "float" in wanted and "float" not in given:
+            yield say("headline", "converted", one.facts)
 
 
 def _caution(run: Run) -> str:
@@ -282,12 +283,20 @@ def _caution(run: Run) -> str:
     first = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
     right = "WebGPU" in places(run.verdict)
     sums = say("headline", "sums", right=right) if sums_wide(run.verdict) else ""
-    about = filter(_is_beside, run.provenance.notes)
+    about = [n for n in run.provenance.notes if n.kind in _BESIDE]
     # The names of outputs, nodes and files, which begin these, keep their case.
     clauses = ((n.kind, stopped(clause(n))) for n in about)
     named = ("aside", "draws", "array")
     notes = [text if kind in named else capital(sentence(text)) for kind, text in clauses]
-    told = (*notes, first, *run.verdict.hints, _inside(run), sums, overflowing(run))
+    told = (
+        *_converted(run.provenance.notes),
+        *notes,
+        first,
+        *run.verdict.hints,
+        _inside(run),
+        sums,
+        overflowing(run),
+    )
     return " ".join(filter(None, told))
 
 
