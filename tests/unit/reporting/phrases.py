@@ -99,7 +99,7 @@ SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "sizes that a file holds": judged.frozen,
     "steps without more": templates(WORDS["step"]),
     "steps": judged.next_steps,
-    "questions of a diagnosis": templates(WORDS["question"]),
+    "what a diagnosis tests": templates(WORDS["tested"]),
     "faults of engines": judged.faults,
     "what is told of a node": judged.of_node,
 }
