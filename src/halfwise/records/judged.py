@@ -174,7 +174,7 @@ class JudgedBatch(Record):
     failures: tuple[Failure, ...] = ()
 
 
-NotBatched = Literal["sizes", "fails", "metric", "recorded"]
+NotBatched = Literal["sizes", "fails", "metric", "recorded", "interrupted"]
 
 
 class DynamicAxis(Record):
@@ -186,8 +186,8 @@ class DynamicAxis(Record):
         sizes: In ascending order; with only one, other sizes were not judged.
         why: Why no batches were made along it: "sizes" (inputs differ in size there), "fails" (the
             model does not run on a batch), "metric" (the model mixes the samples of a batch, and
-            the metric reads single ones), "recorded" (only recorded outputs exist); None if it is
-            not a batch axis, or batches were made.
+            the metric reads single ones), "recorded" (only recorded outputs exist), "interrupted"
+            (Ctrl-C came); None if it is not a batch axis, or batches were made.
         detail: The model's error if it fails; a clause.
     """
 
