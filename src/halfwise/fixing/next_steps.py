@@ -73,15 +73,18 @@ def fix_step(case: Case, request: Request, out: Path | None, quantised: Path | N
     return step if quantised is None else step.model_copy(update={"kind": "fix-quantised"})
 
 
-def _going_on(
-    kind: Literal["search-on", "keep-less"], case: Case, request: Request, out: Path | None
-) -> Step:
-    """Return the `halfwise fix` with all options of this run that starts from its plan."""
-    options = {name: text for name, text in request.given.items() if name != "start_from"}
+Again = Literal["search-on", "keep-less", "ask-strict"]
+
+
+def _again(kind: Again, case: Case, request: Request, out: Path | None) -> Step:
+    """Return the `halfwise fix` with the options of this run that goes on, or is strict."""
+    strict, run = kind == "ask-strict", Path("RUN") if out is None else out
+    replaced = ("metric", "metric_drop") if strict else ("start_from",)
+    options = {name: text for name, text in request.given.items() if name not in replaced}
     words = [_model(case), *_given(request.data.inputs, options, options)]
-    run = Path("RUN") if out is None else out
-    words += ["--start-from", argument(run), "-o", argument(run.with_name(f"{run.name}.on"))]
-    return Step(kind=kind, command=("halfwise", "fix", *words))
+    words += ["--strict"] if strict else ["--start-from", argument(run)]
+    folder = run.with_name(f"{run.name}.{'strict' if strict else 'on'}")
+    return Step(kind=kind, command=("halfwise", "fix", *words, "-o", argument(folder)))
 
 
 def _on_same_case(
@@ -268,12 +271,15 @@ def next_steps(
     if verdict.required_worth is not None:
         cheap = cheaper(fixed.curve, verdict.required_worth, out)
         late = verdict.required_worth >= 1 and fixed.plan.keep and fixed.search.exhausted
-        on = (_going_on("keep-less", case, request, out),) if late else ()
+        on = (_again("keep-less", case, request, out),) if late else ()
         steps = (*lower, *cheap, *on)
     elif not verdict.passed:
         unfused = () if devices else unbuildable(case.whole, case.notes) or ()
-        on = (_going_on("search-on", case, request, out),) if fixed.search.exhausted else ()
-        steps = (*lower, *on, *_after_failure(verdict, case, fixed, devices), *unfused)
+        strictly = verdict.strict is not None and verdict.strict <= 1 and case.criterion.recognised
+        kinds: tuple[Again, ...] = ("search-on",) if fixed.search.exhausted else ()
+        kinds += ("ask-strict",) if strictly else ()
+        again = [_again(kind, case, request, out) for kind in kinds]
+        steps = (*lower, *again, *_after_failure(verdict, case, fixed, devices), *unfused)
         helpless = any(run.fp32 is False for run in verdict.as_file)
         if verdict.judged and not helpless and not any(step.command for step in steps):
             steps = (*steps, diagnose_step(case, request, out))
@@ -293,7 +299,7 @@ def next_steps(
             why.insert(0, Step(kind="check-tolerance"))
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         if stopped and fixed.search.exhausted:
-            why.insert(0, _going_on("keep-less", case, request, out))
+            why.insert(0, _again("keep-less", case, request, out))
         steps = (*why, *built)
     if case.network.path is None or all(
         note.kind not in ("linted", "unbuilt", "late", "static", "frozen") for note in case.notes

@@ -21,6 +21,7 @@ from halfwise.fixing.next_steps import (
     sample_profiles,
     separate_runs,
 )
+from halfwise.metrics.evidence import of_kind
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -290,6 +291,24 @@ def test_an_unfinished_search_goes_on_from_its_plan_with_the_options_of_its_run(
     assert [word for word in on if word in kept] == [*kept]
     assert {"--budget", "time=9", "--rel-max", "0.02"} <= {*on}
     assert "old" not in on
+
+
+def test_where_every_output_is_within_one_percent_that_may_be_asked():
+    delivered = outcome(models.small(), allow_random=True)
+    case = delivered.space.variant.case
+    scores = of_kind("class-scores", ("y",), ("rows-sum",))
+    criterion = case.criterion.model_copy(update={"metric": "auto", "recognised": (scores,)})
+    request = understand("x.npz", {"metric": "auto", "keep": ("a",)})
+
+    def asked(strict, criterion):
+        of = replace(case, criterion=criterion)
+        failed = verdict(passed=False, strict=strict, failures=(Failure(kind="part"),))
+        then = next_steps(failed, of, request, delivered, (), Path("run"), (), None)
+        return [step.command for step in then if step.kind == "ask-strict"]
+
+    words = ("halfwise", "fix", "MODEL", "--inputs", "x.npz", "--keep", "a", "--strict")
+    assert asked(0.4, criterion) == [(*words, "-o", "run.strict")]
+    assert asked(1.4, criterion) == asked(None, criterion) == asked(0.4, case.criterion) == []
 
 
 def test_every_failure_ends_with_a_command_unless_none_helps():

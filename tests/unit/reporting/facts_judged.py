@@ -472,7 +472,7 @@ STEPS: tuple[Step, ...] = (
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
-    *(Step(kind=k) for k in ("search-on", "keep-less")),
+    *(Step(kind=k) for k in ("search-on", "keep-less", "ask-strict")),
 )
 
 
