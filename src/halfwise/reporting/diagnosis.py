@@ -121,12 +121,18 @@ def _ladder(run: Run, failed: Rung | None) -> Table:
             str(rung.rung),
             WORDS["tested"][rung.name],
             _answer(rung),
-            "see above" if rung is failed else sentence(rung.cause),
+            "see above" if rung is failed else _found(rung),
         )
         for rung in run.diagnosis
     )
     columns = (Column("", "right"), Column("tested"), Column("result"), Column("what was found"))
     return Table("What was tested", columns, rows)
+
+
+def _found(rung: Rung) -> str:
+    """Return what was found, and what to do where that is not all."""
+    steps = steps_told(rung.advice) if rung.passed is None else ()
+    return " ".join((sentence(rung.cause), *steps))
 
 
 def _answer(rung: Rung) -> str:
@@ -137,8 +143,7 @@ def _answer(rung: Rung) -> str:
 
 def _warnings(rung: Rung) -> Lines | None:
     warnings = [f"{s.text}{_at(s)}" for s in rung.evidence if s.severity == "warning"][:MOST_ROWS]
-    steps = steps_told(rung.advice) if rung.passed is None else ()
-    return lines_of(f"About {WORDS['tested'][rung.name]}", (*warnings, *steps))
+    return lines_of(f"About {WORDS['tested'][rung.name]}", warnings)
 
 
 def _at(sign: Sign) -> str:
