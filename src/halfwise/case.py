@@ -17,6 +17,7 @@ from halfwise.errors import CaseError
 from halfwise.formats import FP16, Format
 from halfwise.graph.aside import Aside
 from halfwise.graph.conversion import Stored
+from halfwise.graph.dataflow import reaching
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.metrics import Metric, Outputs
@@ -254,6 +255,22 @@ class Case:
     def supplied(self) -> tuple[TensorName, ...]:
         """Inputs that the user's model lacks: numbers for what was set aside."""
         return () if self.aside is None else self.aside.supplied
+
+    @property
+    def suppressed(self) -> frozenset[str]:
+        """Outputs with what a suppression of overlapping boxes chose, a plugin's or ONNX's own."""
+        chosen = (
+            value
+            for node in self.whole.nodes()
+            if "NonMaxSuppression" in node.op_type or "NMS" in node.op_type
+            for value in node.outputs
+        )
+
+        def onward(value: ir.Value) -> list[ir.Value]:
+            return [output for user, _ in value.uses() for output in user.outputs]
+
+        outputs = {value.name for value in self.network.graph.outputs}
+        return frozenset(v.name for v in reaching(chosen, onward) if v.name and v.name in outputs)
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:

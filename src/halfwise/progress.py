@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from typing import Protocol
 
 
@@ -45,11 +47,21 @@ class Interruption:
 
     Attributes:
         ready: Whether there is something to keep: a plan that passes or serves.
-        asked: Whether the user asked for it.
+        at: When the user asked for it, as `time.monotonic()`; inf if not.
     """
 
     ready: bool = False
-    asked: bool = False
+    at: float = inf
+
+    @property
+    def asked(self) -> bool:
+        """Whether the user asked for it."""
+        return self.at < inf
+
+    @property
+    def overdue(self) -> bool:
+        """Whether that was so long ago that nothing more may begin but what a result needs."""
+        return monotonic() - self.at > _PATIENCE
 
     def offer(self) -> None:
         """Let Ctrl-C end the work: from now on there is something to keep."""
@@ -59,10 +71,12 @@ class Interruption:
         """Request the results so far; return False if there are none, or no second request."""
         if not self.ready or self.asked:
             return False
-        self.asked = True
+        self.at = monotonic()
         return True
 
 
+_PATIENCE = 2.0
+"""Seconds after Ctrl-C. Our choice: the file, its verdict and the page take some seconds too."""
 _offered: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
 
 

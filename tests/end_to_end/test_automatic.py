@@ -51,6 +51,35 @@ def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, clas
         assert verified.record["criterion"] == criterion
 
 
+def detector() -> models.Ill:
+    """Centres and sizes, scores and classes that a NonMaxSuppression leaves, without names."""
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    places = s.op("MatMul", x, models.weights(16, 32, seed=1, scale=0.1), name="m")
+    sizes = s.op("Exp", s.op("Reshape", places, [1, 8, 4]), name="sizes")
+    boxes = s.op("Mul", sizes, np.array([200.0, 200, 30, 30], np.float32), name="boxes")
+    logits = s.op("MatMul", x, models.weights(16, 16, seed=2, scale=0.3), name="n")
+    scores = s.op("Sigmoid", s.op("Reshape", logits, [1, 2, 8]), name="scores")
+    limits = ([8], np.array([0.5], np.float32), np.array([0.35], np.float32))
+    chosen = s.op("NonMaxSuppression", boxes, scores, *limits, center_point_box=1)
+    at = s.op("Gather", chosen, [0, 2], axis=1)
+    kinds = s.op("Gather", chosen, s.constant(np.array(1)), axis=1, name="c")
+    outputs = (s.op("GatherND", boxes, at, name="a"), s.op("GatherND", scores, chosen, name="b"))
+    return models.Ill(s.proto(*outputs, kinds), {"x": models.signals(1, 16, seed=3)})
+
+
+def test_what_a_suppression_leaves_is_judged_as_boxes(fix):
+    ended = fix(detector())
+    assert ended.code == 0, ended.out
+    one = ended.record["criterion"]["recognised"][0]
+    assert (one["kind"], one["outputs"]) == ("boxes", ["a_out", "b_out", "c_out"])
+    assert "suppressed" in one["evidence"]
+    assert not one["boxes"]["corners"]
+    told = " ".join(ended.out.split())
+    assert "judged as boxes (beside scores, overlapping ones are dropped" in told
+    assert ended.kept == set()
+
+
 def probed(sharper: float) -> models.Ill:
     """Probabilities of eight classes, from logits times a factor."""
     s = Sketch()

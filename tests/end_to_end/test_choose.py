@@ -53,7 +53,7 @@ def test_a_plan_that_only_the_headroom_refuses_passes_with_a_word(fix, call):
     ended = call("choose", "run", "--worth", "1", "-o", "low", folder="low")
     assert (ended.code, ended.kept) == (0, set())
     assert "At 2 × the ranges seen this plan gives NaN" in said(ended)
-    assert "That few show" in ended.out.splitlines()[0]
+    assert "So few show only" in ended.out.splitlines()[0]
 
 
 class Stages(Silent):

@@ -105,6 +105,19 @@ def test_ctrl_c_keeps_the_best_plan(fix, pressed):
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
+def test_the_advice_of_an_interrupted_run_goes_on_from_its_plan(fix, call, pressed):
+    pressed(1)
+    ended = fix(models.deep(), "--rel-max", "0.001", "--budget", "inferences=900")
+    step = next(s for s in ended.record["next_step"] if s["kind"] == "keep-less")
+    halfwise, *words = step["command"]
+    assert (halfwise, {"--budget", "0.001"} <= {*words}) == ("halfwise", True)
+    on = call(*words, folder="run.on")
+    assert on.code == 0, on.err
+    assert "run.on" in words
+    assert on.record["search"]["ended_by"] == []
+    assert on.kept <= ended.kept
+
+
 def test_ctrl_c_again_ends_at_once(fix, pressed, tmp_path):
     pressed(2)
     ended = fix(models.deep(), "--rel-max", "0.001")

@@ -57,6 +57,16 @@ def test_a_batch_of_two_is_judged_too(judged):
     assert (axis["inputs"], axis["symbol"], axis["sizes"]) == ({"x": 0}, "n", [1, 2])
 
 
+def test_an_interrupted_run_leaves_batches_out_and_says_so(judged, pressed):
+    pressed(1)
+    ended = judged(PLAIN)
+    assert ended.code == 0, ended.err
+    verdict = ended.record["verdict"]
+    assert verdict["batch"] is None
+    assert (verdict["axes"][0]["sizes"], verdict["axes"][0]["why"]) == ([1], "interrupted")
+    assert "batches were left out, as the run was interrupted" in " ".join(ended.out.split())
+
+
 def test_what_overflows_in_a_batch_alone_fails(judged):
     ended = judged(MIXING)
     assert ended.code == 10

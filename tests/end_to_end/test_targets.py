@@ -287,6 +287,11 @@ def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix, make):
     assert ended.code == 10
     why = ended.out.partition("Why it failed")[2].partition("\nNext")[0]
     assert IMPOSSIBLE[make.__name__] in why
+    plan = ended.record["plan"]
+    forced = (
+        s["numbers"]["lowered"] for s in ended.record["next_step"] if s["kind"] == "leave-lower"
+    )
+    assert {len(plan["lowered"]), *forced} == {plan["candidates"]}
 
 
 def exponentials() -> models.Ill:

@@ -224,6 +224,20 @@ def test_what_fix_made_of_such_a_file_can_be_loaded(fixed, verified):
     assert not [f for f in judged["failures"] if f["kind"] == "mistyped"]
 
 
+def test_what_was_taken_otherwise_than_it_is_given_is_on_the_first_screen(call):
+    arrays = constants()
+    onnx.save(network(arrays | {"w": arrays["w"].astype(LOW)}), "m.onnx")
+    samples()
+    with np.load("x.npz") as given:
+        (values,) = given.values()
+    np.savez("y.npz", other=np.abs(100 * values).astype(np.uint8))
+    ended = call("fix", "m.onnx", "--inputs", "y.npz", "-o", "run", "--metric", "auto", screen=True)
+    said = " ".join(ended.out.partition("Result")[0].split())
+    assert "Types contradict each other" in said
+    assert "y.npz has no array 'x': its only one, 'other', is taken" in said
+    assert "is given as uint8, and converted to float32" in said
+
+
 def test_types_that_no_cast_of_floats_mends_are_named(refused):
     onnx.save(network(constants() | {"a": np.ones((1, 4, 1, 1), np.int64)}), "m.onnx")
     samples()

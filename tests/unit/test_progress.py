@@ -17,7 +17,10 @@ def test_ctrl_c_is_taken_once_and_only_where_there_is_something():
         made.ready = True
         assert made.take()
         assert made.asked
+        assert not made.overdue
         assert not made.take()
+        made.at -= 60
+        assert made.overdue
 
 
 def test_what_runs_in_the_block_finds_it_in_other_threads_too():

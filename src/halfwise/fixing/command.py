@@ -53,7 +53,7 @@ from halfwise.metrics import Excess, Outputs, totals
 from halfwise.options.engines import Target
 from halfwise.options.loading import load_asked, load_model, load_start, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
-from halfwise.progress import Silent, Watcher
+from halfwise.progress import Silent, Watcher, interruption
 from halfwise.records import (
     DynamicAxis,
     Fact,
@@ -293,6 +293,8 @@ def judge_sizes(
         few = _alike(shapes, _JOINED_FOR_METRIC if named else FEW_SAMPLES)
         if candidate is None:
             tried = replace(tried, why="recorded")
+        elif interruption().asked:
+            tried = replace(tried, why="interrupted")
         else:
             tried = _in_batches(case, candidate, samples.select(few), outputs, settings)
     of_model = {name: axes for name, axes in dynamic.items() if name not in case.supplied}

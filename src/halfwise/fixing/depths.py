@@ -159,7 +159,7 @@ class HeldOut:
         case = self.case
         if case.metric is not None:
             return case.criterion.recognised if case.criterion.metric == AUTO else ()
-        return by_use(self._searched, case.input_shapes)
+        return by_use(self._searched, case.input_shapes, case.suppressed)
 
     @property
     def reference(self) -> tuple[TaskScore, ...]:

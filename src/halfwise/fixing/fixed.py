@@ -6,7 +6,7 @@ from math import floor
 
 from halfwise.fixing.depths import LEADING_TO_INFINITY, HeldOut
 from halfwise.fixing.plan.plan import Nodes, Plan
-from halfwise.fixing.plan.rules import ISLAND
+from halfwise.fixing.plan.rules import ISLAND, ONLY
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.space import Space
@@ -162,7 +162,7 @@ def plan_of(
     chosen = {}
     if space.chosen is not None:
         chosen = space.chosen.beside(space.evidence.suspected)
-    forced = variant.forced
+    forced, computing = variant.forced, variant.roles.computing
     keep = kept_nodes(
         network,
         assigned.kept,
@@ -184,7 +184,8 @@ def plan_of(
         casts,
         keep=tuple(k.model_copy(update={"precision": assigned.precision(k.node)}) for k in keep),
         minimal=result.minimal,
-        lowered=forced.lowered,
+        # What merely moves data follows the compute nodes; only a rule of its own names it.
+        lowered={n: r for n, r in forced.lowered.items() if r != ONLY or n in computing},
         remarks=remarks,
         low_io=variant.low_io,
     )

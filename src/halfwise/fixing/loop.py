@@ -37,7 +37,7 @@ from halfwise.graph.weights import weight_bytes
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.metrics import Outputs
-from halfwise.progress import Watcher
+from halfwise.progress import Watcher, interruption
 from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, TensorName, Verdict
 from halfwise.wording import count, verb
 
@@ -499,6 +499,8 @@ class _Fix:
     def _holding(self, found: _Found, others: Iterable[Nodes]) -> Iterator[_Found]:
         """Yield other plans that hold at every depth, with their verdicts."""
         for kept in others:
+            if interruption().overdue:
+                return
             if found.space.evaluate(kept).passed:
                 other = replace(found.result, kept=kept, minimal=False)
                 looked = self._looked(found.space, other)

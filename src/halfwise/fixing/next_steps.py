@@ -25,12 +25,10 @@ from halfwise.records import (
     Note,
     Plan,
     Profile,
-    Search,
     Step,
     Verdict,
     Worth,
 )
-from halfwise.reporting.remarks import lacking
 from halfwise.store import MODEL_FILE, STATIC_FILE, engine_file
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.trtexec import shape_options, unsayable
@@ -52,7 +50,10 @@ _SEARCHED = (
 _COMPARED = ("preprocess", "allow_random", "accumulate", "device", "ort_library")
 _REPEATED = ("preprocess", "labels", "allow_random", "device", "ort_library")
 """Options of `fix` that a `verify` of its run needs again."""
-_SEVERAL = ("target", "min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")
+_SEVERAL = (
+    *("target", "min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library"),
+    *("keep", "keep_op", "lower"),
+)
 
 
 def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = "") -> Step:
@@ -70,6 +71,20 @@ def fix_step(case: Case, request: Request, out: Path | None, quantised: Path | N
     """Return the `halfwise fix` of the same case as a diagnosis; of a quantised model of it."""
     step = _on_same_case("fix", case, request, request.given, out, "fixed", quantised)
     return step if quantised is None else step.model_copy(update={"kind": "fix-quantised"})
+
+
+Again = Literal["search-on", "keep-less", "ask-strict"]
+
+
+def _again(kind: Again, case: Case, request: Request, out: Path | None) -> Step:
+    """Return the `halfwise fix` with the options of this run that goes on, or is strict."""
+    strict, run = kind == "ask-strict", Path("RUN") if out is None else out
+    replaced = ("metric", "metric_drop") if strict else ("start_from",)
+    options = {name: text for name, text in request.given.items() if name not in replaced}
+    words = [_model(case), *_given(request.data.inputs, options, options)]
+    words += ["--strict"] if strict else ["--start-from", argument(run)]
+    folder = run.with_name(f"{run.name}.{'strict' if strict else 'on'}")
+    return Step(kind=kind, command=("halfwise", "fix", *words, "-o", argument(folder)))
 
 
 def _on_same_case(
@@ -255,11 +270,19 @@ def next_steps(
     lower = () if engines is None else lower_next(engines)
     if verdict.required_worth is not None:
         cheap = cheaper(fixed.curve, verdict.required_worth, out)
-        late = verdict.required_worth >= 1 and bool(fixed.plan.keep)
-        steps = (*lower, *cheap, *(_unfinished(fixed.search) if late else ()))
+        late = verdict.required_worth >= 1 and fixed.plan.keep and fixed.search.exhausted
+        on = (_again("keep-less", case, request, out),) if late else ()
+        steps = (*lower, *cheap, *on)
     elif not verdict.passed:
         unfused = () if devices else unbuildable(case.whole, case.notes) or ()
-        steps = (*lower, *_after_failure(verdict, case, fixed, devices), *unfused)
+        strictly = verdict.strict is not None and verdict.strict <= 1 and case.criterion.recognised
+        kinds: tuple[Again, ...] = ("search-on",) if fixed.search.exhausted else ()
+        kinds += ("ask-strict",) if strictly else ()
+        again = [_again(kind, case, request, out) for kind in kinds]
+        steps = (*lower, *again, *_after_failure(verdict, case, fixed, devices), *unfused)
+        helpless = any(run.fp32 is False for run in verdict.as_file)
+        if verdict.judged and not helpless and not any(step.command for step in steps):
+            steps = (*steps, diagnose_step(case, request, out))
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:
@@ -275,8 +298,9 @@ def next_steps(
         if any(step.kind == "futile" for step in fixed.search.remarks):
             why.insert(0, Step(kind="check-tolerance"))
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
-        first = _unfinished(fixed.search) if stopped else ()
-        steps = (*first, *why, *built)
+        if stopped and fixed.search.exhausted:
+            why.insert(0, _again("keep-less", case, request, out))
+        steps = (*why, *built)
     if case.network.path is None or all(
         note.kind not in ("linted", "unbuilt", "late", "static", "frozen") for note in case.notes
     ):
@@ -332,8 +356,6 @@ def _after_failure(
         yield Step(
             kind="leave-lower", numbers={"lowered": len(lowered)}, items=_harmed(verdict, fixed)
         )
-    if fixed.search.exhausted:
-        yield Step(kind="search-on", names={"more": lacking(fixed.search)})
     if not verdict.unseen:
         alike = {"alike": "yes"} if any(note.kind == "copies" for note in case.notes) else {}
         yield Step(kind="more-samples", names=alike)
@@ -381,11 +403,6 @@ def after_untested(
     return (*few, Step(kind="untested", names=names, items=nodes))
 
 
-def _unfinished(search: Search) -> Iterator[Step]:
-    if search.exhausted:
-        yield Step(kind="keep-less", names={"more": lacking(search)})
-
-
 def cheaper(curve: Curve, most: float, out: Path | None) -> tuple[Step, ...]:
     """Return the command that takes the most exact plan within a cost, if one was measured."""
     fits = any(point.price <= most and not point.is_bound for point in curve.points)
@@ -406,9 +423,15 @@ def _is_out_of_tolerance(verdict: Verdict) -> bool:
     """Return whether another tolerance could accept the outputs: none accepts new NaN."""
     if any(o.nonfinite for o in verdict.outputs.values()):
         return False
+    if any(failure.kind in _OF_TOLERANCE for failure in verdict.failures):
+        return True
     if verdict.metric is not None:
         return not verdict.metric.passed
     return not all(o.passed for o in verdict.outputs.values())
+
+
+_OF_TOLERANCE = ("agreement", "tolerance", "metric", "part")
+"""Failures that another tolerance could accept, also of the file as it runs."""
 
 
 def sample_profiles(case: Case) -> tuple[Profile, ...]:

@@ -83,7 +83,7 @@ def detect(
         how: How to read them.
         least: Smallest score of a detection, > 0.
     """
-    ranks = (2, 1, 1) if how.layout == "listed" else (2,) * len(names)
+    ranks = {"listed": (2, 1, 1), "final": (2, 1)}.get(how.layout, (2,) * len(names))
     arrays = (_by_image(shared(outputs[n]), rank) for n, rank in zip(names, ranks, strict=False))
     for parts in zip(*arrays, strict=False):
         # A comparison with NaN is false, so a NaN box detects nothing.
@@ -172,13 +172,14 @@ def _joined(parts: Parts, how: Boxes, least: float) -> Detections:
     return _best(_corners(boxes[some], how), objectness[some, None] * table[some, first:])
 
 
-def _final(parts: Parts, how: Boxes, _least: float) -> Detections:
-    (rows,) = parts
+def _final(parts: Parts, how: Boxes, least: float) -> Detections:
+    rows, *classes = parts
     assert how.columns is not None
     box, score, kind = how.columns
-    if rows.shape[1] <= max(box + 3, score, kind):
+    if rows.shape[1] <= max(box + 3, score, kind or 0):
         return NOTHING
-    return Detections(_corners(rows[:, box : box + 4], how), rows[:, score], _whole(rows[:, kind]))
+    classes += [] if kind is None else [rows[:, kind]]
+    return _listed((rows[:, box : box + 4], rows[:, score], *classes), how, least)
 
 
 def _listed(parts: Parts, how: Boxes, _least: float) -> Detections:

@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.boxes import FOUR_MAPS, SAME_SCORE, SCORE
 from halfwise.metrics.evidence import (
-    ANCHORS,
-    FEWEST_CELLS,
-    RAW_LARGEST,
     Arrays,
     Inputs,
     image_sizes,
@@ -30,6 +27,7 @@ from halfwise.metrics.evidence import (
     of_kind,
     within_unit,
 )
+from halfwise.metrics.layouts import ANCHORS, FEWEST_CELLS, RAW_LARGEST
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs
 from halfwise.metrics.slices import MOSTLY
 from halfwise.metrics.targets import Score, sigmoid

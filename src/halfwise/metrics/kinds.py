@@ -5,7 +5,7 @@ accept wrong results. A single sample that does not fit rules a kind out, and so
 says otherwise (`evidence`). docs/metrics.md says what each rule goes by, and what rules it out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from halfwise.metrics.evidence import (
     Arrays,
     Inputs,
     Seen,
-    boxes_in,
     correlation,
     image_sizes,
     is_against,
@@ -28,6 +27,7 @@ from halfwise.metrics.evidence import (
 )
 from halfwise.metrics.grids import cells_in
 from halfwise.metrics.keypoints import keypoints_in
+from halfwise.metrics.layouts import boxes_in
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.peaks import LOGITS, VISIBLE, heights, maps_of
 from halfwise.metrics.slices import FEWEST, MOSTLY
@@ -468,7 +468,9 @@ _LOOKED_AT_ELEMENTS = 2**22
 """Elements of all outputs examined, 32 MiB as f64; of larger outputs, one sample is examined."""
 
 
-def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
+def recognise(
+    references: Sequence[Outputs], inputs: Inputs, suppressed: Collection[str] = ()
+) -> tuple[Recognised, ...]:
     """Return the outputs whose kind the evidence shows, boxes first; may be empty.
 
     Outputs with NaN, constants and attention weights are of no kind.
@@ -476,11 +478,12 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
     Args:
         references: FP32 outputs by sample; the first eight are examined. May be empty.
         inputs: Shape of every input, on the first sample; if it is unknown, less is shown.
+        suppressed: Outputs with what a suppression of overlapping boxes chose.
     """
     if not len(references):
         return ()
     floats, discrete = _seen(references)
-    boxes = boxes_in(floats, discrete, inputs)
+    boxes = boxes_in(floats, discrete, inputs, suppressed)
     recognised = [boxes] if boxes is not None and boxes.boxes is not None else []
     taken = {name for one in recognised for name in one.outputs}
     rest = {name: arrays for name, arrays in floats.items() if name not in taken}

@@ -5,7 +5,7 @@ accept wrong results. The required value is FP32's own less the metric's default
 outputs must keep within the default tolerance.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
@@ -66,14 +66,16 @@ def _metrics(metric: str) -> Iterator[str]:
         yield f"{WORST}{metric}"
 
 
-def by_use(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
+def by_use(
+    references: Sequence[Outputs], inputs: Inputs, suppressed: Collection[str] = ()
+) -> tuple[Recognised, ...]:
     """Return the recognised outputs by each metric that their use asks for; see `recognise`.
 
     Whole numbers have no confidence.
     """
     return tuple(
         one.model_copy(update={"metric": name, "required": required(name)})
-        for one in recognise(references, inputs)
+        for one in recognise(references, inputs, suppressed)
         for name in _metrics(one.metric)
         if name != "confidence" or not is_discrete(references[0][one.outputs[0]].dtype)
     )
@@ -85,12 +87,6 @@ def by_outputs(recognised: Sequence[Recognised]) -> dict[tuple[str, ...], list[R
     for one in recognised:
         grouped.setdefault(one.outputs, []).append(one)
     return grouped
-
-
-def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
-    """Return whether outputs are recognised, and these samples test each of them."""
-    recognised = recognise(references, inputs)
-    return bool(recognised) and not any(untested_part(one, references, None) for one in recognised)
 
 
 def metric_of(one: Recognised) -> Metric:
@@ -386,7 +382,12 @@ def has_to_see(criterion: Criterion) -> bool:
 
 
 def settle(
-    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs, *, labelled: bool
+    criterion: Criterion,
+    references: Sequence[Outputs],
+    inputs: Inputs,
+    suppressed: Collection[str] = (),
+    *,
+    labelled: bool,
 ) -> Criterion:
     """Return the criterion with "auto" resolved and the outputs that its metric judges.
 
@@ -398,6 +399,7 @@ def settle(
         criterion: Its metric is "auto", or one that needs the layout of boxes.
         references: FP32 outputs by sample; the first eight are examined.
         inputs: Shape of every input, on the first sample.
+        suppressed: Outputs with what a suppression of overlapping boxes chose.
         labelled: Whether there are labels.
 
     Raises:
@@ -407,7 +409,8 @@ def settle(
     if criterion.metric != AUTO:
         name = str(criterion.metric)
         kind, _ = BY_LAYOUT[name]
-        found = [one for one in recognise(references, inputs) if one.kind == kind]
+        seen = recognise(references, inputs, suppressed)
+        found = [one for one in seen if one.kind == kind]
         if not found:
             raise UsageError(
                 f"The metric {name} cannot read {KINDS[kind]} from the outputs without guesswork: "
@@ -417,7 +420,7 @@ def settle(
         one = found[0].model_copy(update={"metric": name, "required": required(name)})
         _demand_unlabelled([one], labelled=labelled)
         return criterion.model_copy(update={"recognised": (one,)})
-    recognised = by_use(references, inputs)
+    recognised = by_use(references, inputs, suppressed)
     untested = {one.outputs for one in recognised if untested_part(one, references, None)}
     dropped = {one.outputs: one for one in recognised if one.outputs in untested}
     recognised = tuple(one for one in recognised if one.outputs not in untested)
@@ -554,5 +557,6 @@ SEEN: dict[Evidence, str] = {
     "few-peaks": "few peaks and almost nothing around them",
     "peak-each": "at most one peak in each map",
     "number-varies": "their number varies",
+    "suppressed": "overlapping ones are dropped",
 }
 """Words for each kind of evidence."""

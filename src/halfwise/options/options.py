@@ -394,7 +394,8 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
         return unseen
     references: list[Outputs] = [outputs for outputs, _ in results]
     seen = Seen(model, samples.ids[: len(results)], tuple(results), probe)
-    criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
+    seen_as = (case.criterion, references, case.input_shapes, case.suppressed)
+    criterion = settle(*seen_as, labelled=labels is not None)
     for one in criterion.recognised:
         check_labels(one.metric, (*(labels or ()), *(case.heldout.labels or ())))
     notes = (*case.notes, *_notes(criterion.recognised))

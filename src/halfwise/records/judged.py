@@ -16,7 +16,7 @@ Evidence = Literal[
     "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
     "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
     "size-of-input", "times-input", "range-of-images", "smooth", "within-image",
-    "cells-of-image", "few-objects", "few-peaks", "peak-each", "number-varies",
+    "cells-of-image", "few-objects", "few-peaks", "peak-each", "number-varies", "suppressed",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -39,7 +39,8 @@ Evidence = Literal[
   objectness that is low at nearly all cells;
 - "few-peaks": maps with peaks that fall off, and nearly no value elsewhere; "peak-each": four maps
   or more, each with one peak or none;
-- "number-varies": rows whose number depends on the sample.
+- "number-varies": rows whose number depends on the sample;
+- "suppressed": rows that a suppression of overlapping boxes chose.
 """
 
 
@@ -58,7 +59,8 @@ class Boxes(Record):
             - "per-class": [N, 4] beside scores [N, C];
             - "heads": scores [cells, C] and [cells, 4 · bins] of each map of several strides.
         corners: Whether a box is two opposite corners; otherwise centre, width and height.
-        columns: For "final": first column of the box, column of the score, column of the class.
+        columns: For "final": first column of the box, column of the score, column of the class;
+            None for classes [N] in a second output, if in any.
         activation: What turns the scores into probabilities.
         background: The score class for background; -1 for the last, None if there is none.
         suppress: Whether overlapping boxes of one object remain to be suppressed.
@@ -67,7 +69,7 @@ class Boxes(Record):
 
     layout: Literal["raw", "joined", "transposed", "final", "listed", "per-class", "heads"]
     corners: bool = False
-    columns: tuple[int, int, int] | None = None
+    columns: tuple[int, int, int | None] | None = None
     activation: Literal["none", "sigmoid", "softmax"] = "none"
     background: Literal[0, -1] | None = None
     suppress: bool = True
@@ -172,7 +174,7 @@ class JudgedBatch(Record):
     failures: tuple[Failure, ...] = ()
 
 
-NotBatched = Literal["sizes", "fails", "metric", "recorded"]
+NotBatched = Literal["sizes", "fails", "metric", "recorded", "interrupted"]
 
 
 class DynamicAxis(Record):
@@ -184,8 +186,8 @@ class DynamicAxis(Record):
         sizes: In ascending order; with only one, other sizes were not judged.
         why: Why no batches were made along it: "sizes" (inputs differ in size there), "fails" (the
             model does not run on a batch), "metric" (the model mixes the samples of a batch, and
-            the metric reads single ones), "recorded" (only recorded outputs exist); None if it is
-            not a batch axis, or batches were made.
+            the metric reads single ones), "recorded" (only recorded outputs exist), "interrupted"
+            (Ctrl-C came); None if it is not a batch axis, or batches were made.
         detail: The model's error if it fails; a clause.
     """
 

@@ -347,6 +347,7 @@ StepKind = Literal[
     "no-tf32",
     "more-builds",
     "search-on",
+    "ask-strict",
     "keep-less",
     "leave-lower",
     "more-samples",

@@ -313,6 +313,8 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
         return None
     title = f"With {everything_low(plan.low, len(plan.own), len(plan.unsupported))}"
     fixes = () if brief else tuple(_usual_fixes(run))
+    if low.within and brief and not (plan.keep or plan.repairs):
+        return None  # that is the plan
     if low.within:
         return Lines(title, (_within(run, plan), *fixes))
     failures = stated(low.failures)

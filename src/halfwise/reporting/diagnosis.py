@@ -119,26 +119,31 @@ def _ladder(run: Run, failed: Rung | None) -> Table:
     rows = tuple(
         (
             str(rung.rung),
-            WORDS["question"][rung.name],
+            WORDS["tested"][rung.name],
             _answer(rung),
-            "see above" if rung is failed else sentence(rung.cause),
+            "see above" if rung is failed else _found(rung),
         )
         for rung in run.diagnosis
     )
-    columns = (Column("", "right"), Column("question"), Column("answer"), Column("what was found"))
-    return Table("The ladder", columns, rows)
+    columns = (Column("", "right"), Column("tested"), Column("result"), Column("what was found"))
+    return Table("What was tested", columns, rows)
+
+
+def _found(rung: Rung) -> str:
+    """Return what was found, and what to do where that is not all."""
+    steps = steps_told(rung.advice) if rung.passed is None else ()
+    return " ".join((sentence(rung.cause), *steps))
 
 
 def _answer(rung: Rung) -> str:
-    unknown = "skipped" if rung.how == "skipped" else "suspected"
-    word = unknown if rung.passed is None else "passes" if rung.passed else "FAILS"
+    unknown = "not tested" if rung.how == "skipped" else "suspected"
+    word = unknown if rung.passed is None else "no fault" if rung.passed else "FAULT"
     return f"{word} (emulated)" if rung.how == "emulated" else word
 
 
 def _warnings(rung: Rung) -> Lines | None:
     warnings = [f"{s.text}{_at(s)}" for s in rung.evidence if s.severity == "warning"][:MOST_ROWS]
-    steps = steps_told(rung.advice) if rung.passed is None else ()
-    return lines_of(f"Also seen: {WORDS['question'][rung.name]}", (*warnings, *steps))
+    return lines_of(f"About {WORDS['tested'][rung.name]}", warnings)
 
 
 def _at(sign: Sign) -> str:

@@ -1,10 +1,19 @@
 """The report on a run: its headline, the reason, and everything that is known; the first screen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from halfwise.metrics import BUILT_IN
-from halfwise.records import UNDONE, Change, EngineResult, Engines, Failure, Run, Verdict
+from halfwise.records import (
+    UNDONE,
+    Change,
+    EngineResult,
+    Engines,
+    Failure,
+    Note,
+    Run,
+    Verdict,
+)
 from halfwise.reporting.causes import (
     blame_lines,
     followed_lines,
@@ -254,8 +263,19 @@ def _reason(run: Run) -> str:
     return "" if full else reason_line(run)
 
 
-_ABOUT_THE_MODEL = frozenset(("aside", "draws", "unbuilt", "late", "static", "frozen"))
-"""Notes that a user has to know beside the verdict: what is not judged, built or of one size."""
+_BESIDE = frozenset(
+    ("mistyped", "array", "aside", "draws", "unbuilt", "late", "static", "frozen"),
+)
+"""Notes that a user has to know beside the verdict: how the model or an input was taken other than
+it is given, and what is not judged, built or of one size."""
+
+
+def _converted(notes: Iterable[Note]) -> Iterator[str]:
+    """Yield which inputs are given as whole numbers where the model takes others."""
+    for one in notes:
+        given, wanted = (str(one.facts.get(key, "float")) for key in ("stored", "dtype"))
+        if "float" in wanted and "float" not in given:
+            yield say("headline", "converted", one.facts)
 
 
 def _caution(run: Run) -> str:
@@ -263,11 +283,20 @@ def _caution(run: Run) -> str:
     first = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
     right = "WebGPU" in places(run.verdict)
     sums = say("headline", "sums", right=right) if sums_wide(run.verdict) else ""
-    about = [n for n in run.provenance.notes if n.kind in _ABOUT_THE_MODEL]
-    # The names of outputs and nodes, which begin these, keep their case.
+    about = [n for n in run.provenance.notes if n.kind in _BESIDE]
+    # The names of outputs, nodes and files, which begin these, keep their case.
     clauses = ((n.kind, stopped(clause(n))) for n in about)
-    notes = [t if kind in ("aside", "draws") else capital(sentence(t)) for kind, t in clauses]
-    told = (*notes, first, *run.verdict.hints, _inside(run), sums, overflowing(run))
+    named = ("aside", "draws", "array")
+    notes = [text if kind in named else capital(sentence(text)) for kind, text in clauses]
+    told = (
+        *_converted(run.provenance.notes),
+        *notes,
+        first,
+        *run.verdict.hints,
+        _inside(run),
+        sums,
+        overflowing(run),
+    )
     return " ".join(filter(None, told))
 
 

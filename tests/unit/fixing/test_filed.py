@@ -136,7 +136,7 @@ def test_without_time_no_further_plan_is_built(monkeypatch):
     run = Builder.run
 
     def interrupted(self, model, samples):
-        stopped.asked = True
+        stopped.at = 0.0
         return run(self, model, samples)
 
     monkeypatch.setattr(Builder, "run", interrupted)

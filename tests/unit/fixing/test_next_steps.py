@@ -20,10 +20,21 @@ from halfwise.fixing.next_steps import (
     next_steps,
     sample_profiles,
 )
+from halfwise.metrics.evidence import of_kind
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Cause, Failure, NodeName, Note, Remark, RungTried, Unjudged, Worth
+from halfwise.records import (
+    Cause,
+    Failure,
+    FileRun,
+    NodeName,
+    Note,
+    Remark,
+    RungTried,
+    Unjudged,
+    Worth,
+)
 from halfwise.reporting.remarks import steps_told
 from tests import models
 from tests.unit.fixing.running import changed
@@ -248,8 +259,55 @@ def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, texts):
     several = replace(
         delivered, plan=delivered.plan.model_copy(update={"keep": (kept("/a"),)}), search=search
     )
-    then = steps(several, verdict()).get("keep-less")
-    assert (then is not None and then.names["more"] == "interrupt") == texts
+    assert ("keep-less" in steps(several, verdict())) == texts
+
+
+def test_an_unfinished_search_goes_on_from_its_plan_with_the_options_of_its_run():
+    delivered = outcome(models.small(), allow_random=True)
+    search = delivered.search.model_copy(update={"exhausted": True})
+    case = delivered.space.variant.case
+    options = {"keep": ("a b", "c"), "time_budget": 9, "start_from": "old", "rel_max": 0.02}
+    request = understand("x.npz", options)
+    failed = verdict(passed=False, failures=(Failure(kind="tolerance"),))
+    then = next_steps(
+        *(failed, case, request, replace(delivered, search=search), (), Path("runs/one"), (), None)
+    )
+    on = next(step.command for step in then if step.kind == "search-on")
+    assert on is not None
+    assert on[:5] == ("halfwise", "fix", "MODEL", "--inputs", "x.npz")
+    assert on[-4:] == ("--start-from", "runs/one", "-o", "runs/one.on")
+    kept = ("--keep", "a b", "--keep", "c")
+    assert [word for word in on if word in kept] == [*kept]
+    assert {"--budget", "time=9", "--rel-max", "0.02"} <= {*on}
+    assert "old" not in on
+
+
+def test_where_every_output_is_within_one_percent_that_may_be_asked():
+    delivered = outcome(models.small(), allow_random=True)
+    case = delivered.space.variant.case
+    scores = of_kind("class-scores", ("y",), ("rows-sum",))
+    criterion = case.criterion.model_copy(update={"metric": "auto", "recognised": (scores,)})
+    request = understand("x.npz", {"metric": "auto", "keep": ("a",)})
+
+    def asked(strict, criterion):
+        of = replace(case, criterion=criterion)
+        failed = verdict(passed=False, strict=strict, failures=(Failure(kind="part"),))
+        then = next_steps(failed, of, request, delivered, (), Path("run"), (), None)
+        return [step.command for step in then if step.kind == "ask-strict"]
+
+    words = ("halfwise", "fix", "MODEL", "--inputs", "x.npz", "--keep", "a", "--strict")
+    assert asked(0.4, criterion) == [(*words, "-o", "run.strict")]
+    assert asked(1.4, criterion) == asked(None, criterion) == asked(0.4, case.criterion) == []
+
+
+def test_every_failure_ends_with_a_command_unless_none_helps():
+    delivered = outcome(models.small(), allow_random=True)
+    tie = verdict(passed=False, failures=(Failure(kind="part", under={"runner": "ONNX Runtime"}),))
+    assert {"check-tolerance", "diagnose"} <= {*steps(delivered, tie)}
+    beyond = tie.model_copy(update={"as_file": (FileRun(runner="R", outputs={}, fp32=False),)})
+    assert "diagnose" not in steps(delivered, beyond)
+    unjudged = tie.model_copy(update={"judged": False})
+    assert "diagnose" not in steps(delivered, unjudged)
 
 
 def test_where_nothing_cheap_fits_the_tolerance_another_question_is_named():

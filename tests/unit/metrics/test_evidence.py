@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import STRIDES, cells
+from halfwise.metrics.boxes import STRIDES, cells, detect
 from halfwise.metrics.evidence import (
     Inputs,
-    Places,
     Seen,
-    _cellwise,
     begins,
     image_sizes,
     is_against,
@@ -19,6 +17,7 @@ from halfwise.metrics.evidence import (
     sums_to_one,
 )
 from halfwise.metrics.kinds import recognise
+from halfwise.metrics.layouts import Places, _cellwise
 from halfwise.metrics.targets import without_trailing_ones
 from halfwise.records import Boxes, Kind
 from tests.unit.metrics import scenes
@@ -331,6 +330,44 @@ def test_names_and_places_in_the_image_show_boxes(
     outputs: dict[str, NDArray[Any]], inputs: Inputs
 ) -> None:
     assert taken(outputs, inputs)[:1] == ("boxes",)
+
+
+CENTRED = scenes.centred(scenes.CORNERS)
+LISTED = {"a": CENTRED, "b": scenes.SCORES}
+RANKED = np.column_stack([CENTRED, scenes.SCORES])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "layout", "columns"),
+    [
+        (LISTED, "listed", None),
+        ({**LISTED, "c": scenes.KINDS}, "listed", None),
+        ({"a": RANKED}, "final", (0, 4, None)),
+        ({"a": RANKED[None], "c": scenes.KINDS[None]}, "final", (0, 4, None)),
+        ({"a": np.column_stack([RANKED, scenes.KINDS])}, "final", (0, 4, 5)),
+    ],
+)
+def test_centre_and_size_are_boxes_where_the_model_suppresses_or_names_them(
+    outputs: dict[str, NDArray[Any]], layout: str, columns: tuple[int, int, int | None] | None
+) -> None:
+    named = {"boxes" if name == "a" else name: array for name, array in outputs.items()}
+    for each, suppressed, why in ((outputs, ("a",), "suppressed"), (named, (), "by-name")):
+        (one,) = recognise([each, each], {}, suppressed)
+        assert (one.outputs, why in one.evidence) == (tuple(each), True)
+        assert one.boxes is not None
+        assert (one.boxes.layout, one.boxes.columns) == (layout, columns)
+        assert not one.boxes.corners
+        assert not one.boxes.suppress
+        (found,) = detect(each, one.outputs, one.boxes)
+        np.testing.assert_allclose(found.boxes, scenes.CORNERS[:3])
+        classed = "c" in each or columns == (0, 4, 5)
+        np.testing.assert_array_equal(found.classes, scenes.KINDS[:3] if classed else np.zeros(3))
+    assert "boxes" not in {one.kind for one in recognise([outputs, outputs], {})}
+
+
+def test_five_columns_whose_last_does_not_fall_may_be_angles() -> None:
+    turned = {"rboxes": RANKED[::-1]}
+    assert recognise([turned, turned], {}) == ()
 
 
 def test_one_box_needs_its_name() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics import is_tested
 from halfwise.metrics.kinds import recognise
 from halfwise.metrics.recognised import untested_part
 from tests.unit.metrics.looked import DISC, IMAGE, PICTURE, RNG, normal, softmax, unit_rows
@@ -50,10 +49,8 @@ def test_boxes_are_judged_by_their_metric_where_something_is_detected() -> None:
     inputs = {"image": (1, 3, 64, 128)}
     rows = {"y": ranked(FALLING)}
     assert metric_of([rows], inputs) is None
-    assert not is_tested([rows], inputs)
     rows["y"][0, :9, 4] = 0.9
     assert metric_of([rows], inputs) == "detection-f1"
-    assert is_tested([rows], inputs)
 
 
 def test_what_may_be_boxes_is_of_no_other_kind() -> None:

@@ -451,13 +451,12 @@ def notes() -> Iterator[str]:
     yield remarks.not_real(MADE_UP[1:])
 
 
-MORE = ("interrupt", "work", "time")
 STEPS: tuple[Step, ...] = (
     Step(kind="engines", numbers={"engines": 1}, text="a.engine"),
     Step(kind="engines", numbers={"engines": 2}, text="a.engine (orin), b.engine (cloud)"),
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
-    *(Step(kind=k, names={"more": m}) for k in ("search-on", "keep-less") for m in MORE),
+    *(Step(kind=k) for k in ("search-on", "keep-less", "ask-strict")),
 )
 
 

@@ -98,7 +98,7 @@ SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "notes": judged.notes,
     "steps without more": templates(WORDS["step"]),
     "steps": judged.next_steps,
-    "questions of a diagnosis": templates(WORDS["question"]),
+    "what a diagnosis tests": templates(WORDS["tested"]),
     "faults of engines": judged.faults,
     "what is told of a node": judged.of_node,
 }

@@ -19,12 +19,12 @@ def test_the_rung_that_fails_is_the_title():
 
 
 def test_every_rung_has_a_line():
-    rows = parts(diagnosis())["The ladder"].rows
+    rows = parts(diagnosis())["What was tested"].rows
     assert [row[0] for row in rows] == ["1", "2", "4"]
-    assert [row[2] for row in rows] == ["passes", "skipped", "FAILS"]
+    assert [row[2] for row in rows] == ["no fault", "not tested", "FAULT"]
     emulated = rungs()[0].model_copy(update={"how": "emulated"})
     found = parts(diagnosis(passed=True, diagnosis=(emulated,)))
-    assert found["The ladder"].rows[0][2] == "passes (emulated)"
+    assert found["What was tested"].rows[0][2] == "no fault (emulated)"
 
 
 def test_what_is_only_suspected_is_said_to():

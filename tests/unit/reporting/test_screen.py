@@ -171,7 +171,7 @@ def test_the_rung_that_fails_its_evidence_and_what_to_do():
 
 
 def test_a_diagnosis_without_a_fault_has_the_answer_of_each_rung():
-    told = parts(screen(diagnosis(passed=True)))["The ladder"]
+    told = parts(screen(diagnosis(passed=True)))["What was tested"]
     assert [row[0] for row in told.rows] == ["1", "2"]
 
 

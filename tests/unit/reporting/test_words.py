@@ -70,7 +70,7 @@ TABLES: Mapping[str, object] = {
     "unjudged": records.UnjudgedKind,
     "sizes": NotBatched,
     "figure": records.FigureKind,
-    "question": records.RungName,
+    "tested": records.RungName,
     "symptom": records.SymptomKind,
     "precision": records.Precision | records.EngineRung,
 }

@@ -70,6 +70,7 @@ def healthy(subject: Subject) -> Rung:
     groups = alike(findings, lambda found: (found.severity, found.rule, found.fix))
     signs = [*nonfinite, *map(_sign, groups)]
     wrong = [sign for sign in signs if sign.severity == "error"]
+    remarks = f"; {count(len(findings), 'remark')}" if findings else ""
     advice = list(said(_MEANT)) if nonfinite else []
     if path is not None and errors:
         advice.append(Step(kind="lint", command=("halfwise", "lint", argument(path))))
@@ -78,7 +79,7 @@ def healthy(subject: Subject) -> Rung:
         name="model",
         passed=not wrong,
         how="measured",
-        cause=wrong[0].text if wrong else f"No known error; {count(len(findings), 'remark')}.",
+        cause=wrong[0].text if wrong else f"No known error{remarks}.",
         nodes=tuple(dict.fromkeys(node for sign in wrong for node in sign.nodes)),
         evidence=tuple(signs),
         advice=tuple(advice) if wrong else (),
