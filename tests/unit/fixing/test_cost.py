@@ -19,7 +19,7 @@ from halfwise.fixing.outcome import worth_of
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.loading import network_from_proto
-from halfwise.graph.model import node_name
+from halfwise.graph.model import NodeName, node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
@@ -242,7 +242,7 @@ def test_channels_of_an_int8_convolution_are_filled_up_to_four(channels, filled)
         CostModel(network, roles_of(network), seen_shapes(network, sample), int8_apart=apart)
         for apart in (False, True)
     ]
-    one, other = (model.traffic(NONE, int8=frozenset(("conv",))) for model in costs)
+    one, other = (model.traffic(NONE, int8=frozenset((NodeName("conv"),))) for model in costs)
     zeros = 2 * (filled - channels)
     # What quantises reads and writes them, the product reads them, and those of its weights.
     assert other - one == 3 * 64 * zeros + 9 * zeros

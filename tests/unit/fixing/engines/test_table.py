@@ -1,4 +1,5 @@
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ def test_after_ctrl_c_no_worker_is_started_for_fp32_engines_that_are_known(stage
         ready.device.reference()
         bench, heldout = ready.bench(), ready.fixed.heldout
         bench.space.join(heldout.samples, heldout.references)
-        over.asked = True
+        over.at = monotonic()
         ready.worker.close(patience=0.0)
         monkeypatch.setattr(ready.worker, "connect", lambda *_: pytest.fail("started again"))
         (fp32,) = full_offers(bench)
