@@ -19,10 +19,11 @@ from halfwise.fixing.outcome import worth_of
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.loading import network_from_proto
-from halfwise.graph.model import NodeName, node_name
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
+from halfwise.records import NodeName
 from tests import models
 from tests.control import BOOL, F32, GO, I64, STEP, graph
 from tests.graphs import Drawn, graphs
