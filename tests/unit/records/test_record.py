@@ -7,9 +7,11 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
 from halfwise import records
+from halfwise.metrics.targets import Score
 from halfwise.records import (
     SCHEMA_VERSION,
     SEVERITIES,
@@ -110,6 +112,14 @@ def test_every_record_is_frozen_closed_and_documented(kind):
 def test_numbers_that_json_lacks_are_strings(value, text):
     growth = Growth(node=NodeName("a"), error=0.5, inherited=value)
     assert growth.model_dump_json().endswith(f'"inherited":{text}}}')
+
+
+@pytest.mark.parametrize("number", [np.float64(0.5), np.float32(0.5), Score(0.5, 3)])
+def test_numbers_of_other_classes_are_written_as_any(number):
+    growth = Growth(node=NodeName("a"), error=number, inherited=0.25)
+    again = Growth.model_validate_json(growth.model_dump_json())
+    assert again == Growth(node=NodeName("a"), error=0.5, inherited=0.25)
+    assert type(again.error) is float
 
 
 def test_every_level_and_guard_has_a_word():

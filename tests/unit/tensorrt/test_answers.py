@@ -124,6 +124,7 @@ def port(**changed):
         ([port(profiles=[{}, {}])], "wrong number of profiles"),
         ([port(profiles=[{"min": [-1, 4], "opt": [1, 4], "max": [1, 4]}])], "does not fit"),
         ([port(shape=[4])], "does not fit the shape"),
+        ([port(profiles=[{"min": [1, 4], "max": [2, 4]}])], "lacks a shape"),
         ([port(profiles=[{"min": [1, 4], "opt": [1, 4], "max": [1]}])], "does not fit"),
     ],
 )
