@@ -301,8 +301,8 @@ def frozen_named(network: Network) -> Iterator[None]:
         if failure.late or not nodes:
             raise
         raise CaseError(
-            f"{failure.message} The export may have fixed a size that the file declares dynamic: "
-            f"constants of {nodes} hold one.",
+            "The export may have fixed a size that the file declares dynamic: constants of "
+            f"{nodes} hold one. {failure.message}",
             "Give samples of the size that the model was exported with, or export it again with "
             "this axis dynamic: `halfwise lint` says how.",
         ) from failure

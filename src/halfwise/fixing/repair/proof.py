@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from math import inf, prod
+from math import inf, isfinite, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -214,11 +214,11 @@ class _Pair:
         """How outputs differ; on a widened sample, where the original is finite, or not NaN."""
         differences = {}
         for name, before in self.before.items():
-            after = self.after[name]
-            if self.group == "widened" and before.dtype.kind == "f" and before.shape == after.shape:
-                telling = np.isfinite(before) | np.isnan(after)
-                before, after = before[telling], after[telling]  # noqa: PLW2901
-            differences[name] = compare(before, after, cosine=False)
+            one, other = before, self.after[name]
+            if self.group == "widened" and one.dtype.kind == "f" and one.shape == other.shape:
+                telling = np.isfinite(one) | np.isnan(other)
+                one, other = one[telling], other[telling]
+            differences[name] = compare(one, other, cosine=False)
         return differences
 
 
@@ -289,13 +289,17 @@ def _beyond_rounding(
 
 
 def _rounding(pair: _Pair, original: Session, scale: Mapping[str, float], budget: Budget) -> float:
-    """Return how far the original's outputs move with the last bits of its inputs."""
+    """Return how far the original's outputs move with the last bits of its inputs.
+
+    0 if something becomes NaN or infinite by that: it excuses no difference.
+    """
     budget.spend("proof")
     try:
         moved_by_rounding = original.run(nudged(pair.sample, np.random.default_rng(0)))
     except RunFailed:  # it need not accept such inputs
         return 0.0
-    return _off(replace(pair, after=moved_by_rounding), scale)
+    off = _off(replace(pair, after=moved_by_rounding), scale)
+    return off if isfinite(off) else 0.0
 
 
 def _off(pair: _Pair, scale: Mapping[str, float]) -> float:
