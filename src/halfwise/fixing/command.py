@@ -322,8 +322,7 @@ def _in_batches(
 ) -> _Tried:
     """Judge some samples, all of one shape, in batches; `outputs` of all by their identifiers.
 
-    Right is what FP32 gives for single samples; where the model mixes those of a batch, for the
-    same batches.
+    Right is what FP32 gives for the same batches, also where the model mixes their samples.
     """
     session = Session(case.network.model, runtime=settings.runtime)
     batching = find_batching(case.network, session, samples, outputs)
@@ -341,12 +340,10 @@ def _in_batches(
     joined, judged = batches.samples, batches.judged
     assert joined is not None
     assert judged is not None
-    wanted = [outputs[name] for name in judged.ids]
-    if whole:
-        try:
-            wanted = batches.take_apart([session.run(batch) for batch in joined])
-        except RunFailed as error:
-            return replace(tried, why="fails", detail=error.message)
+    try:
+        wanted = batches.take_apart([session.run(batch) for batch in joined])
+    except RunFailed as error:
+        return replace(tried, why="fails", detail=error.message)
     record = JudgedBatch(size=size, samples=judged.ids, whole=whole, passed=False)
     low = emulate_typed(candidate, accumulate=settings.accumulate)
     session = Session(low, runtime=settings.runtime)
