@@ -279,10 +279,11 @@ def next_steps(
         kinds: tuple[Again, ...] = ("search-on",) if fixed.search.exhausted else ()
         kinds += ("ask-strict",) if strictly else ()
         again = [_again(kind, case, request, out) for kind in kinds]
-        steps = (*lower, *again, *_after_failure(verdict, case, fixed, devices), *unfused)
         helpless = any(run.fp32 is False for run in verdict.as_file)
-        if verdict.judged and not helpless and not any(step.command for step in steps):
-            steps = (*steps, diagnose_step(case, request, out))
+        if verdict.judged and not helpless and not again:
+            again.append(diagnose_step(case, request, out))
+        # Commands first: one screen may have no room for more.
+        steps = (*lower, *again, *_after_failure(verdict, case, fixed, devices), *unfused)
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:

@@ -50,6 +50,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
+from halfwise.wording import listed
 
 IN_ORT = OnnxRuntime()
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, *LOW_TYPES}
@@ -479,7 +480,7 @@ def _of_metric(score: MetricResult) -> Iterator[Failure]:
     """Yield the failure of the metric; with several metrics, that of each that failed."""
     for part in score.parts:
         if not part.value >= part.required:
-            kinds = {"metric": part.metric, "outputs": ", ".join(part.outputs)}
+            kinds = {"metric": part.metric, "outputs": listed(part.outputs)}
             kinds["least"] = "most" if rises(part.metric) else "least"
             limits = {n: usual(part.metric, getattr(part, n)) for n in ("value", "required")}
             yield Failure(kind="part", names=kinds, numbers=limits)

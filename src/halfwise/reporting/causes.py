@@ -295,7 +295,7 @@ def reason_line(run: Run) -> str:
     def told(reason: Reason) -> str:
         key = "rule-chosen" if reason == "rule" and chosen else reason
         if key in WORDS["cause"]:
-            return say("cause", key, found_at(reason, run.followed))
+            return say("cause", key, found_at(reason, run.followed), nodes=reasons[reason])
         return f"{'' if reason in certain else 'perhaps '}{CAUSES[reason]}"
 
     ordered = sorted(reasons, key=lambda r: (r in _LAST, -reasons[r]))

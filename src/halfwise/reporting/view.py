@@ -345,6 +345,12 @@ def _all_low(run: Run) -> dict[str, Verdict]:
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
 
 
+def _is_all_low(run: Run) -> bool:
+    """Return whether the judged model is the one that keeps nothing."""
+    plan, other = run.plan, run.baseline is None or run.engines is not None
+    return plan is not None and not (other or plan.keep or plan.repairs or plan.has_int8)
+
+
 _EXACT = partial(percent, digits=4)
 
 
@@ -354,7 +360,7 @@ def error_table(run: Run) -> Table | None:
     sides = {f"{name}{emulated}": low for name, low in _all_low(run).items()}
     own = "candidate" if not engine else "engine" if run.kind == "verify" else "FP32 engine"
     own = own if run.plan is None else f"{judged_name(run.engines)}{engine}"
-    sides[own] = run.verdict
+    sides[next(iter(sides)) if _is_all_low(run) else own] = run.verdict
     outputs = run.verdict.outputs
     rows = [
         (name, side, error)
@@ -386,7 +392,8 @@ def metric_lines(run: Run) -> Lines | None:
     if result is None:
         return None
     models = {side: low.metric for side, low in _all_low(run).items() if low.metric is not None}
-    models["candidate" if run.plan is None else judged_name(run.engines)] = result
+    own = "candidate" if run.plan is None else judged_name(run.engines)
+    models[next(iter(models)) if _is_all_low(run) and models else own] = result
     if not result.parts:
         models = {"FP32": result.model_copy(update={"candidate": result.reference}), **models}
     unlabelled = result.labelled is False and result.name in BUILT_IN

@@ -131,7 +131,7 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     spent = _with(found, search=found.search.model_copy(update={"exhausted": True}))
     spent = _with(spent, verdict=failed)
     ended = fix_run(case, request, spent, 1.0, tmp_path / "run")
-    assert any("--budget" in line for line in steps_told(ended.next_step))
+    assert any("--start-from" in line for line in steps_told(ended.next_step))
     assert ended.search is not None
     assert ended.search.budget == request.settings.budget
     assert ended.search.spent == found.space.budget.spent / len(case.calibration)

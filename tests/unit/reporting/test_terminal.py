@@ -78,7 +78,7 @@ def test_nothing_kept_and_numbers_that_are_not_finite(capsys):
     nothing = output_error(max_abs=float("inf"), rel_max=float("nan"), snr_db=float("-inf"))
     print_report(report(run(plan=plan(()), verdict=verdict(outputs={"logits": nothing}))))
     out = printed(capsys)
-    assert re.search(r"mixed +inf +NaN +−inf", out)
+    assert re.search(r"all FP16 +inf +NaN +−inf", out)
 
 
 def test_hostile_names_are_shown_literally(capsys):
