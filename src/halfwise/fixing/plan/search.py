@@ -295,8 +295,8 @@ class Search:
     def _cheapest(self, kept: Nodes) -> Nodes:
         """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
 
-        Of `kept` and what passed, run on all samples; see `LEAST_DEARER`. Lowering one more node may
-        add Casts, or Q/DQ pairs, that cost more than it saves.
+        Of `kept` and what passed, run on all samples; see `LEAST_DEARER`. Lowering one more node
+        may add Casts, or Q/DQ pairs, that cost more than it saves.
         """
         best = None
         while best is None or not (best == kept or self._passes(best)):
