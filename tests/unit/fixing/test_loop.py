@@ -319,7 +319,6 @@ ENDED = [
     (24, ["search", "growth", "curve"]),
     (40, ["search", "growth", "curve"]),
     (54, ["search", "sums", "growth", "curve"]),
-    (61, ["growth", "curve"]),
     (64, ["growth", "curve"]),
     (77, ["curve"]),
 ]

@@ -182,7 +182,7 @@ class Search:
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
         alone = self.contribution
-        if not outside or alone is None or self._is_futile(best, 0):
+        if not outside or alone is None:
             return best
         self._note("measuring", kept=len(always))
         done = count()
@@ -283,20 +283,17 @@ class Search:
         return sorted((n for n in self.nodes if n in kept - self.forced), key=order)
 
     def _is_futile(self, kept: Nodes, groups: int) -> bool:
-        """Return whether many nodes or groups are left and the plan gains little, or none would."""
-        least, fp32 = self.price(self.forced), self.price(self._everything)
-        if groups >= MANY_GROUPS:
-            return not gains(self.price(kept), least, fp32)
-        in_vain = len(kept) >= MANY_GROUPS and kept == self._everything
-        return in_vain and not gains(least, least, fp32)
+        """Return whether many nodes or groups of them are left, and the plan gains little."""
+        costs = map(self.price, (kept, self.forced, self._everything))
+        return groups >= MANY_GROUPS and not gains(*costs)
 
     # --- the choice ---------------------------------------------------------------------------
 
     def _cheapest(self, kept: Nodes) -> Nodes:
         """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
 
-        Of `kept` and what passed, run on all samples; see `LEAST_DEARER`. Lowering one more node may
-        add Casts, or Q/DQ pairs, that cost more than it saves.
+        Of `kept` and what passed, run on all samples; see `LEAST_DEARER`. Lowering one more node
+        may add Casts, or Q/DQ pairs, that cost more than it saves.
         """
         best = None
         while best is None or not (best == kept or self._passes(best)):
@@ -419,13 +416,10 @@ def gains(price: float | None, least: float | None, fp32: float | None) -> bool:
     Args:
         price: Predicted cost of the plan.
         least: That of everything low.
-        fp32: That of everything in FP32; if any of these is None, the result is True. None saves
-            enough if it is at most 1 % more than everything low.
+        fp32: That of everything in FP32; if any of these is None, the result is True.
     """
-    if price is None or least is None or fp32 is None:
+    if price is None or least is None or fp32 is None or fp32 <= least:
         return True
-    if fp32 <= LEAST_DEARER * least:
-        return False
     return fp32 - price >= min(LEAST_OF_FP32 * fp32, LEAST_OF_LOW * (fp32 - least))
 
 

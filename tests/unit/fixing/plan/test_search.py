@@ -176,6 +176,22 @@ def test_what_is_sure_to_pass_is_not_tried():
     assert names(*range(20)) not in oracle.asked
 
 
+def test_what_passes_on_few_samples_only_is_gone_back_on():
+    required, whole = names(3, 20), Oracle(needs(names(3, 20)))
+
+    def probe(kept):
+        is_asked = any(not required <= plan for plan in whole.asked if names(3) <= plan)
+        return Oracle(needs(required if is_asked else names(3)))(kept)
+
+    start = names(*range(40))
+    searching = search(100, whole, start=start)
+    searching.probe = probe
+    found = searching.run()
+    assert (found.passed, found.minimal, found.kept) == (True, True, required)
+    assert found.excess_without.keys() == required
+    assert len(whole.asked) < 12
+
+
 @given(st.data())
 def test_any_starting_plan_leads_to_the_needed_nodes(data):
     """Too large it is shrunk, too small it is extended, foreign nodes in it are passed over."""
