@@ -243,7 +243,9 @@ def test_channels_of_an_int8_convolution_are_filled_up_to_four(channels, filled)
         CostModel(network, roles_of(network), seen_shapes(network, sample), int8_apart=apart)
         for apart in (False, True)
     ]
-    one, other = (model.traffic(frozenset(), int8=frozenset((NodeName("conv"),))) for model in costs)
+    one, other = (
+        model.traffic(frozenset(), int8=frozenset((NodeName("conv"),))) for model in costs
+    )
     zeros = 2 * (filled - channels)
     # What quantises reads and writes them, the product reads them, and those of its weights.
     assert other - one == 3 * 64 * zeros + 9 * zeros
