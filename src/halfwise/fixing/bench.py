@@ -39,9 +39,10 @@ Depth = Literal[
 """How closely a plan is looked at.
 
 "samples": on the samples of the search, until one fails; "all": its error on all of them; "alone":
-its error on the hardest one; "inside": whether its model is infinite inside there; "heldout": its
-error and scores on held-out samples; "emulated": the outputs there of what is probably the plan;
-"file": what runners make of its file; "fp32": whether a target has the model in FP32 right.
+its largest error on the hardest ones; "inside": whether its model is infinite inside there;
+"heldout": its error and scores on held-out samples; "emulated": the outputs there of what is
+probably the plan; "file": what runners make of its file; "fp32": whether a target has the model in
+FP32 right.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -300,9 +301,12 @@ class Bench(Generic[P]):
         outcome = self._run_on_all(plan)
         self.evaluations += 1
         if outcome.sample is not None:
-            self._order.remove(outcome.sample)
-            self._order.insert(0, outcome.sample)
+            self._put_first(outcome.sample)
         return outcome
+
+    def _put_first(self, index: int) -> None:
+        self._order.remove(index)
+        self._order.insert(0, index)
 
     def _run_on_all(self, plan: P) -> Outcome:
         trial = self._trial()
@@ -355,11 +359,22 @@ class Bench(Generic[P]):
         self.evaluations += 1
         yield from (self._run(plan, s) for s in (self.samples if samples is None else samples))
 
-    def contribution(self, plan: P) -> float:
-        """Return the error of a plan on the hardest sample, as `contributions` does."""
-        hardest = self._order[0]
-        alone = lambda: next(self.contributions(plan, [hardest]))  # noqa: E731
-        return self.once(plan, "alone", alone, hardest)
+    def contribution(self, plan: P, most: float = -inf) -> float:
+        """Return the largest error of a plan on a sample, hardest first, as `contributions` does.
+
+        The first sample with an error above `most` ends it, and is the hardest from then on.
+        """
+
+        def measured() -> float:
+            worst, order = 0.0, tuple(self._order)
+            for i, error in zip(order, self.contributions(plan, order), strict=False):
+                worst = max(worst, error)
+                if worst > most:
+                    self._put_first(i)
+                    break
+            return worst
+
+        return self.once(plan, "alone", measured, (self._order[0], most))
 
     def contributions(self, plan: P, indices: Iterable[int]) -> Iterator[float]:
         """Yield a plan's error on given samples relative to the tolerance, see `error`."""

@@ -312,7 +312,7 @@ class Space:
             suspects=[free & frozenset(guard.nodes) for guard in self.suspects],
             seeds=self.seeds(before),
             evaluate=self.evaluate,
-            contribution=lambda kept: self.bench.contribution(self.plan(kept)),
+            contribution=lambda kept, most: self.bench.contribution(self.plan(kept), most),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,
             safe=self.is_safe,
