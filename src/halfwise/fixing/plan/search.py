@@ -226,7 +226,7 @@ class Search:
         return best
 
     def _error(self, kept: Nodes, most: float) -> float:
-        """Return the largest error of a plan on a sample, or one above `most`; within the budget."""
+        """Return the largest error of a plan on a sample, or one above `most`, within budget."""
         assert self.contribution is not None
         self.budget.check()
         return self.contribution(kept, most)
