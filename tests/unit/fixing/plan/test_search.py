@@ -381,19 +381,6 @@ def test_measuring_ends_where_fewer_nodes_are_left_than_groups_are_known():
     assert len(measured) < 100
 
 
-def test_a_few_nodes_besides_the_suspects_are_kept_by_the_error_inside_the_plan():
-    """What 300 others add alone is harmless; five add most, and their measuring says so."""
-    heavy = {NodeName(f"n{i}"): 1.0 for i in (40, 90, 160, 230, 280)}
-    errors = {NodeName(f"n{i}"): 0.03 for i in range(300)} | heavy
-    guarded = names(0, 1, 2)
-    low = lambda kept: sum(e * e for n, e in errors.items() if n not in kept) ** 0.5  # noqa: E731
-    oracle = Oracle(lambda kept: low(kept) if guarded <= kept else 10.0)
-    found = search(300, oracle, [guarded]).run()
-    assert found.minimal
-    assert len(found.kept) <= len(guarded) + len(heavy)
-    assert len(oracle.asked) < 300
-
-
 def test_a_few_needed_nodes_that_save_most_do_not_end_the_search():
     """They are tried first, while nothing is gained yet."""
     required = names(*range(20))
