@@ -40,10 +40,10 @@ Depth = Literal[
 """How closely a plan is looked at.
 
 "few": on the samples that probes ask, until they fail; "samples": on all of the search, likewise;
-"all": its error on all of them; "alone": its error on the hardest one; "inside": whether its model
-is infinite inside there; "heldout": its error and scores on held-out samples; "emulated": the
-outputs there of what is probably the plan; "file": what runners make of its file; "fp32": whether a
-target has the model in FP32 right.
+"all": its error on all of them; "alone": its largest error on the hardest ones; "inside": whether
+its model is infinite inside there; "heldout": its error and scores on held-out samples; "emulated":
+the outputs there of what is probably the plan; "file": what runners make of its file; "fp32":
+whether a target has the model in FP32 right.
 """
 
 FEW = 4
@@ -356,6 +356,9 @@ class Bench(Generic[P]):
             self._asked = max(self._asked, count)
         else:
             self._asked += count > self._asked
+        self._put_first(index)
+
+    def _put_first(self, index: int) -> None:
         self._order.remove(index)
         self._order.insert(0, index)
 
@@ -398,11 +401,22 @@ class Bench(Generic[P]):
         self.evaluations += 1
         yield from (self._run(plan, s) for s in (self.samples if samples is None else samples))
 
-    def contribution(self, plan: P) -> float:
-        """Return the error of a plan on the hardest sample, as `contributions` does."""
-        hardest = self._order[0]
-        alone = lambda: next(self.contributions(plan, [hardest]))  # noqa: E731
-        return self.once(plan, "alone", alone, hardest)
+    def contribution(self, plan: P, most: float = -inf) -> float:
+        """Return the largest error of a plan on a sample, hardest first, as `contributions` does.
+
+        The first sample with an error above `most` ends it, and is the hardest from then on.
+        """
+
+        def measured() -> float:
+            worst, order = 0.0, tuple(self._order)
+            for i, error in zip(order, self.contributions(plan, order), strict=False):
+                worst = max(worst, error)
+                if worst > most:
+                    self._put_first(i)
+                    break
+            return worst
+
+        return self.once(plan, "alone", measured, (self._order[0], most))
 
     def contributions(self, plan: P, indices: Iterable[int]) -> Iterator[float]:
         """Yield a plan's error on given samples relative to the tolerance, see `error`."""

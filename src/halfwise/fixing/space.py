@@ -319,7 +319,7 @@ class Space:
             seeds=self.seeds(before),
             evaluate=self.evaluate,
             probe=self.probe,
-            contribution=lambda kept: self.bench.contribution(self.plan(kept)),
+            contribution=lambda kept, most: self.bench.contribution(self.plan(kept), most),
             harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,
             safe=self.is_safe,

@@ -3,7 +3,8 @@
 1. Seeds: nothing, the plan to start from, what guards name, and what passed before. The first that
    passes, by price, is taken.
 2. If none passes, the error is spread: contributions of groups of nodes are measured, and how many
-   of those that add least error for what they save are low is bisected; then finer groups.
+   of those that add least error for what they save are low is bisected; then finer groups. A few
+   groups beside the last seed may do, too: one at a time, which leaves the least error.
 3. What passes is lowered, several nodes at once: twice as many after a plan that passes; those that
    fail are halved until one is left (Hwang, "A method for detecting all defective members in a
    population by group testing", JASA 1972). Once no single node can be lowered, the plan is
@@ -77,8 +78,9 @@ class Search:
             error is spread.
         evaluate: Evaluates a plan on all samples.
         probe: Evaluates it on few of them: what fails there fails on all.
-        contribution: Output error of a plan relative to what is allowed, on one sample. None if
-            that is not measured: what nodes save orders them then.
+        contribution: Largest output error of a plan on a sample relative to what is allowed; the
+            first sample on which it is above a number ends it. None if that is not measured: what
+            nodes save orders them then.
         harmless: Contribution that needs no examination; None if only a metric decides.
         budget: Ends the search; choosing the result and checking FP32 are exempt.
         safe: Whether everything in FP32 is the original, and so certain to pass.
@@ -95,7 +97,7 @@ class Search:
     seeds: Sequence[Nodes]
     evaluate: Callable[[Nodes], Outcome]
     probe: Callable[[Nodes], Outcome]
-    contribution: Callable[[Nodes], float] | None
+    contribution: Callable[[Nodes, float], float] | None
     harmless: float | None
     budget: Budget
     safe: bool = False
@@ -181,16 +183,14 @@ class Search:
         alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
-        alone = self.contribution
-        if not outside or alone is None:
+        if not outside or self.contribution is None:
             return best
         self._note("measuring", kept=len(always))
         done = count()
 
         def contribution(low: Nodes) -> float:
-            self.budget.check()
             self.watcher.step(next(done), 2 * len(outside), "ranking")
-            return alone(self._everything - low | self.forced)
+            return self._error(self._everything - low | self.forced, -inf)
 
         for ranking in rankings(stretches(outside), contribution, self.harmless):
             self._contributions = {n: error for group, error in ranking for n in group}
@@ -201,7 +201,37 @@ class Search:
             if len(best - always) < len(ranking) or self._is_futile(best, len(ranking)):
                 break
         self.watcher.step(1, 1)  # how much comes after is unknown
+        return self._grown(always, ranking, best)
+
+    def _grown(self, kept: Nodes, ranking: Sequence[tuple[Nodes, float]], best: Nodes) -> Nodes:
+        """Return a plan that passes with few groups besides `kept`, cheaper than `best`; or that.
+
+        Of the groups that contribute most, the one that leaves the smallest error inside the plan
+        is kept too, as long as `FEW` steps would be enough at that pace. Where all but a few groups
+        contribute too much together, or `best` has few more nodes, lowering each takes less.
+        """
+        groups = sorted(ranking, key=lambda one: -one[1])
+        if len(best - kept) <= 2 * COMPARED or _together([e for _, e in groups[FEW:]]) > 1:
+            return best
+        first = self._error(kept, inf)
+        for step in range(1, FEW + 1):
+            plans = [kept | group for group, _ in groups if not group <= kept]
+            least = inf
+            for plan in [plan for plan in plans if self.rank(plan) < self.rank(best)][:COMPARED]:
+                error = self._error(plan, least)
+                if error < least:
+                    kept, least = plan, error
+            if not least <= first ** (1 - step / FEW) < inf:
+                break
+            if self._try(kept):
+                return kept
         return best
+
+    def _error(self, kept: Nodes, most: float) -> float:
+        """Return the largest error of a plan on a sample, or one above `most`, within budget."""
+        assert self.contribution is not None
+        self.budget.check()
+        return self.contribution(kept, most)
 
     def _merit(self, contributing: tuple[Nodes, float]) -> float:
         """Return the squared error that a group adds for what lowering it saves."""
@@ -326,6 +356,8 @@ class Search:
         self.watcher.note(remark(self.steps[-1]))
 
 
+FEW, COMPARED = 20, 32
+"""How many groups may be kept one by one, and of how many that contribute most. Our choice."""
 COARSE_GROUPS = 8
 """Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
 

@@ -54,7 +54,7 @@ def search(count, oracle, suspects=(), *, forced=frozenset(), start=frozenset(),
         seeds=[seed | forced for seed in (names(), base, every)],
         evaluate=oracle,
         probe=oracle,
-        contribution=lambda kept: oracle(kept).excess,
+        contribution=lambda kept, _most: oracle(kept).excess,
         harmless=0.5,
         budget=Budget(more.pop("seconds", 1e18), more.pop("clock", lambda: 0.0)),
         **more,
@@ -388,9 +388,9 @@ def test_measuring_ends_where_fewer_nodes_are_left_than_groups_are_known():
     searching = search(400, oracle)
     known = searching.contribution
 
-    def contribution(kept):
+    def contribution(kept, _most):
         measured.append(kept)
-        return known(kept) * (1 + len(kept))
+        return known(kept, -math.inf) * (1 + len(kept))
 
     searching.contribution = contribution
     found = searching.run()
