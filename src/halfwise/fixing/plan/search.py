@@ -207,11 +207,15 @@ class Search:
         """Return a plan that passes with few groups besides `kept`, cheaper than `best`; or that.
 
         Of the groups that contribute most, the one that leaves the smallest error inside the plan
-        is kept too, as long as `FEW` steps would be enough at that pace. Where all but a few groups
-        contribute too much together, or `best` has few more nodes, lowering each takes less.
+        is kept too, as long as `FEW` steps would be enough at that pace. Where most groups are of
+        several nodes, all but a few contribute too much together, or `best` has few more nodes,
+        lowering each takes less.
         """
         groups = sorted(ranking, key=lambda one: -one[1])
-        if len(best - kept) <= 2 * COMPARED or _together([e for _, e in groups[FEW:]]) > 1:
+        single = sum(len(group) == 1 for group, _ in groups)
+        if len(best - kept) <= 2 * COMPARED or 2 * single < len(groups):
+            return best
+        if _together([error for _, error in groups[FEW:]]) > 1:
             return best
         first = self._error(kept, inf)
         for step in range(1, FEW + 1):
