@@ -122,7 +122,6 @@ def test_shapes_outside_the_profile(refused, engine, fake_worker):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), "Inputs x have dynamic shapes, but no profile gives their range."),
         (
             ("--engine", "minShapes=x:5x4", "--engine", "maxShapes=x:2x4"),
             "minShapes is larger than",
@@ -134,6 +133,11 @@ def test_shapes_outside_the_profile(refused, engine, fake_worker):
 def test_profiles_that_cannot_be(refused, fake_worker, options, expected):
     arguments = ("build", "m.onnx", "-o", "new.engine", *options)
     assert expected in refused(3, *arguments, *worker(fake_worker()))
+
+
+def test_sizes_of_dynamic_axes_are_asked_for(refused, fake_worker):
+    asked = refused(2, "build", "m.onnx", "-o", "new.engine", *worker(fake_worker()))
+    assert "Input 'x' has a dynamic axis" in asked
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])

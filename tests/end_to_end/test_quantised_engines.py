@@ -55,7 +55,7 @@ def test_what_is_refused_is_told_before_the_build(call, tmp_path, fake_worker):
     text = QUANTISED.replace("int8 z = {0}", "int8 z = {3}")
     onnx.save(onnx.parser.parse_model(text), tmp_path / "odd.onnx")
     options = worker(fake_worker("8.6.1"))
-    ended = call("build", "odd.onnx", "-o", "e.engine", *options)
+    ended = call("build", "odd.onnx", "--inputs", "x.npz", "-o", "e.engine", *options)
     assert ended.code == 3
     assert "rejects this quantised model: the zero point is not 0 in 6 nodes" in ended.err
     where = ("-o", "run", "--target", "tensorrt", *options)

@@ -56,8 +56,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a node that was needed is not tried again when another has gone",
-        "if n in kept and needed.get(n) != kept]:",
-        "if n in kept and n not in needed]:",
+        "if n in kept and needed.get(n) != kept]",
+        "if n in kept and n not in needed]",
         _SEARCH,
     ),
     Mutation(

@@ -80,7 +80,7 @@ class Repair(Record):
     rule: RepairRule
     nodes: tuple[NodeName, ...]
     exponents: Mapping[TensorName, int] = {}
-    numbers: Mapping[str, float] = {}
+    numbers: Mapping[str, int | float] = {}
     identity: str = ""
     guards: tuple[Place, ...] = ()
     before: float | None = None

@@ -124,10 +124,11 @@ def verify(
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     if path is not None:
         refuse_run(path)
+    kind = _kind(path, asked)
     question = _Question(model, candidate, path, request, target, again, before, watcher, started)
     judges = {"engine": _of_engine, "recorded": _of_record, "built": _of_built, "model": _of_model}
     with running(request.settings.targets):
-        case, run = judges[_kind(path, asked)](question)
+        case, run = judges[kind](question)
     run = beside(run, before)
     provenance = run.provenance.model_copy(
         update={"candidate": "in memory" if path is None else str(candidate)}
