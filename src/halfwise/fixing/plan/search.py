@@ -215,7 +215,7 @@ class Search:
         single = sum(len(group) == 1 for group, _ in groups)
         if len(best - kept) <= 2 * COMPARED or 2 * single < len(groups):
             return best
-        if _together([error for _, error in groups[FEW:]]) > TOGETHER:
+        if _together([error for _, error in groups[FEW:]]) > 1:
             return best
         first = self._error(kept, inf)
         for step in range(1, FEW + 1):
@@ -362,9 +362,6 @@ class Search:
 
 FEW, COMPARED = 20, 32
 """How many groups may be kept one by one, and of how many that contribute most. Our choice."""
-TOGETHER = 2.0
-"""What the others may contribute, as if they were independent: twice what is allowed. Our choice,
-as that is no more than an estimate."""
 COARSE_GROUPS = 8
 """Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
 
