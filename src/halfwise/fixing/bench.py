@@ -195,7 +195,8 @@ class Trial:
             is_whole = self._added == len(self._samples)
             return (self._excess.final() if is_whole else self._excess.value) / of.factor
         order = sorted(self._alone, key=lambda i: self._alone[i])
-        counted, spared = order[: len(order) - self._spare], order[len(order) - self._spare :]
+        last = max(0, len(order) - self._spare)  # fewer may have been added than may fail
+        counted, spared = order[:last], order[last:]
         if not self._outputs.keys() >= {*counted}:
             return inf
         rest = [i for i in range(len(self._samples)) if i not in spared]

@@ -12,7 +12,7 @@ from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.bench import Bench, Outcome, Tolerance, has_new_nonfinite
+from halfwise.fixing.bench import Bench, Outcome, Tolerance, Trial, has_new_nonfinite
 from halfwise.fixing.plan.plan import Plan
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -191,6 +191,23 @@ def test_of_a_metric_the_loss_on_few_samples_counts_as_if_the_others_had_none():
     assert bench.runs == 4 + 8
     assert bench.probe(names("mul")).passed
     assert bench.runs == 4 + 8 + 8  # they fail together, so all of them are asked
+
+
+def test_samples_that_may_fail_do_not_count_among_few_either():
+    def equal(references, outputs, _):
+        pairs = zip(references, outputs, strict=True)
+        return float(np.mean([np.array_equal(one["y"], other["y"]) for one, other in pairs]))
+
+    tolerance = Tolerance(Criterion(metric="equal", metric_drop=0.0, failing=0.02), equal)
+    references = [{"y": np.full(1, i, np.float32)} for i in range(400)]
+    samples = Samples([str(i) for i in range(400)], lambda _: {})
+    assert tolerance.spare(400) == 3
+    trial = Trial(tolerance, samples, references, totals(references))
+    for i in range(3):
+        trial.add(i, {"y": references[i]["y"] + 1})
+        assert trial.error() == 0
+    trial.add(3, {"y": references[3]["y"] + 1})
+    assert trial.error() > 1
 
 
 def test_samples_that_join_are_looked_at_first():
