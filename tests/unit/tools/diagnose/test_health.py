@@ -56,7 +56,7 @@ def on_file(subject, proto, folder, **how):
 
 
 def test_a_model_that_is_no_file(subject):
-    assert healthy(subject()).cause == "No known error; 0 remarks."
+    assert healthy(subject()).cause == "No known error."
 
 
 def test_alike_findings_are_one_sign(subject, tmp_path):
