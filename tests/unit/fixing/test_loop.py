@@ -314,7 +314,7 @@ class Counted:
 
 ENDED = [
     (0, ["observe", "emulate", "search", "growth", "curve"]),
-    (4, ["observe", "emulate", "search", "growth", "curve"]),
+    (6, ["observe", "emulate", "search", "growth", "curve"]),
     (10, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth", "curve"]),
     (40, ["search", "growth", "curve"]),
