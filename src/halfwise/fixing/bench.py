@@ -195,7 +195,8 @@ class Trial:
             is_whole = self._added == len(self._samples)
             return (self._excess.final() if is_whole else self._excess.value) / of.factor
         order = sorted(self._alone, key=lambda i: self._alone[i])
-        counted, spared = order[: len(order) - self._spare], order[len(order) - self._spare :]
+        last = max(0, len(order) - self._spare)  # fewer may have been added than may fail
+        counted, spared = order[:last], order[last:]
         if not self._outputs.keys() >= {*counted}:
             return inf
         rest = [i for i in range(len(self._samples)) if i not in spared]
@@ -308,16 +309,17 @@ class Bench(Generic[P]):
     def probe(self, plan: P) -> Outcome:
         """Return the outcome of a plan on few samples: the hardest, and those that failed others.
 
-        What fails there fails on all; what passes may fail there.
+        What fails there fails on all; what passes may fail there. With labels, others might win
+        back what these lose: it is believed to fail all the same, but `evaluate` looks at all.
         """
         asked = self._order[: self._asked]
         if len(asked) == len(self.samples) or self._whole(plan) or self.recall(plan, "samples"):
             return self.evaluate(plan)
         work = lambda: self._evaluated(plan, asked)  # noqa: E731
         outcome = self.once(plan, "few", work, frozenset(asked))
-        if not outcome.passed:
-            return self.once(plan, "samples", lambda: outcome)
-        return self._as_file(plan, outcome, sorted(asked))
+        if outcome.passed or self.samples.labels is not None:
+            return self._as_file(plan, outcome, sorted(asked))
+        return self.once(plan, "samples", lambda: outcome)
 
     def _as_file(self, plan: P, outcome: Outcome, asked: Sequence[int]) -> Outcome:
         if outcome.passed and self._of_file and (excess := self._of_file(plan, asked)) > 1:
@@ -328,10 +330,11 @@ class Bench(Generic[P]):
     def _evaluated(self, plan: P, asked: Sequence[int]) -> Outcome:
         """Return the outcome on samples, in their order; it ends once they fail.
 
-        What they lose together is looked at each time that their number has doubled.
+        What they lose together is looked at each time that their number has doubled, and after the
+        last. With labels that ends nothing, as others may win it back.
         """
         self.evaluations += 1
-        trial, looked = self._trial(), 1
+        trial, looked, enough = self._trial(), 1, len(asked)
         for count, i in enumerate([*asked], start=1):
             result = self._run(plan, self.samples[i])
             excess = trial.add(i, result)
@@ -340,14 +343,16 @@ class Bench(Generic[P]):
                 if isinstance(result, RunFailed):
                     return Outcome(False, excess, i, not_run=result.message)
                 return Outcome(False, excess, i, has_new_nonfinite(self.references[i], result))
-            if count == 2 * looked < len(self.samples):
+            if count in (2 * looked, len(asked)) and count <= enough and count < len(self.samples):
                 looked = count
                 if (excess := trial.error()) > 1:
-                    self._asked = max(self._asked, count)
-                    return Outcome(False, excess, i)
+                    enough = count
+                    if self.samples.labels is None:
+                        self._asked = max(self._asked, count)
+                        return Outcome(False, excess, i)
         excess = trial.error()
         if excess > 1:
-            self._asked = max(self._asked, len(asked))
+            self._asked = max(self._asked, enough)
         return Outcome(excess <= 1, excess)
 
     def _ask(self, index: int, count: int) -> None:

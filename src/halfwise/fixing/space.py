@@ -252,16 +252,17 @@ class Space:
 
     def evaluate(self, kept: Nodes) -> Outcome:
         """Return whether a plan passes on the samples; one that does is reported."""
-        return self._told(kept, self.bench.evaluate(self.plan(kept)))
-
-    def probe(self, kept: Nodes) -> Outcome:
-        """Return whether a plan passes on the samples that are asked first, see `Bench.probe`."""
-        return self._told(kept, self.bench.probe(self.plan(kept)))
-
-    def _told(self, kept: Nodes, outcome: Outcome) -> Outcome:
+        outcome = self.bench.evaluate(self.plan(kept))
         if outcome.passed and self.searches:
             self.best.passed(self, kept, outcome.excess * self.bench.tolerance.factor)
         return outcome
+
+    def probe(self, kept: Nodes) -> Outcome:
+        """Return whether a plan passes on the samples that are asked first, see `Bench.probe`.
+
+        It is not reported: it may fail on the others.
+        """
+        return self.bench.probe(self.plan(kept))
 
     def excess(self, kept: Nodes) -> float:
         """Return the error of a plan on all samples, relative to what a trial may use."""

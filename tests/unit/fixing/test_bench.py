@@ -12,7 +12,7 @@ from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.bench import Bench, Outcome, Tolerance, has_new_nonfinite
+from halfwise.fixing.bench import Bench, Outcome, Tolerance, Trial, has_new_nonfinite
 from halfwise.fixing.plan.plan import Plan
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -191,6 +191,70 @@ def test_of_a_metric_the_loss_on_few_samples_counts_as_if_the_others_had_none():
     assert bench.runs == 4 + 8
     assert bench.probe(names("mul")).passed
     assert bench.runs == 4 + 8 + 8  # they fail together, so all of them are asked
+
+
+def test_samples_that_may_fail_do_not_count_among_few_either():
+    def equal(references, outputs, _):
+        pairs = zip(references, outputs, strict=True)
+        return float(np.mean([np.array_equal(one["y"], other["y"]) for one, other in pairs]))
+
+    tolerance = Tolerance(Criterion(metric="equal", metric_drop=0.0, failing=0.02), equal)
+    references = [{"y": np.full(1, i, np.float32)} for i in range(400)]
+    samples = Samples(tuple(map(str, range(400))), lambda _: {})
+    assert tolerance.spare(400) == 3
+    trial = Trial(tolerance, samples, references, totals(references))
+    for i in range(3):
+        trial.add(i, {"y": references[i]["y"] + 1})
+        assert trial.error() == 0
+    trial.add(3, {"y": references[3]["y"] + 1})
+    assert trial.error() > 1
+
+
+class _Classes:
+    """A judge of plans that are the class they give each of twelve samples."""
+
+    samples = Samples(
+        tuple(map(str, range(12))), lambda i: {"x": np.full(1, i)}, labels=tuple([0] * 8 + [1] * 4)
+    )
+    references = ({"y": np.zeros(1)},) * 12  # the last four are wrong
+
+    def prepare(self, _):
+        """Nothing to load."""
+
+    def run(self, sample, plan):
+        """Return the class of a sample."""
+        return {"y": np.array([plan[int(sample["x"][0])]], np.float64)}
+
+    def release(self):
+        """Nothing to free."""
+
+
+def right(references, outputs, labels):
+    truth = [y["y"][0] for y in references] if labels is None else labels
+    return float(np.mean([y["y"][0] == of for y, of in zip(outputs, truth, strict=True)]))
+
+
+def test_with_labels_other_samples_may_win_back_what_few_lose():
+    tolerance = Tolerance(Criterion(metric="right", metric_drop=0.01), right)
+    bench = Bench(_Classes(), _Classes.samples, _Classes.references, tolerance)
+    one_for_one, lost = (1, *[0] * 7, 1, *[0] * 3), (1, *[0] * 11)
+    assert not bench.probe(one_for_one).passed
+    assert bench.evaluate(one_for_one).passed
+    assert bench.probe(one_for_one).passed
+    assert not bench.evaluate(lost).passed
+    assert bench.exact(lost) == pytest.approx(1 / 12 / 0.01)
+
+
+def test_what_few_samples_lose_together_is_a_bound_and_no_error():
+    tolerance = Tolerance(Criterion(metric="right", metric_drop=0.4), right)
+    samples, wrong = replace(_Classes.samples, labels=None), (1,) * 12
+    known, last = samples.select(range(11)), samples.select([11])
+    bench = Bench(_Classes(), known, _Classes.references[:11], tolerance)
+    bench.join(last, _Classes.references[11:])
+    assert not bench.probe(wrong).passed
+    assert bench.runs == 5
+    assert bench.exact(wrong) is None
+    assert bench.excess(wrong) == pytest.approx(1 / 0.4)
 
 
 def test_samples_that_join_are_looked_at_first():

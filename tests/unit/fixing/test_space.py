@@ -286,3 +286,18 @@ def test_there_is_something_to_keep_once_a_plan_passes():
         assert space.watcher.notes == []
         assert space.evaluate(names(*models.layer_norm().kept)).passed
         assert made.ready
+
+
+def test_what_passes_on_few_samples_is_nothing_to_keep_yet():
+    ill = models.layer_norm()
+    harmless = {name: array.repeat(8, axis=0) / 1e3 for name, array in ill.inputs.items()}
+    with offered() as made:
+        space = space_of(replace(ill, inputs=harmless))
+        kept = names(*ill.kept)
+        assert space.probe(kept).passed
+        assert len(space.bench.samples) > space.bench.runs
+        assert not made.ready
+        assert isinstance(space.watcher, Listener)
+        assert space.watcher.notes == []
+        assert space.evaluate(kept).passed
+        assert made.ready
