@@ -126,6 +126,8 @@ def _load() -> None:
     for found in pkgutil.walk_packages(halfwise.__path__, "halfwise."):
         if found.name not in _NOT_LOADED:
             importlib.import_module(found.name)
+    # typer imports it for the first command, which may be unable to read it as another user.
+    importlib.import_module("typer._adapters")
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, f"{len(threads)} threads would be missing in a fork"
 

@@ -303,7 +303,7 @@ ATTACKS = [
     ),
     _output("a run to standard output", *FIX[:-1], "/dev/stdout"),
     _output("an engine through a link", "build", MODEL, "-o", "link"),
-    _cloned("mine = 'sleep 100'", 4, *BUILD),
+    _cloned("mine = 'sleep 100'", 4, *BUILD, "--inputs", INPUTS),
     _cloned("mine = 'sleep 100'", 0, "doctor"),
     _hub("data beside its blob", "../../blobs/2", (0,)),
     _hub("data of elsewhere", "../../elsewhere", (3,)),

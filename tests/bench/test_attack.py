@@ -94,4 +94,5 @@ def test_halfwise_withstands(tmp_path: Path) -> None:
     found = list(attack.tried([*map(attack.module_of, FAMILIES)], tmp_path, quick=True))
     failed = {(t.family, t.attack.name): (t.faults, t.outcome.err) for t in found if t.faults}
     assert failed == {}
-    assert len({t.family for t in found}) == 6
+    # No attack of that family is quick.
+    assert {*FAMILIES} - {t.family for t in found} == {"untested"}

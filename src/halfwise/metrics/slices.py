@@ -383,7 +383,7 @@ def lost_classes(common: Common | None, reference: NDArray[Any], candidate: NDAr
     if common is not None:
         rare = np.asarray((reference != common.value) | (candidate != common.value))
     count = int(np.count_nonzero(rare))
-    share = np.count_nonzero(wrong & rare) / count if count >= FEWEST else 0.0
+    share = int(np.count_nonzero(wrong & rare)) / count if count >= FEWEST else 0.0
     return Lost(share, None, 0, 1.0)
 
 
