@@ -275,13 +275,7 @@ def next_steps(
         steps = (*lower, *cheap, *on)
     elif not verdict.passed:
         unfused = () if devices else unbuildable(case.whole, case.notes) or ()
-        strictly = verdict.strict is not None and verdict.strict <= 1 and case.criterion.recognised
-        kinds: tuple[Again, ...] = ("search-on",) if fixed.search.exhausted else ()
-        kinds += ("ask-strict",) if strictly else ()
-        again = [_again(kind, case, request, out) for kind in kinds]
-        helpless = any(run.fp32 is False for run in verdict.as_file)
-        if verdict.judged and not helpless and not again:
-            again.append(diagnose_step(case, request, out))
+        again = _commands_after_failure(verdict, case, request, fixed, out)
         # Commands first: one screen may have no room for more.
         steps = (*lower, *again, *_after_failure(verdict, case, fixed, devices), *unfused)
     elif verdict.level == "engine":
@@ -310,6 +304,21 @@ def next_steps(
     asked = [word for version in versions[:1] for word in ("--trt-version", version)]
     lint = ("halfwise", "lint", argument(case.network.path), *asked)
     return (*steps, Step(kind="lint", command=lint))
+
+
+def _commands_after_failure(
+    verdict: Verdict, case: Case, request: Request, fixed: Fixed, out: Path | None
+) -> list[Step]:
+    """Return the commands after a failure; none where nothing but real inputs helps."""
+    if {failure.kind for failure in verdict.failures} == {"not-real"}:
+        return []
+    strictly = verdict.strict is not None and verdict.strict <= 1 and case.criterion.recognised
+    kinds: tuple[Again, ...] = ("search-on",) if fixed.search.exhausted else ()
+    kinds += ("ask-strict",) if strictly else ()
+    helpless = any(run.fp32 is False for run in verdict.as_file)
+    if verdict.judged and not helpless and not kinds:
+        return [diagnose_step(case, request, out)]
+    return [_again(kind, case, request, out) for kind in kinds]
 
 
 def unbuildable(network: Network, notes: Iterable[Note]) -> tuple[Step, ...] | None:

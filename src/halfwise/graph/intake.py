@@ -401,8 +401,10 @@ def name_uniquely(model: ir.Model) -> dict[str, str]:
         if value.name or value.uses() or ends:
             value.name = names.take(value.name or "v")
     names = Names()
-    for node in (node for graph in graphs for node in graph):
-        old, node.name = node.name or "", names.take(node.name or "node")
+    # Names of the file come first, so that no unnamed node takes one of them.
+    nodes = [node for graph in graphs for node in graph]
+    for node in sorted(nodes, key=lambda node: not node.name):
+        old, node.name = node.name or "", names.take(node.name or node.op_type)
         if old != node.name:
             former[node.name] = old
     return former

@@ -232,9 +232,7 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
 def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     declared = spec.shape or ()
     batch = declared[0] if declared else None
-    rest = zip(shape[1:], declared[1:], strict=True)
-    fits = all(not isinstance(expected, int) or size == expected for size, expected in rest)
-    if shape[:1] != (1,) or not isinstance(batch, int) or not fits:
+    if shape[:1] != (1,) or not isinstance(batch, int) or _wrong_axes(shape[1:], declared[1:]):
         return ""
     return (
         f"The model takes batches of {batch}: concatenate {batch} samples along the first axis for "
@@ -249,29 +247,35 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
         CaseError: A fixed axis has another length.
     """
     declared = shape if spec.shape is None else spec.shape
-    for axis, (size, expected) in enumerate(zip(shape, declared, strict=True)):
-        if isinstance(expected, int) and size != expected:
-            raise CaseError(
-                f"{where}: input '{spec.name}' is {dimensions(shape)}, with axis {axis} of "
-                f"length {size}; expected {dimensions(spec.shape)}.",
-                _layout_hint(shape, spec)
-                or hint
-                or _batch_hint(shape, spec)
-                or "Resize or crop the data, or export the model with a dynamic axis there.",
-            )
+    if wrong := _wrong_axes(shape, declared):
+        # Axis 0 often counts samples, so any other says more.
+        axis = next((axis for axis in wrong if axis > 0), 0)
+        raise CaseError(
+            f"{where}: input '{spec.name}' is {dimensions(shape)}, with axis {axis} of "
+            f"length {shape[axis]}; expected {dimensions(spec.shape)}.",
+            _layout_hint(shape, spec)
+            or (axis == 0 and (hint or _batch_hint(shape, spec)))
+            or "Resize or crop the data, or export the model with a dynamic axis there.",
+        )
+
+
+def _wrong_axes(shape: Sequence[int], declared: Sequence[int | str | None]) -> list[int]:
+    """Return the axes that have another length than the one declared."""
+    pairs = enumerate(zip(shape, declared, strict=True))
+    return [axis for axis, (size, n) in pairs if isinstance(n, int) and size != n]
 
 
 def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     """Return a hint if data is NHWC where the model takes NCHW, or the reverse."""
     if spec.shape is None or len(shape) not in (3, 4):
         return ""
-    batch, image = shape[:-3], shape[-3:]
+    image, declared = shape[-3:], spec.shape[-3:]
+    if not _wrong_axes(image, declared):
+        return ""
     ways = (("HWC", "CHW", "-1, -3", (2, 0, 1)), ("CHW", "HWC", "-3, -1", (1, 2, 0)))
     for layout, wanted, axes, order in ways:
-        moved = (*batch, *(image[i] for i in order))
-        pairs = zip(spec.shape, moved, strict=True)
-        if all(not isinstance(size, int) or size == length for size, length in pairs):
-            n = "N" if batch else ""
+        if not _wrong_axes([image[i] for i in order], declared):
+            n = "N" if len(shape) > len(image) else ""
             return (
                 f"The data is {n}{layout}, but the model takes {n}{wanted}. Transpose it: "
                 f"np.moveaxis(x, {axes})."

@@ -306,6 +306,10 @@ def test_every_failure_ends_with_a_command_unless_none_helps():
     assert {"check-tolerance", "diagnose"} <= {*steps(delivered, tie)}
     beyond = tie.model_copy(update={"as_file": (FileRun(runner="R", outputs={}, fp32=False),)})
     assert "diagnose" not in steps(delivered, beyond)
+    unreal = tie.model_copy(update={"failures": (Failure(kind="not-real"),), "strict": 0.4})
+    of_unreal = changed(delivered, case={"real": False}, settings={"allow_random": False})
+    assert next(iter(steps(of_unreal, unreal))) == "real-inputs"
+    assert not {"diagnose", "ask-strict"} & {*steps(of_unreal, unreal)}
     unjudged = tie.model_copy(update={"judged": False})
     assert "diagnose" not in steps(delivered, unjudged)
 

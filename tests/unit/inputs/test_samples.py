@@ -93,6 +93,20 @@ def test_samples_stacked_along_a_fixed_batch_of_one_get_a_hint():
     assert "8×1×2" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("shape", "wrong", "hint"),
+    [
+        ((4, 3, 32, 32), "axis 2 of length 32", "Resize or crop"),
+        ((4, 64, 64, 3), "axis 1 of length 64", "The data is NHWC"),
+        ((4, 3, 64, 64), "axis 0 of length 4", "4×1×3×64×64"),
+    ],
+)
+def test_what_else_is_wrong_is_said_before_how_to_stack_samples(shape, wrong, hint):
+    with pytest.raises(CaseError, match=wrong) as caught:
+        understand(shape, spec(1, 3, 64, 64), "f")
+    assert hint in caught.value.hint
+
+
 def test_inputs_have_to_agree_on_the_number_of_samples():
     assert agree({"a": Layout("batched", 3), "b": Layout("stacked", 3)}, "f") == 3
     assert agree({"a": Layout("batched", 1), "b": Layout("single", 1)}, "f") == 1

@@ -70,7 +70,7 @@ def test_nodes_without_a_name_are_called_as_by_other_commands():
     proto = sketch()
     proto.graph.node[1].name = ""
     of = subject(proto)
-    assert placed(of) == [("add", "add", 1), ("node", "", 2)]
+    assert placed(of) == [("add", "add", 1), ("Relu", "", 2)]
     assert tensor_name(list(of.network.nodes())[1].outputs[0]) == "relu_out"
 
 
