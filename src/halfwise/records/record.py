@@ -8,7 +8,7 @@ from typing import Any, Literal, NewType, Self, SupportsFloat, cast, dataclass_t
 import msgspec
 import numpy as np
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 NodeName = NewType("NodeName", str)
 """Name of an ONNX node, unique within a model once halfwise has loaded it."""
