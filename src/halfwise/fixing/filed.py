@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.metrics import Computed, Excess, Outputs, OutputTotals, totals
-from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, NodeName, Verdict
+from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, NodeName, Verdict, replace
 from halfwise.reporting.remarks import under, with_failures
 
 Hard = tuple[Sample, Outputs, Mapping[str, OutputTotals]]
@@ -195,7 +195,7 @@ def judged_as_file(
         worst = _worst(judged.verdict, case.criterion)
         hard = (samples[worst], references[worst], totals(references)), *seen
         fields["sums"] = lowest_sums(candidate, hard, case, settings, budget or Budget(), shapes)
-    verdict = judged.verdict.model_copy(update=fields)
+    verdict = replace(judged.verdict, **fields)
     verdict = with_failures(verdict, failures) if failures else verdict
     counts = (one.judged for one in ran if one.judged and one.run.fp32 is not False)
     failing = dict.fromkeys(index for judged in counts for index in judged.failing)
@@ -278,7 +278,7 @@ def _ran(
         update |= {"passed": False} if is_target else {}
     if failures and is_target and has_fp32 is not None:
         update["fp32"] = has_fp32(runner)
-    return _Ran(run.model_copy(update=update), failures, **ran)
+    return _Ran(replace(run, **update), failures, **ran)
 
 
 def _folded(name: str, nodes: Sequence[NodeName]) -> tuple[Failure, ...]:

@@ -1,9 +1,19 @@
 """The base of all records, the types that they share, steps, and findings of lint and logs."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NewType, Self, SupportsFloat, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NewType,
+    Self,
+    SupportsFloat,
+    cast,
+    dataclass_transform,
+)
 
 import msgspec
 import numpy as np
@@ -59,17 +69,13 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
     Types are checked where a record is read, not where it is made.
     """
 
-    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
-        """Return the record with other values of some fields."""
-        return msgspec.structs.replace(self, **update)
-
-    def model_dump(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them, non-finite numbers as strings."""
         fields = msgspec.to_builtins(self, enc_hook=_number)
         plain: dict[str, Any] = json.loads(json.dumps(fields), parse_constant=str)
         return plain
 
-    def model_dump_json(self, *, indent: int = -1) -> str:
+    def to_json(self, *, indent: int = -1) -> str:
         """Return the record as JSON, with characters escaped that other programs would trip over.
 
         Bytes of file names that are not UTF-8 are lone surrogates in Python (PEP 383), which JSON
@@ -79,26 +85,31 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
         Args:
             indent: Spaces for each level; -1 for one line.
         """
-        text = json.dumps(self.model_dump(), ensure_ascii=False)
+        text = json.dumps(self.to_dict(), ensure_ascii=False)
         return msgspec.json.format(_NOT_ASCII.sub(_escaped, text), indent=indent)
 
     @classmethod
-    def model_validate(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the record with these fields.
-
-        Raises:
-            ValueError: one is missing, unknown, or of another type.
-        """
-        return msgspec.convert(fields, cls, strict=False)
-
-    @classmethod
-    def model_validate_json(cls, text: str | bytes) -> Self:
-        """Return the record that `model_dump_json` wrote.
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the record that `to_json` wrote.
 
         Raises:
             ValueError: it is none of this class.
         """
         return msgspec.json.decode(text, type=cls, strict=False)
+
+
+if TYPE_CHECKING:
+    # mypy then checks names and types of the fields, of records as of dataclasses.
+    from dataclasses import replace as replace  # noqa: PLC0414 exported
+else:
+
+    def replace(value: object, /, **changes: object) -> object:
+        """Return a record or a dataclass with other values of some fields.
+
+        `copy.replace` of Python 3.13.
+        """
+        known = dataclasses.replace if dataclasses.is_dataclass(value) else msgspec.structs.replace
+        return known(value, **changes)
 
 
 def _number(scalar: object) -> object:
