@@ -29,6 +29,7 @@ from halfwise.records import (
     EngineFile,
     EngineResult,
     EngineRound,
+    EngineRung,
     Engines,
     Latency,
     NodeName,
@@ -262,8 +263,8 @@ def test_latencies_are_compared_by_how_engines_were_built() -> None:
 
 def test_the_delivered_engine_is_compared_with_tf32_of_the_same_run() -> None:
     found = told(keep=())
-    rungs = dict(enumerate(("fp32", "fp16", "fp16", "tf32")))
-    rows = tuple(replace(r, rung=rungs[i]) for i, r in enumerate(found.results))
+    rungs: tuple[EngineRung, ...] = ("fp32", "fp16", "fp16", "tf32")
+    rows = tuple(replace(r, rung=rung) for r, rung in zip(found.results, rungs, strict=True))
     tf32 = replace(found, results=rows, delivered=rows[-1].build.engine, rung="tf32")
     outputs = {"y": SimpleNamespace(rel_max=0.0075)}
     run: Any = SimpleNamespace(engines=tf32, verdict=SimpleNamespace(outputs=outputs))
@@ -274,7 +275,8 @@ def test_the_delivered_engine_is_compared_with_tf32_of_the_same_run() -> None:
     assert figures["m: largest error over the largest value"].measured == 0.0075
     run.engines = replace(tf32, delivered=rows[0].build.engine, results=rows[:3])
     assert not list(engines.against_tf32("m", run))[-1].reached
-    wrong = replace(rows[3], verdict=SimpleNamespace(passed=False))
+    judged: Any = SimpleNamespace(passed=False)
+    wrong = replace(rows[3], verdict=judged)
     run.engines = replace(tf32, delivered=rows[0].build.engine, results=(*rows[:3], wrong))
     told_only = list(engines.against_tf32("m", run))[-1]
     assert told_only.reach is None

@@ -136,9 +136,9 @@ def test_an_engine_that_fails_at_other_shapes_is_not_the_same(
 
     def failing(measure, engine, samples):
         calls.append(engine)
-        broken = {"passed": False, "failures": (Failure(kind="no-sample"),)}
+        why = (Failure(kind="no-sample"),)
         return [
-            replace(one, verdict=replace(one.verdict, **broken))
+            replace(one, verdict=replace(one.verdict, passed=False, failures=why))
             for one in at_shapes(measure, engine, samples)
             if one.verdict is not None and len(calls) in wrong
         ]

@@ -59,10 +59,10 @@ class BodyRuns:
         tensors = []
         for one in seen.tensors:
             if one.tensor not in self.captured:
-                update: dict[str, object] = {"worst_sample": self.samples[one.worst_sample]}
-                if one.detail is not None:
-                    update["detail"] = replace(one.detail, samples=min(one.detail.samples, most))
-                tensors.append(replace(one, **update))
+                detail, worst = one.detail, self.samples[one.worst_sample]
+                if detail is not None:
+                    detail = replace(detail, samples=min(detail.samples, most))
+                tensors.append(replace(one, worst_sample=worst, detail=detail))
         inner = (replace(one, worst_sample=self.samples[one.worst_sample]) for one in seen.inner)
         return replace(seen, tensors=tuple(tensors), inner=tuple(inner))
 

@@ -246,12 +246,11 @@ def choose(
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
     joined = record.search.joined if same and record.search else ()
-    update = {"joined": joined, "seen": tuple(sorted(before | now))}
     place = curve.points.index(point)
     fixed = replace(
         fixed,
         curve=replace(curve, plan=place, front=tuple(spread(curve.points, [place]))),
-        search=replace(fixed.search, **update),
+        search=replace(fixed.search, joined=joined, seen=tuple(sorted(before | now))),
     )
     return concluded(case, request, fixed, folder, started, watcher)
 

@@ -186,8 +186,8 @@ def _with_static(case: Case, written: ir.Model, verdict: Verdict) -> tuple[Case,
         return case, None
     form = static(Network(written, None, "", {}), case.calibration + case.heldout)
     others = (note for note in case.notes if note.kind not in ("static", "unbuilt", "late"))
-    kind = "unbuilt" if form is None else "static"
-    case = replace(case, notes=(*others, replace(told, kind=kind)))
+    told = replace(told, kind="unbuilt" if form is None else "static")
+    case = replace(case, notes=(*others, told))
     return case, None if form is None else form.model
 
 

@@ -471,11 +471,10 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
         results = [computed(session, sample) for sample in heldout.samples]
         judged = results, heldout.samples, heldout.references
         verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
-        update: dict[str, object] = {"passed": verdict.passed, "failures": verdict.failures}
+        rung = replace(rung, passed=verdict.passed, failures=verdict.failures)
         if heldout.unseen:
             assessment = heldout.assess(results, bench.tolerance)
-            update |= {"heldout": assessment.heldout, "scores": assessment.scores}
-        rung = replace(rung, **update)
+            rung = replace(rung, heldout=assessment.heldout, scores=assessment.scores)
     yield rung
 
 
@@ -522,12 +521,16 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
         if row is None or row.verdict is None:
             timed.append(rung)
             continue
-        update: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
-        update |= {} if rung.rung == "int8" else {"kept": row.kept}
-        update |= {"passed": row.verdict.passed} if rung.by is None else {}
-        update |= {"error": row.excess * factor} if row.excess is not None else {}
-        update |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
-        timed.append(replace(rung, **update))
+        one = replace(
+            rung,
+            latency=row.latency,
+            failures=row.verdict.failures,
+            kept=rung.kept if rung.rung == "int8" else row.kept,
+            passed=row.verdict.passed if rung.by is None else rung.passed,
+            error=rung.error if row.excess is None else row.excess * factor,
+            bytes=row.build.engine.bytes if row.build.engine else rung.bytes,
+        )
+        timed.append(one)
     return timed
 
 

@@ -428,17 +428,22 @@ def settle(
     _demand_unlabelled(recognised, labelled=labelled)
     if not recognised:
         return Criterion(failing=criterion.failing, untested=criterion.untested)
-    update: dict[str, Any] = {
-        "recognised": recognised,
-        "metric_drop": 1.0,
-        "drop_source": "each by its own default",
-    }
+    criterion = replace(
+        criterion,
+        recognised=recognised,
+        metric_drop=1.0,
+        drop_source="each by its own default",
+    )
     if len(recognised) == 1 and not others_of(recognised, references[0]):
         usual = default_drop(recognised[0].metric, labelled=labelled)
         assert usual is not None
-        update |= {"metric": recognised[0].metric, "metric_drop": usual.drop}
-        update |= {"drop_source": usual.source}
-    return replace(criterion, **update)
+        criterion = replace(
+            criterion,
+            metric=recognised[0].metric,
+            metric_drop=usual.drop,
+            drop_source=usual.source,
+        )
+    return criterion
 
 
 def settled_metric(criterion: Criterion) -> Metric | None:

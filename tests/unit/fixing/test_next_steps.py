@@ -30,6 +30,7 @@ from halfwise.records import (
     NodeName,
     Note,
     Remark,
+    RungEnd,
     RungTried,
     Unjudged,
     Worth,
@@ -119,7 +120,8 @@ def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     lines = " ".join(steps_told(lower_next(delivered)))
     assert all(phrase in lines for phrase in said)
     assert ("opset 17" in lines) == (kind == "refused")
-    for end, advice in (("unbuildable", "opset 17"), ("not-run", "optimization-level")):
+    ends: dict[RungEnd, str] = {"unbuildable": "opset 17", "not-run": "optimization-level"}
+    for end, advice in ends.items():
         alone = replace(low, end=end)
         told = replace(engines(), rungs=(alone,), causes=())
         assert advice in " ".join(steps_told(lower_next(told)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from halfwise import records
 from halfwise.metrics.recognised import KINDS, SEEN
@@ -193,20 +193,20 @@ def titles() -> Iterator[str]:
 
 
 def worth() -> Iterator[str]:
-    measured = {"measured": 2.9, "measured_fp32": 3.0}
+    measured = replace(NOTHING, measured=2.9, measured_fp32=3.0)
     for made in (
         NOTHING,
-        replace(NOTHING, **measured),
+        measured,
         Worth(cost=3.0, fp32=3.0),
         Worth(cost=1.0, fp32=0.8),
         Worth(cost=3.0, fp32=2.0),
     ):
         yield remarks.nothing_gained(runs.run(worth=made))
     short = runs.verdict(passed=False, required_worth=1.1)
-    for given in (NOTHING, replace(NOTHING, **measured), None):
+    for given in (NOTHING, measured, None):
         yield remarks.nothing_gained(runs.run(worth=given, verdict=short))
     int8 = runs.plan((), int8=(NodeName("a"),))
-    for priced in (NOTHING, replace(NOTHING, **measured)):
+    for priced in (NOTHING, measured):
         yield remarks.cost_line(runs.run(worth=priced, plan=int8))
     given = Worth(cost=1.0, fp32=1.7)
     note = Note(kind="quantised", facts={"whose": "model"})
@@ -344,6 +344,7 @@ def sizes() -> Iterator[str]:
 
 
 def not_finite() -> Iterator[str]:
+    ends: tuple[Literal["limit", "unseen", "unread"] | None, ...]
     ends = (None, "limit", "unseen", "unread")
 
     def told(found: Verdict) -> Iterable[str]:
@@ -500,7 +501,7 @@ def of_node() -> Iterator[str]:
             unsupported=(pinned,),
             lowered={NodeName("/low"): "--lower /low"},
             int8=(NodeName("/fc"),),
-            repairs=(replace(SCALED, nodes=("/a",)),),
+            repairs=(replace(SCALED, nodes=(NodeName("/a"),)),),
         ),
         guards=(runs.guard("/a"),),
     )

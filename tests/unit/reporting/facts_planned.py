@@ -310,7 +310,9 @@ def repairs() -> Iterator[str]:
 
     yield from lines(replace(SCALED, room=3.9))
     yield from lines(SCALED, criterion=TASK)
-    alike = (replace(SCALED, nodes=(f"/a.{i}",), advice=f"Divide {i}.") for i in range(20))
+    alike = (
+        replace(SCALED, nodes=(NodeName(f"/a.{i}"),), advice=f"Divide {i}.") for i in range(20)
+    )
     masked = replace(MASKED, proof=OFF)
     yield from lines(*alike, masked, masked)
     kept = runs.plan((runs.kept("/k"),), repairs=(MASKED,))

@@ -31,7 +31,7 @@ X = EngineTensor(
     shape_tensor=False,
     limits=(RANGE,),
 )
-Y = replace(X, name="y", is_input=False, shape=(), limits=())
+Y = replace(X, name=TensorName("y"), is_input=False, shape=(), limits=())
 
 
 def inspection(**changed):
@@ -62,7 +62,7 @@ def test_an_inspection():
 
 def test_profiles_stand_side_by_side_and_shape_tensors_have_values():
     two = replace(X, limits=(RANGE, RANGE), shape_tensor=True, shape=(2,))
-    many = tuple(replace(X, name=f"x{i}") for i in range(20))
+    many = tuple(replace(X, name=TensorName(f"x{i}")) for i in range(20))
     rows = part(looked_into(inspection(tensors=(two, *many))), "Inputs and outputs").shown
     assert rows[0][3:] == ("values", "1×3; 1×3", "4×3; 4×3", "8×3; 8×3")
     assert rows[-1][0] == "and 9 more"

@@ -130,8 +130,7 @@ def test_the_title_tells_the_types_of_kept_nodes():
 
 def test_the_record_of_a_run_is_put_in_words_once() -> None:
     names = {"low": "fp16", "reader": "s", "op": "Softmax"}
-    told = {"message": "", "names": names, "numbers": {"value": -1e9}}
-    sick = replace(guard("n"), kind="mask", **told)
+    sick = replace(guard("n"), kind="mask", message="", names=names, numbers={"value": -1e9})
     node = KeptNode(node=NodeName("n"), op="Add", guard="mask", because=Because(guard=0))
     spared = Remark(kind="spared", numbers={"elements": 1, "size": 4})
     said = in_words(run(guards=(sick,), plan=plan((node,), remarks=(spared,))))

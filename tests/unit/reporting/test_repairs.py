@@ -38,7 +38,9 @@ def test_that_scaled_tensors_have_little_room_is_told(rooms, told):
 
 def test_alike_repairs_share_a_line_and_others_do_not():
     off = replace(EQUAL, equal=False, repaired=2e-6)
-    alike = [replace(SCALED, nodes=(f"/a.{i}",), advice=f"Divide {i}.") for i in range(20)]
+    alike = [
+        replace(SCALED, nodes=(NodeName(f"/a.{i}"),), advice=f"Divide {i}.") for i in range(20)
+    ]
     folded = replace(SCALED, rule="mask", proof=off, guards=(), advice="")
     far = replace(folded, proof=replace(off, repaired=3e-6))
     title, shared, _, advice, own, other = lines(*alike, folded, far)

@@ -309,8 +309,8 @@ def test_profiles():
     limits = (ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4)),)
     shared: dict[str, Any] = {"is_input": True, "dtype": "float32", "limits": limits}
     x = EngineTensor(name=TensorName("x"), shape=(-1, 4), shape_tensor=False, **shared)
-    fixed = replace(x, name="z", shape=(2, 4))
-    size = replace(x, name="s", shape=(2,), shape_tensor=True)
+    fixed = replace(x, name=TensorName("z"), shape=(2, 4))
+    size = replace(x, name=TensorName("s"), shape=(2,), shape_tensor=True)
     assert profiles_of(Description((fixed,), 1, 0, 0)) == ()
     (profile,) = profiles_of(Description((x, fixed, size), 1, 0, 0))
     assert (profile.shapes, profile.values) == ({"x": limits[0]}, {"s": limits[0]})

@@ -215,9 +215,8 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     rewritten, placed = space.variant.write(assigned)
     result = replace(result, kept=assigned.kept, minimal=minimal)
     plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)
-    by_engine = {"guard": None, "error_without": None, "kept_by": "engine"}
     kept = tuple(
-        replace(k, **by_engine)
+        replace(k, guard=None, error_without=None, kept_by="engine")
         if k.node in added and k.kept_by == "search" and k.guard is None
         else k
         for k in plan.keep
@@ -253,8 +252,9 @@ def refused(
         next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
     )
     wrong = LadderRung(rung="fp32", passed=False, failures=proof.verdict.failures)
-    results = {"engines": engines[0], "further": tuple(engines[1:])}
-    run = replace(run, **results | ({"rungs": (wrong,)} if request.ladder else {}))
+    run = replace(run, engines=engines[0], further=tuple(engines[1:]))
+    if request.ladder:
+        run = replace(run, rungs=(wrong,))
     if out is not None:
         with new_folder(out) as partial:
             finish(partial, run, case, watcher)

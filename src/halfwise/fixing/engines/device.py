@@ -448,7 +448,7 @@ class Device(Workbench):
         try:
             excess = self.measure.excess(row.build.engine, *asked)
         except ENGINE_FAULTS as failed:
-            return _failing(row, failed, excess=None)
+            return _failing(replace(row, excess=None), failed)
         return replace(row, excess=excess)
 
     def _timed(self, row: EngineResult) -> EngineResult:
@@ -542,10 +542,9 @@ class Device(Workbench):
         return replace(row, proof=proof)
 
 
-def _failing(row: EngineResult, failed: HalfwiseError, **results: None) -> EngineResult:
-    """Return the row of an engine that failed, without some of its results."""
-    why = {"latency": None, "failure": failed.message, "lost": is_lost(failed)}
-    return replace(row, **why | results)
+def _failing(row: EngineResult, failed: HalfwiseError) -> EngineResult:
+    """Return the row of an engine that failed, without times."""
+    return replace(row, latency=None, failure=failed.message, lost=is_lost(failed))
 
 
 def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:

@@ -229,9 +229,11 @@ def causes(
         )
         shown = [Cause(kind=kind, builds=(nearest.number,))]
     if nearest is not None and relative:
-        errors = {"excess": nearest.excess, "other": expected[nearest.plan]}
+        excess, other = nearest.excess, expected[nearest.plan]
         kinds = ("refused", "precision", "unknown")
-        return tuple(replace(c, **errors) if c.kind in kinds else c for c in shown)
+        return tuple(
+            replace(c, excess=excess, other=other) if c.kind in kinds else c for c in shown
+        )
     return tuple(shown)
 
 

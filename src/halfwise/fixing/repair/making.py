@@ -262,8 +262,8 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
     Raises:
         CaseError: the model's existing entry cannot be read.
     """
-    plain = {"before": None, "after": None, "proof": None}
-    repaired_by = (*marked(model), *(replace(repair, **plain) for repair in repairs))
+    plain = (replace(repair, before=None, after=None, proof=None) for repair in repairs)
+    repaired_by = (*marked(model), *plain)
     model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).to_json()
 
 

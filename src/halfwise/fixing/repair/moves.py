@@ -293,8 +293,9 @@ class _Move:
             self._object("repair-unproven", some, "", **known)
             return None
         before, after = (each.excess(each.ruled) for each in (self.space, made))
-        facts = {"before": before, "after": after, "proof": shown}
-        repairs = (replace(r, **facts, room=room(made, r)) for r in some)
+        repairs = (
+            replace(r, before=before, after=after, proof=shown, room=room(made, r)) for r in some
+        )
         return replace(made, repairs=tuple(repairs), start=Start(plan.kept))
 
     def _proof(self, repaired: Network) -> Proof:

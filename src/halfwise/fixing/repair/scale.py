@@ -345,7 +345,7 @@ def _shown(
         for value, one in zip(node.outputs, made, strict=True):
             if one is not None:
                 shown[tensor_name(value)] = replace(
-                    one, tensor=value.name, producer=node.name, op=node.op_type
+                    one, tensor=tensor_name(value), producer=node_name(node), op=node.op_type
                 )
     return shown
 

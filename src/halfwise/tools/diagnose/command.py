@@ -315,8 +315,8 @@ def _judged(number: int, name: RungName, subject: Subject, kind: Kind, by: Crite
         else:
             signs = signs_of(verdict, label)
             if verdict.passed:
-                right = {"passed": True, "cause": f"The {label} is right."}
-                return replace(rung, **right, evidence=tuple(signs))
+                right = f"The {label} is right."
+                return replace(rung, passed=True, cause=right, evidence=tuple(signs))
             symptom, message, ids = OFF, "", subject.samples.ids
             index = ids.index(verdict.worst_sample) if verdict.worst_sample in ids else 0
     # From here on Ctrl-C ends only the search; results so far are reported.
@@ -374,8 +374,7 @@ def climb(
         rung = look(subject)
         found = rung.passed is False and (name, rung.how) != ("tf32", "emulated")
         if found:
-            unsure = {"passed": None}
-            rungs = [replace(one, **unsure) if one.passed is False else one for one in rungs]
+            rungs = [replace(r, passed=None) if r.passed is False else r for r in rungs]
         rungs.append(rung)
         if found:
             break

@@ -249,8 +249,7 @@ class Gate:
 
 def _at(held: Held, right: bool, first: Sequence[NodeName]) -> Held:
     """Return what is wrong: the file, if FP32 is right there, else FP32."""
-    outcome = "fragile" if right else "fp32"
-    return replace(held, outcome=outcome, first=tuple(first))
+    return replace(held, outcome="fragile" if right else "fp32", first=tuple(first))
 
 
 _MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))

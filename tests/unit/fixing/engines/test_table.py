@@ -153,7 +153,7 @@ def offer(
     return Outcome(plan, "", dict.fromkeys(on, row), limit)
 
 
-def changed(one: Outcome, **update: object) -> Outcome:
+def changed(one: Outcome, **update: Any) -> Outcome:
     """Return an offer with other rows."""
     rows_ = {name: replace(row, **update) for name, row in one.rows.items()}
     return replace(one, rows=rows_)
