@@ -127,7 +127,10 @@ def read(path: Path) -> dict[str, dict[str, Planned]]:
     found = json.loads(path.read_text(encoding="utf-8"))
     return {
         name: {
-            kind: Planned(tuple(plan["keep"]), msgspec.convert(plan["repairs"], tuple[Repair, ...]))
+            kind: Planned(
+                tuple(plan["keep"]),
+                msgspec.convert(plan["repairs"], tuple[Repair, ...], strict=False),
+            )
             for kind, plan in plans.items()
         }
         for name, plans in found.items()

@@ -75,7 +75,7 @@ def poisoned(record: R, spoil: Callable[[str], str] = spoilt) -> R:
         value = _inside(getattr(record, name), spoil)
         fixed = f"{type(record).__name__}.{name}" in FIXED
         found[name] = value if fixed else _strings(type(record), name, value, spoil)
-    return msgspec.convert(found, type(record))
+    return msgspec.convert(found, type(record), strict=False)
 
 
 def _inside(value: Any, spoil: Callable[[str], str]) -> Any:

@@ -98,13 +98,13 @@ def test_every_record_is_frozen_closed_and_documented(kind):
     with pytest.raises(TypeError):
         kind("by place")
     with pytest.raises(ValueError, match="surplus"):
-        msgspec.convert({**record.to_dict(), "surplus": 1}, kind)
+        msgspec.convert({**record.to_dict(), "surplus": 1}, kind, strict=False)
     for name, hint in get_type_hints(kind).items():
         with pytest.raises(AttributeError):
             setattr(record, name, getattr(record, name))
         if get_origin(hint) is Literal:
             with pytest.raises(ValueError, match=name):
-                msgspec.convert({**record.to_dict(), name: "\x1b[2J"}, kind)
+                msgspec.convert({**record.to_dict(), name: "\x1b[2J"}, kind, strict=False)
 
 
 @pytest.mark.parametrize(
