@@ -40,7 +40,7 @@ def source_of(node: ir.Node) -> Source | None:
         return None
     outside = [call for call in calls if not _FRAMEWORK.search(call["file"])]
     module = {"module": "".join(names[-1:]), "kind": "".join(classes[-1:])}
-    return msgspec.convert(module | (outside[-1] if outside else {}), Source)
+    return msgspec.convert(module | (outside[-1] if outside else {}), Source, strict=False)
 
 
 Sources = dict[Source, int]
