@@ -11,7 +11,6 @@ from typing import (
     NewType,
     Self,
     SupportsFloat,
-    cast,
     dataclass_transform,
 )
 
@@ -66,7 +65,8 @@ class _ByKeyword(msgspec.StructMeta):
 class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_fields=True):
     """Base of every record: immutable, no unknown fields, non-finite numbers as strings.
 
-    Types are checked where a record is read, not where it is made.
+    Types are checked where a record is read, not where it is made. `msgspec.convert` takes one from
+    plain values, with `strict=False` if numbers may be strings.
     """
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,9 +112,9 @@ else:
         return known(value, **changes)
 
 
-def _number(scalar: object) -> object:
+def _number(scalar: SupportsFloat) -> object:
     """Return what is no number of Python's own as one: a scalar of NumPy, a metric's score."""
-    return scalar.item() if isinstance(scalar, np.generic) else float(cast(SupportsFloat, scalar))
+    return scalar.item() if isinstance(scalar, np.generic) else float(scalar)
 
 
 def _escaped(match: re.Match[str]) -> str:
