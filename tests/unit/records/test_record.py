@@ -5,6 +5,7 @@ import math
 import os
 import types
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -25,6 +26,7 @@ from halfwise.records import (
     Record,
     RunEvidence,
     Sign,
+    replace,
 )
 from halfwise.reporting.remarks import CAUSES
 from tests.unit.page.graphs import block, sketched
@@ -33,6 +35,12 @@ from tests.unit.reporting import runs
 
 KINDS = [k for k in vars(records).values() if isinstance(k, type) and issubclass(k, Record)]
 FLOATS = (0.5, math.inf, -math.inf, math.nan)
+
+
+@dataclass(frozen=True)
+class Pair:
+    left: int
+    right: int
 
 
 def example(hint: Any, turn: int) -> Any:
@@ -171,3 +179,13 @@ def test_the_fields_that_others_read():
     }
     assert content["cost"].keys() >= {"evaluations", "seconds", "peak_rss_bytes"}
     assert content["provenance"]
+
+
+def test_replace_takes_records_and_dataclasses_and_no_unknown_names():
+    growth = Growth(node=NodeName("a"), error=0.5, inherited=0.25)
+    assert replace(growth, error=1.0) == Growth(node=NodeName("a"), error=1.0, inherited=0.25)
+    assert growth.error == 0.5
+    assert replace(Pair(1, 2), right=3) == Pair(1, 3)
+    for one in (growth, Pair(1, 2)):
+        with pytest.raises(TypeError, match="surplus"):
+            replace(one, surplus=1)
