@@ -188,4 +188,4 @@ def test_replace_takes_records_and_dataclasses_and_no_unknown_names():
     assert replace(Pair(1, 2), right=3) == Pair(1, 3)
     for one in (growth, Pair(1, 2)):
         with pytest.raises(TypeError, match="surplus"):
-            replace(one, surplus=1)
+            replace(one, surplus=1)  # type: ignore[call-arg]
