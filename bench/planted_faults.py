@@ -114,7 +114,7 @@ def diagnosed(
         rung=None if rung is None else rung.name,
         seconds=time.monotonic() - started,
         error=error,
-        told={} if rung is None else rung.model_dump(),
+        told={} if rung is None else rung.to_dict(),
     )
 
 

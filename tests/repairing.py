@@ -47,7 +47,7 @@ def repaired(network: Network, repairs: Iterable[Repair], *rules: Rule) -> Netwo
     by_name = {rule.name: rule for rule in rules}
     model = network.copy()
     for repair in repairs:
-        by_name[repair.rule].apply(model, Repair.model_validate_json(repair.model_dump_json()))
+        by_name[repair.rule].apply(model, Repair.from_json(repair.to_json()))
     return normalise(model, path=None, sha256=network.sha256)
 
 

@@ -141,7 +141,7 @@ def example(ill: Ill) -> str:
             for name, value in pairs.items()
         }
         run = halfwise.fix(model, inputs, no_repair=True, **options).run
-    return reasons(ill, run.model_dump()["plan"]["keep"])
+    return reasons(ill, run.to_dict()["plan"]["keep"])
 
 
 def save(ill: Ill, folder: Path) -> tuple[Path, Path]:

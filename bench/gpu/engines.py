@@ -282,7 +282,7 @@ def _row(result: EngineResult) -> dict[str, Any]:
             for name, o in result.verdict.outputs.items()
         }
     if result.latency is not None:
-        row["latency"] = result.latency.model_dump()
+        row["latency"] = result.latency.to_dict()
     if result.proof is not None:
         row["node_share"] = result.proof.node_share
         row["findings"], row["remarks"] = result.proof.findings, result.proof.remarks

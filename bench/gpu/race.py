@@ -208,7 +208,7 @@ def race(run: Run, kept: Kept, host: Host, folder: Path, end: float) -> list[Rac
     delivered = Racer(DELIVERED, engines.keep, own.low, own.tf32, asked=own.keep)
     delivered.seconds = engines.row.build.seconds
     found = [delivered, *others(judge.case.network, folder)]
-    told = own.model_dump()
+    told = own.to_dict()
     alike = {name: told[name] for name in ("profiles", "optimization_level")}
     rows = results_by_kind(engines)
     with Pipe([host.trt_python], host.sources()) as pipe:

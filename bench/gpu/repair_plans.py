@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import onnx
 
@@ -126,7 +127,10 @@ def read(path: Path) -> dict[str, dict[str, Planned]]:
     found = json.loads(path.read_text(encoding="utf-8"))
     return {
         name: {
-            kind: Planned(tuple(plan["keep"]), tuple(map(Repair.model_validate, plan["repairs"])))
+            kind: Planned(
+                tuple(plan["keep"]),
+                msgspec.convert(plan["repairs"], tuple[Repair, ...], strict=False),
+            )
             for kind, plan in plans.items()
         }
         for name, plans in found.items()
@@ -137,7 +141,7 @@ def write(name: str, found: Mapping[str, Planned], path: Path) -> None:
     """Add the plans of a model to the recorded ones."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known[name] = {
-        kind: {"keep": plan.keep, "repairs": [r.model_dump() for r in plan.repairs]}
+        kind: {"keep": plan.keep, "repairs": [r.to_dict() for r in plan.repairs]}
         for kind, plan in found.items()
     }
     path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

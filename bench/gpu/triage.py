@@ -95,7 +95,7 @@ def diagnosed(
     _command([*words, "-o", str(work / "run")], work / "diagnose.log", seconds)
     if not (work / "run" / "run.json").exists():
         return []
-    return [r.model_dump() for r in report(work / "run").diagnosis]
+    return [r.to_dict() for r in report(work / "run").diagnosis]
 
 
 def compared(host: Host, model: Path, inputs: Path, work: Path) -> tuple[int | None, str]:

@@ -100,7 +100,7 @@ def _written(
     _write_samples(folder / "calibration", case.calibration)
     _write_samples(folder / "heldout", case.heldout)
     judging = {
-        "criterion": case.criterion.model_dump(),
+        "criterion": case.criterion.to_dict(),
         "accumulate": request.settings.accumulate,
     }
     (folder / "judging.json").write_text(json.dumps(judging), encoding="utf-8")

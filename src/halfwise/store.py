@@ -156,18 +156,18 @@ def write_run(folder: Path, run: Run) -> None:
 
 def run_json(run: Run) -> str:
     """Return the text of `run.json`; non-finite numbers are strings."""
-    return run.model_dump_json(indent=2) + "\n"
+    return run.to_json(indent=2) + "\n"
 
 
 def write_observations(folder: Path, observations: Observations) -> None:
     """Write `observations.json` into `folder`."""
-    text = observations.model_dump_json(indent=1)
+    text = observations.to_json(indent=1)
     (folder / OBSERVATIONS_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def write_evidence(folder: Path, evidence: RunEvidence) -> None:
     """Write `evidence.json` into `folder`, on one line, as it is mostly columns of numbers."""
-    (folder / EVIDENCE_FILE).write_text(evidence.model_dump_json() + "\n", encoding="utf-8")
+    (folder / EVIDENCE_FILE).write_text(evidence.to_json() + "\n", encoding="utf-8")
 
 
 def read_observations(folder: Path) -> Observations | None:
@@ -193,7 +193,7 @@ def _read_beside(folder: Path, name: str, kind: type[R]) -> R | None:
     if not path.exists():
         return None
     try:
-        return kind.model_validate_json(read_text(path))
+        return kind.from_json(read_text(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it does not match its schema"
         raise RecordMismatch(f"{path} cannot be read: {why}.", "Repeat the run.") from error
@@ -233,7 +233,7 @@ def read_run(folder: Path) -> Run:
             "Use the version of halfwise that wrote it, or repeat the run.",
         )
     try:
-        return Run.model_validate_json(text)
+        return Run.from_json(text)
     except msgspec.MsgspecError as error:
         raise RecordMismatch(f"{path} is damaged: {error}.", _REPEAT) from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,11 +29,13 @@ from halfwise.records import (
     EngineFile,
     EngineResult,
     EngineRound,
+    EngineRung,
     Engines,
     Latency,
     NodeName,
     TensorName,
     WorkerInfo,
+    replace,
 )
 from tests.unit.reporting.runs import verdict
 
@@ -234,10 +235,10 @@ def test_a_kept_node_is_needed_where_an_engine_with_all_others_failed() -> None:
 def test_polygraphy_is_compared_by_time_until_an_engine_passed(tmp_path: Path) -> None:
     found = told(step(2, AB, passed=True), keep=AB)
     rows = tuple(
-        row.model_copy(update={"verdict": verdict(level="engine", passed=row.build.number == 4)})
+        replace(row, verdict=verdict(level="engine", passed=row.build.number == 4))
         for row in found.results
     )
-    found = found.model_copy(update={"results": rows})
+    found = replace(found, results=rows)
     other = replace(bisected(tmp_path), seconds=40.0)
     log = "  10.0   build 2 keeps 2:\n   8.0   build 4 is proven on held-out data, FP32\n"
     figures = list(engines.comparison("m", found, log, other, None))
@@ -262,11 +263,9 @@ def test_latencies_are_compared_by_how_engines_were_built() -> None:
 
 def test_the_delivered_engine_is_compared_with_tf32_of_the_same_run() -> None:
     found = told(keep=())
-    rungs = dict(enumerate(("fp32", "fp16", "fp16", "tf32")))
-    rows = tuple(r.model_copy(update={"rung": rungs[i]}) for i, r in enumerate(found.results))
-    tf32 = found.model_copy(
-        update={"results": rows, "delivered": rows[-1].build.engine, "rung": "tf32"}
-    )
+    rungs: tuple[EngineRung, ...] = ("fp32", "fp16", "fp16", "tf32")
+    rows = tuple(replace(r, rung=rung) for r, rung in zip(found.results, rungs, strict=True))
+    tf32 = replace(found, results=rows, delivered=rows[-1].build.engine, rung="tf32")
     outputs = {"y": SimpleNamespace(rel_max=0.0075)}
     run: Any = SimpleNamespace(engines=tf32, verdict=SimpleNamespace(outputs=outputs))
     figures = {f.what: f for f in engines.against_tf32("m", run)}
@@ -274,12 +273,11 @@ def test_the_delivered_engine_is_compared_with_tf32_of_the_same_run() -> None:
     assert figures["m: latency of the delivered engine / TF32"].measured == 1.0
     assert figures["m: latency of the delivered engine / TF32"].reached
     assert figures["m: largest error over the largest value"].measured == 0.0075
-    run.engines = tf32.model_copy(update={"delivered": rows[0].build.engine, "results": rows[:3]})
+    run.engines = replace(tf32, delivered=rows[0].build.engine, results=rows[:3])
     assert not list(engines.against_tf32("m", run))[-1].reached
-    wrong = rows[3].model_copy(update={"verdict": SimpleNamespace(passed=False)})
-    run.engines = tf32.model_copy(
-        update={"delivered": rows[0].build.engine, "results": (*rows[:3], wrong)}
-    )
+    judged: Any = SimpleNamespace(passed=False)
+    wrong = replace(rows[3], verdict=judged)
+    run.engines = replace(tf32, delivered=rows[0].build.engine, results=(*rows[:3], wrong))
     told_only = list(engines.against_tf32("m", run))[-1]
     assert told_only.reach is None
     assert "out of tolerance" in told_only.note
@@ -298,7 +296,7 @@ def test_windows_of_audio_are_whole_and_do_not_overlap() -> None:
 
 
 def test_rounds_are_json_even_where_errors_are_infinite() -> None:
-    worst = step(2, A, passed=False).model_copy(update={"measured": math.inf})
+    worst = replace(step(2, A, passed=False), measured=math.inf)
     (found,) = engines.rounds(told(worst, keep=()))
     assert found["measured"] == "inf"
     json.dumps(found, allow_nan=False)

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from bench.gpu import typed
 from halfwise import api
+from halfwise.records import replace
 from halfwise.store import write_run
 from tests import models
 
@@ -70,9 +71,9 @@ def test_of_an_engine_all_in_fp32_the_typed_file_is_told_alone(work: Path) -> No
     folder = work / "job" / "run"
     run = api.report(folder)
     assert run.engines is not None
-    full = run.engines.model_copy(update={"rung": "tf32"})
+    full = replace(run.engines, rung="tf32")
     (folder / "run.json").unlink()
-    write_run(folder, run.model_copy(update={"engines": full}))
+    write_run(folder, replace(run, engines=full))
     figures, _ = typed.typed("job", folder, typed.held_out(work / "job"), CPU)
     assert [f.what for f in figures if f.reach is not None] == [
         f"job: nodes that {CPU} ran",

@@ -15,6 +15,7 @@ from halfwise.records import (
     PrecisionProof,
     RungTried,
     TensorName,
+    replace,
 )
 from tests.browser.network import Made
 from tests.unit.reporting.engine_runs import build, engine_round, engines, failed, latency
@@ -42,7 +43,7 @@ def made_engines(network: Sequence[Made], keep: set[str]) -> Engines:
     layers = tuple(
         NetworkLayer(name=n.name, type=n.op.upper(), nodes=(NodeName(n.name),)) for n in network
     )
-    builds[3] = builds[3].model_copy(update={"layers": layers})
+    builds[3] = replace(builds[3], layers=layers)
     results = []
     for made, (name, most, median) in zip(builds, ENGINES, strict=True):
         fp32 = keep if name == "mixed" else set()
@@ -50,7 +51,7 @@ def made_engines(network: Sequence[Made], keep: set[str]) -> Engines:
         results.append(
             EngineResult(
                 name=name,
-                build=made.model_copy(update={"layers": ()}),
+                build=replace(made, layers=()),
                 verdict=verdict(level="engine", **wrong),
                 latency=latency(median),
                 proof=_proof(network, fp32, most),

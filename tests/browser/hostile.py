@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 from zlib import crc32
 
+import msgspec
 from msgspec import ValidationError, convert
 
 from halfwise.records import Record
@@ -74,7 +75,7 @@ def poisoned(record: R, spoil: Callable[[str], str] = spoilt) -> R:
         value = _inside(getattr(record, name), spoil)
         fixed = f"{type(record).__name__}.{name}" in FIXED
         found[name] = value if fixed else _strings(type(record), name, value, spoil)
-    return type(record).model_validate(found)
+    return msgspec.convert(found, type(record), strict=False)
 
 
 def _inside(value: Any, spoil: Callable[[str], str]) -> Any:

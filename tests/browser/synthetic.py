@@ -10,6 +10,7 @@ import sys
 from math import inf, log2
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from halfwise.records import (
@@ -225,7 +226,7 @@ def _guard(kind: str, node: Made, others: tuple[str, ...], value: float, **chang
     facts = {"low": "FP16", "sample": "inputs.npz[3]", "op": node.op, "inside": node.name}
     if kind == "square":
         facts = {"low": "FP16", "sample": "inputs.npz[3]", "squared": node.reads[0]}
-    return Guard.model_validate(
+    return msgspec.convert(
         {
             "kind": kind,
             "node": node.name,
@@ -235,7 +236,8 @@ def _guard(kind: str, node: Made, others: tuple[str, ...], value: float, **chang
             "fix": FIX,
             "nodes": (node.name, *(f"{part}/{name}" for name in others)),
             "severity": changed.get("severity", value / FP16_MAX),
-        }
+        },
+        Guard,
     )
 
 

@@ -68,7 +68,7 @@ def test_observe(call, answer):
     assert " 1e6 " in call(*command, "--limit", "1e6")[1].splitlines()[0]
     code, out, _ = call(*command, "--json")
     assert code == 0
-    assert json.loads(out) == observations().model_dump()
+    assert json.loads(out) == observations().to_dict()
 
 
 COMPARE = ("compare", "m.onnx", "--inputs", "x.npz", "--b", "engine")
@@ -93,7 +93,7 @@ def test_compare_json(call, answer):
     answer("compare", comparison())
     code, out, _ = call(*COMPARE, "--json")
     assert code == 10
-    assert json.loads(out) == json.loads(comparison().model_dump_json())
+    assert json.loads(out) == json.loads(comparison().to_json())
 
 
 def test_compare_the_other_side_is_needed(call):

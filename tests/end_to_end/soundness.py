@@ -21,7 +21,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
-from halfwise.records import Criterion, NodeName, TensorName, Verdict
+from halfwise.records import Criterion, NodeName, TensorName, Verdict, replace
 from halfwise.store import read_run
 from tests.end_to_end.conftest import Ended
 from tests.models import Ill
@@ -34,14 +34,14 @@ OPTIONS = ("rel-max", "metric", "metric-drop")
 def tightened(criterion: Criterion, factor: float) -> Criterion:
     """Return what the search may use of a criterion: `factor` times the error."""
     if is_default(criterion):
-        criterion = criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
+        criterion = replace(criterion, rel_max=DEFAULT_REL_MAX)
     smaller = {
         name: value * factor
         for name in ("max_abs", "rel_max")
         if (value := getattr(criterion, name)) is not None
     }
     agreement = 1 - factor * (1 - criterion.agreement)
-    return criterion.model_copy(update={**smaller, "agreement": agreement})
+    return replace(criterion, **smaller, agreement=agreement)
 
 
 def index_of(name: str) -> int:

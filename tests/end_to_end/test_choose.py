@@ -77,5 +77,5 @@ def test_a_choice_makes_the_repairs_of_its_run_and_judges_one_plan(fix):
     watcher = Stages()
     chosen = choose(made.folder, worth=9, watcher=watcher).run
     assert chosen.plan is not None
-    assert [repair.model_dump() for repair in chosen.plan.repairs] == made.record["plan"]["repairs"]
+    assert [repair.to_dict() for repair in chosen.plan.repairs] == made.record["plan"]["repairs"]
     assert watcher.parts["repair"] <= {"ranges"}

@@ -130,7 +130,7 @@ def test_the_library_does_what_the_command_does(fix):
     ill = models.layer_norm()
     ended = fix(ill)
     result = halfwise.fix(ill.proto, dict(ill.inputs))
-    made, record = json.loads(result.run.model_dump_json()), ended.record
+    made, record = json.loads(result.run.to_json()), ended.record
     assert result.folder is None
     assert result.model == onnx.load(ended.model)
     assert made["plan"] == json.loads(json.dumps(record["plan"]).replace("model.npz", "inputs"))

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from halfwise.fixing.engines.measure import Measure
-from halfwise.records import Failure
+from halfwise.records import Failure, replace
 from tests import models
 from tests.end_to_end.test_judged import pooled
 from tests.unit.graph.sketch import Sketch, f32
@@ -136,9 +136,9 @@ def test_an_engine_that_fails_at_other_shapes_is_not_the_same(
 
     def failing(measure, engine, samples):
         calls.append(engine)
-        broken = {"passed": False, "failures": (Failure(kind="no-sample"),)}
+        why = (Failure(kind="no-sample"),)
         return [
-            one.model_copy(update={"verdict": one.verdict.model_copy(update=broken)})
+            replace(one, verdict=replace(one.verdict, passed=False, failures=why))
             for one in at_shapes(measure, engine, samples)
             if one.verdict is not None and len(calls) in wrong
         ]

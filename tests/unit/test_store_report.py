@@ -1,6 +1,7 @@
 import pytest
 
 from halfwise.errors import UsageError
+from halfwise.records import replace
 from halfwise.store import report, write_run
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import run, verdict
@@ -8,12 +9,15 @@ from tests.unit.reporting.runs import run, verdict
 
 def on(name, *, passed):
     found = engines(verdict=verdict(passed=passed))
-    return found.model_copy(update={"worker": found.worker.model_copy(update={"name": name})})
+    return replace(found, worker=replace(found.worker, name=name))
 
 
 def test_one_device_of_several(tmp_path):
-    devices = {"engines": on("orin", passed=True), "further": (on("a100", passed=False),)}
-    both = run(kind="fix", verdict=verdict(passed=False)).model_copy(update=devices)
+    both = replace(
+        run(kind="fix", verdict=verdict(passed=False)),
+        engines=on("orin", passed=True),
+        further=(on("a100", passed=False),),
+    )
     write_run(tmp_path, both)
     assert report(tmp_path) == both
     orin = report(tmp_path, trt_worker="orin")

@@ -393,7 +393,7 @@ def show(
     from halfwise.reporting.terminal import fitted, print_report, print_verdict
 
     if display.as_json:
-        typer.echo(record.model_dump_json(indent=1))
+        typer.echo(record.to_json(indent=1))
     elif display.quiet:
         print_verdict(view(record))
     elif display.full is False:

@@ -30,7 +30,7 @@ from halfwise.graph.model import (
     tensor_name,
 )
 from halfwise.graph.weights import FLOATS
-from halfwise.records import Observations, TensorName
+from halfwise.records import Observations, TensorName, replace
 
 RUNS = 16
 """Most runs of a body that are observed per sample, evenly spread over its iterations. Our choice:
@@ -59,16 +59,12 @@ class BodyRuns:
         tensors = []
         for one in seen.tensors:
             if one.tensor not in self.captured:
-                update: dict[str, object] = {"worst_sample": self.samples[one.worst_sample]}
-                if one.detail is not None:
-                    detail = {"samples": min(one.detail.samples, most)}
-                    update["detail"] = one.detail.model_copy(update=detail)
-                tensors.append(one.model_copy(update=update))
-        inner = (
-            one.model_copy(update={"worst_sample": self.samples[one.worst_sample]})
-            for one in seen.inner
-        )
-        return seen.model_copy(update={"tensors": tuple(tensors), "inner": tuple(inner)})
+                detail, worst = one.detail, self.samples[one.worst_sample]
+                if detail is not None:
+                    detail = replace(detail, samples=min(detail.samples, most))
+                tensors.append(replace(one, worst_sample=worst, detail=detail))
+        inner = (replace(one, worst_sample=self.samples[one.worst_sample]) for one in seen.inner)
+        return replace(seen, tensors=tuple(tensors), inner=tuple(inner))
 
 
 def observed_bodies(network: Network, samples: Samples, runtime: Runtime) -> Iterator[BodyRuns]:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, Unpack
@@ -32,7 +31,7 @@ from halfwise.inputs import split_sources
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Request, bounded, not_run, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Curve, Note, Point, Run
+from halfwise.records import Curve, Note, Point, Run, replace
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import number, ratio, typed
@@ -247,13 +246,11 @@ def choose(
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
     joined = record.search.joined if same and record.search else ()
-    update = {"joined": joined, "seen": tuple(sorted(before | now))}
     place = curve.points.index(point)
-    shown = {"plan": place, "front": tuple(spread(curve.points, [place]))}
     fixed = replace(
         fixed,
-        curve=curve.model_copy(update=shown),
-        search=fixed.search.model_copy(update=update),
+        curve=replace(curve, plan=place, front=tuple(spread(curve.points, [place]))),
+        search=replace(fixed.search, joined=joined, seen=tuple(sorted(before | now))),
     )
     return concluded(case, request, fixed, folder, started, watcher)
 
@@ -283,7 +280,7 @@ def _recorded(folder: Path) -> tuple[Run, Curve]:
             f"The plans of the run {folder} have INT8, and `choose` takes only plans without.",
             "Search on from it with another limit: `halfwise fix --to int8 --start-from RUN`.",
         )
-    return run, curve.model_copy(update={"criterion": curve.criterion or run.criterion})
+    return run, replace(curve, criterion=curve.criterion or run.criterion)
 
 
 def _request(run: Run, inputs: Inputs | None, updates: Mapping[str, Any]) -> Request:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -67,6 +67,7 @@ from halfwise.records import (
     ShapeRange,
     TensorName,
     Verdict,
+    replace,
 )
 from halfwise.reporting.parts import first_of
 from halfwise.reporting.remarks import message, under, with_failures
@@ -185,8 +186,8 @@ def _with_static(case: Case, written: ir.Model, verdict: Verdict) -> tuple[Case,
         return case, None
     form = static(Network(written, None, "", {}), case.calibration + case.heldout)
     others = (note for note in case.notes if note.kind not in ("static", "unbuilt", "late"))
-    kind = "unbuilt" if form is None else "static"
-    case = replace(case, notes=(*others, told.model_copy(update={"kind": kind})))
+    told = replace(told, kind="unbuilt" if form is None else "static")
+    case = replace(case, notes=(*others, told))
     return case, None if form is None else form.model
 
 
@@ -298,9 +299,7 @@ def judge_sizes(
         else:
             tried = _in_batches(case, candidate, samples.select(few), outputs, settings)
     of_model = {name: axes for name, axes in dynamic.items() if name not in case.supplied}
-    verdict = verdict.model_copy(
-        update={"batch": tried.batch, "axes": _axes(of_model, shapes, tried)}
-    )
+    verdict = replace(verdict, batch=tried.batch, axes=_axes(of_model, shapes, tried))
     if tried.batch is None or tried.batch.passed:
         return verdict
     return with_failures(verdict, under("batch", tried.batch.size, tried.batch.failures))
@@ -359,8 +358,9 @@ def _in_batches(
     for reference, result in zip(wanted, results, strict=True):
         excess.update(reference, result)
     passed = verdict.passed or (case.metric is None and excess.value <= 1)
-    update = {"passed": passed, "failures": () if passed else verdict.failures}
-    return replace(tried, batch=record.model_copy(update=update))
+    return replace(
+        tried, batch=replace(record, passed=passed, failures=() if passed else verdict.failures)
+    )
 
 
 def _by_twos(batching: Batching, samples: Samples) -> tuple[Batches, int]:

@@ -13,7 +13,7 @@ from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.space import Int8Space
 from halfwise.graph.model import node_name
-from halfwise.records import Curve, Point, mask
+from halfwise.records import Curve, Point, mask, replace
 
 MEASURED = 8
 """Further plans that are measured on all samples, as a failed trial gives a bound only; and points
@@ -95,7 +95,7 @@ class TradeOff:
             is_bound=exact is None,
         )
         assessment = self._depths.assessment(plan)
-        return point if assessment is None else point.model_copy(update=vars(assessment))
+        return point if assessment is None else replace(point, **vars(assessment))
 
     def _complete(self, plan: Nodes) -> None:
         """Measure the shown points on all samples, cheapest ends first, and score them."""

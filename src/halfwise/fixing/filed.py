@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.metrics import Computed, Excess, Outputs, OutputTotals, totals
-from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, NodeName, Verdict
+from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, NodeName, Verdict, replace
 from halfwise.reporting.remarks import under, with_failures
 
 Hard = tuple[Sample, Outputs, Mapping[str, OutputTotals]]
@@ -188,14 +188,14 @@ def judged_as_file(
         few = samples.select(failed[0].failing[:FEW_SAMPLES])
         flips = _flips(candidate, decisions(case.network), few, settings)
         failures += map(_flip_failure, flips[: wording.FEW])
-    fields: dict[str, object] = {"as_file": tuple(runs)}
+    verdict = replace(judged.verdict, as_file=tuple(runs))
     if failed:
-        fields["failure_bound"] = failed[0].verdict.failure_bound
+        verdict = replace(verdict, failure_bound=failed[0].verdict.failure_bound)
     if passed and not failures:
         worst = _worst(judged.verdict, case.criterion)
         hard = (samples[worst], references[worst], totals(references)), *seen
-        fields["sums"] = lowest_sums(candidate, hard, case, settings, budget or Budget(), shapes)
-    verdict = judged.verdict.model_copy(update=fields)
+        sums = lowest_sums(candidate, hard, case, settings, budget or Budget(), shapes)
+        verdict = replace(verdict, sums=sums)
     verdict = with_failures(verdict, failures) if failures else verdict
     counts = (one.judged for one in ran if one.judged and one.run.fp32 is not False)
     failing = dict.fromkeys(index for judged in counts for index in judged.failing)
@@ -263,22 +263,24 @@ def _ran(
             results = _outputs(runner, model, case, samples, references, whole=is_target)
             judged = judge_outputs(results, samples, references, case.criterion, case.metric)
             told = judged.verdict
-            update = {"passed": told.passed, "outputs": told.outputs, "metric": told.metric}
+            run = replace(run, passed=told.passed, outputs=told.outputs, metric=told.metric)
             ran = {"results": results, "judged": judged}
             failures = under("file", name, told.failures)
         else:
             built = build(model, samples, runner)
-            update = {"built": True, "static": built.refused, "traffic": built.traffic}
+            run = replace(run, built=True, static=built.refused, traffic=built.traffic)
             failures = _folded(name, built.folded)
-            update |= {"folded": built.folded, "passed": False} if failures else {}
+            if failures:
+                run = replace(run, folded=built.folded, passed=False)
     except (CaseError, RunFailed) as error:
-        update = {"not_run": error.message}
+        run = replace(run, not_run=error.message)
         names = {"runner": name, "why": error.message}
         failures = (Failure(kind="refused", names=names),) if is_target else ()
-        update |= {"passed": False} if is_target else {}
+        if is_target:
+            run = replace(run, passed=False)
     if failures and is_target and has_fp32 is not None:
-        update["fp32"] = has_fp32(runner)
-    return _Ran(run.model_copy(update=update), failures, **ran)
+        run = replace(run, fp32=has_fp32(runner))
+    return _Ran(run, failures, **ran)
 
 
 def _folded(name: str, nodes: Sequence[NodeName]) -> tuple[Failure, ...]:

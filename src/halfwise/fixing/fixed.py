@@ -1,7 +1,7 @@
 """What a run found."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor
 
 from halfwise.fixing.depths import LEADING_TO_INFINITY, HeldOut
@@ -30,6 +30,7 @@ from halfwise.records import (
     TensorName,
     Unsupported,
     Verdict,
+    replace,
 )
 from halfwise.records import Plan as PlanRecord
 
@@ -97,12 +98,12 @@ class Fixed:
         tensors = {guard.tensor for guard in mended}
         before = tuple(one for one in evidence.observations.tensors if one.tensor in tensors)
         own = self.space.evidence.observations
-        return own.model_copy(update={"mended": mended, "before": before})
+        return replace(own, mended=mended, before=before)
 
     def telling(self, *remarks: Remark) -> "Fixed":
         """Return a copy with more facts about its plan."""
         remarks = (*self.plan.remarks, *remarks)
-        return replace(self, plan=self.plan.model_copy(update={"remarks": remarks}))
+        return replace(self, plan=replace(self.plan, remarks=remarks))
 
     def priced(self, plans: int) -> "Fixed":
         """Return a copy which says that a target's builder decided among so many plans, if any."""
@@ -113,7 +114,7 @@ class Fixed:
             kind="built-price", names={"runner": builder.runner}, numbers={"plans": plans}
         )
         remarks = tuple(one for one in self.plan.remarks if one.kind != told.kind)
-        return replace(self, plan=self.plan.model_copy(update={"remarks": (*remarks, told)}))
+        return replace(self, plan=replace(self.plan, remarks=(*remarks, told)))
 
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is cheaper than `below`.
@@ -182,14 +183,14 @@ def plan_of(
         variant.settings.fmt,
         placed,
         casts,
-        keep=tuple(k.model_copy(update={"precision": assigned.precision(k.node)}) for k in keep),
+        keep=tuple(replace(k, precision=assigned.precision(k.node)) for k in keep),
         minimal=result.minimal,
         # What merely moves data follows the compute nodes; only a rule of its own names it.
         lowered={n: r for n, r in forced.lowered.items() if r != ONLY or n in computing},
         remarks=remarks,
         low_io=variant.low_io,
     )
-    return plan.model_copy(update={"repairs": space.repairs})
+    return replace(plan, repairs=space.repairs)
 
 
 def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:

@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import islice
 
@@ -38,7 +38,7 @@ from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
-from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, TensorName, Verdict
+from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, TensorName, Verdict, replace
 from halfwise.wording import count, verb
 
 LOADED = 2
@@ -143,7 +143,7 @@ def plan_remarks(space: Space, result: SearchResult, baseline: Verdict) -> Itera
     yield from end_remarks(space)
     if note := space.start.note:
         numbers = {**note.numbers, "plan": len(result.kept)}
-        yield note.model_copy(update={"numbers": numbers})
+        yield replace(note, numbers=numbers)
     kept = result.kept - frozenset(variant.forced.kept) - space.held_nodes
     lowest = space.tried().get(space.islands)
     fails = lowest is not None and not lowest.passed

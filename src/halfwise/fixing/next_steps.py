@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +27,7 @@ from halfwise.records import (
     Step,
     Verdict,
     Worth,
+    replace,
 )
 from halfwise.store import MODEL_FILE, STATIC_FILE, engine_file
 from halfwise.tensorrt.ports import profiles_from_data
@@ -70,7 +70,7 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
 def fix_step(case: Case, request: Request, out: Path | None, quantised: Path | None = None) -> Step:
     """Return the `halfwise fix` of the same case as a diagnosis; of a quantised model of it."""
     step = _on_same_case("fix", case, request, request.given, out, "fixed", quantised)
-    return step if quantised is None else step.model_copy(update={"kind": "fix-quantised"})
+    return step if quantised is None else replace(step, kind="fix-quantised")
 
 
 Again = Literal["search-on", "keep-less", "ask-strict"]
@@ -454,9 +454,7 @@ def sample_profiles(case: Case) -> tuple[Profile, ...]:
     except CaseError:
         return ()
     own = ({n: r for n, r in p.shapes.items() if n not in case.supplied} for p in profiles)
-    return tuple(
-        p.model_copy(update={"shapes": shapes}) for p, shapes in zip(profiles, own, strict=True)
-    )
+    return tuple(replace(p, shapes=shapes) for p, shapes in zip(profiles, own, strict=True))
 
 
 def _delivered(case: Case, out: Path) -> Path:

@@ -4,7 +4,6 @@ import functools
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -56,6 +55,7 @@ from halfwise.records import (
     Step,
     Verdict,
     Worth,
+    replace,
 )
 from halfwise.reporting.remarks import clause, in_words, not_real, with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
@@ -137,12 +137,12 @@ def held_of(verdict: Verdict) -> tuple[Held, ...]:
 def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
     """Add what the budget ended, now that all stages are over, and the curve of its plan."""
     budget = fixed.space.budget
-    ends = {
-        "cut": tuple(budget.cut),
-        "ended_by": tuple(budget.ended_by),
-        "spent": budget.spent / len(fixed.space.variant.case.calibration),
-    }
-    search = fixed.search.model_copy(update=ends)
+    search = replace(
+        fixed.search,
+        cut=tuple(budget.cut),
+        ended_by=tuple(budget.ended_by),
+        spent=budget.spent / len(fixed.space.variant.case.calibration),
+    )
     return replace(fixed, search=search, curve=fixed.curve.of_plan(plan))
 
 
@@ -166,7 +166,7 @@ def verify_run(
     """
     final = worth_enough(final_verdict(verdict, case, request), worth, request)
     run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
-    return run.model_copy(update={"given_engine": engine, "worth": worth})
+    return replace(run, given_engine=engine, worth=worth)
 
 
 def unsearched_run(
@@ -209,11 +209,11 @@ def counting_joined(verdict: Verdict, joined: Sequence[str], criterion: Criterio
 
 def final_verdict(verdict: Verdict, case: Case, request: Request) -> Verdict:
     """Return the verdict with hints; random inputs fail it unless allowed."""
-    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *_weak_pass(verdict))})
+    verdict = replace(verdict, hints=(*verdict.hints, *_weak_pass(verdict)))
     if case.real or request.settings.allow_random:
         return verdict
     verdict = with_failures(verdict, (Failure(kind="not-real", text=not_real(case.made_up)),))
-    return verdict.model_copy(update={"on_real_data": False})
+    return replace(verdict, on_real_data=False)
 
 
 def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
@@ -224,7 +224,7 @@ def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Ver
     cost = {} if worth is None else {"cost": worth.ratio}
     failure = Failure(kind="worth", numbers={"allowed": limit, **cost})
     alone = limit if verdict.passed else None
-    return with_failures(verdict, (failure,)).model_copy(update={"required_worth": alone})
+    return replace(with_failures(verdict, (failure,)), required_worth=alone)
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
@@ -321,15 +321,15 @@ def with_unjudged(
     runtime = request.settings.runtime
     unjudged = find_unjudged(case, candidate, samples, references, runtime=runtime)
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
-        verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
+        verdict = replace(verdict, hints=(*verdict.hints, ANY_SAMPLE))
     failures = {failure.kind for failure in verdict.failures}
     unshown = bool(failures) and failures <= UNSHOWN
     if request.settings.allow_unjudged or not unjudged:
-        return verdict.model_copy(update={"unjudged": unjudged, "judged": not unshown})
+        return replace(verdict, unjudged=unjudged, judged=not unshown)
     judged, split = not (verdict.passed or unshown), len(case.heldout) > 0
     lacking = (Failure(kind="unjudged", text=not_judged(each, heldout=split)) for each in unjudged)
     verdict = with_failures(verdict, lacking)
-    return verdict.model_copy(update={"judged": judged, "unjudged": unjudged})
+    return replace(verdict, judged=judged, unjudged=unjudged)
 
 
 def worth_of(space: Space, plan: Plan, engines: Engines | None = None) -> Worth | None:
@@ -392,8 +392,7 @@ def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
     if engines.row is None or not times.keys() >= {engines.row.name, low, FP32_ENGINE}:
         return worth
     delivered, fp32 = times[engines.row.name], times[FP32_ENGINE]
-    ratios = {"measured": delivered / times[low], "measured_fp32": fp32 / times[low]}
-    return worth.model_copy(update=ratios)
+    return replace(worth, measured=delivered / times[low], measured_fp32=fp32 / times[low])
 
 
 def rungs_of(
@@ -416,7 +415,7 @@ def rungs_of(
         rungs = _with_engines(rungs, engines, fixed.space.bench.tolerance.factor)
     rungs = [_counted(rung, verdict) for rung in rungs]
     best = _fastest(rungs, None if engines is None else engines.rung)
-    return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
+    return tuple(replace(r, chosen=r.rung == best) for r in rungs)
 
 
 _UNTESTED = UNSHOWN | {"not-real", "unjudged"}
@@ -429,7 +428,7 @@ def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
     if rung.by is not None or not untested:
         return rung
     wrong = rung.passed is False and not {f.kind for f in rung.failures} <= _UNTESTED
-    return rung if wrong else rung.model_copy(update={"passed": None})
+    return rung if wrong else replace(rung, passed=None)
 
 
 def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
@@ -463,20 +462,19 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
     rung = LadderRung(rung="tf32", passed=None, candidates=len(products), bytes=rung.bytes)
     if prices is not None:
         share = prices.model.macs(frozenset(products))
-        rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
+        rung = replace(rung, cost=prices.tf32, low_share=share)
     with suppress(CaseError):
         runtime = variant.settings.runtime
         session = Session(emulate_tf32(network), runtime=runtime)
         error = bench.excess_of([computed(session, sample) for sample in bench.samples])
-        rung = rung.model_copy(update={"error": error * bench.tolerance.factor})
+        rung = replace(rung, error=error * bench.tolerance.factor)
         results = [computed(session, sample) for sample in heldout.samples]
         judged = results, heldout.samples, heldout.references
         verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
-        update: dict[str, object] = {"passed": verdict.passed, "failures": verdict.failures}
+        rung = replace(rung, passed=verdict.passed, failures=verdict.failures)
         if heldout.unseen:
             assessment = heldout.assess(results, bench.tolerance)
-            update |= {"heldout": assessment.heldout, "scores": assessment.scores}
-        rung = rung.model_copy(update=update)
+            rung = replace(rung, heldout=assessment.heldout, scores=assessment.scores)
     yield rung
 
 
@@ -498,13 +496,13 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     if variant.prices is not None:
         quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
         share = variant.prices.model.macs((choices - kept).union(quantised))
-        rung = rung.model_copy(update={"cost": variant.cost(plan), "low_share": share})
+        rung = replace(rung, cost=variant.cost(plan), low_share=share)
     depths = Depths(space, one.heldout)
     depths.measure(plan)
     assessed = depths.assessment(plan)
     if assessed is None:
         return rung
-    return rung.model_copy(update={"heldout": assessed.heldout, "scores": assessed.scores})
+    return replace(rung, heldout=assessed.heldout, scores=assessed.scores)
 
 
 def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
@@ -523,12 +521,16 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
         if row is None or row.verdict is None:
             timed.append(rung)
             continue
-        update: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
-        update |= {} if rung.rung == "int8" else {"kept": row.kept}
-        update |= {"passed": row.verdict.passed} if rung.by is None else {}
-        update |= {"error": row.excess * factor} if row.excess is not None else {}
-        update |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
-        timed.append(rung.model_copy(update=update))
+        one = replace(
+            rung,
+            latency=row.latency,
+            failures=row.verdict.failures,
+            kept=rung.kept if rung.rung == "int8" else row.kept,
+            passed=row.verdict.passed if rung.by is None else rung.passed,
+            error=rung.error if row.excess is None else row.excess * factor,
+            bytes=row.build.engine.bytes if row.build.engine else rung.bytes,
+        )
+        timed.append(one)
     return timed
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import Self
@@ -19,7 +19,7 @@ from halfwise.fixing.plan.search import Search, SearchResult
 from halfwise.graph.model import node_name
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
-from halfwise.records import Guard, Remark, Repair
+from halfwise.records import Guard, Remark, Repair, replace
 from halfwise.reporting.remarks import remark
 from halfwise.wording import ratio
 
@@ -285,7 +285,7 @@ class Space:
         assert start.note is not None
         names = {**start.note.names, "ends": "passes" if passed else "fails"}
         numbers = {**start.note.numbers, "kept": len(kept)}
-        note = start.note.model_copy(update={"names": names, "numbers": numbers})
+        note = replace(start.note, names=names, numbers=numbers)
         self.watcher.note(remark(note))
         return replace(self, start=Start(kept, note))
 

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -295,7 +296,7 @@ class NodePlaces:
 
     def _answer(self, name: str, place: int, via: str) -> LogNode:
         node = self._nodes[place]
-        return LogNode.model_validate(
+        return msgspec.convert(
             {
                 "name": name,
                 # TensorRT's name for a nameless node.
@@ -303,5 +304,6 @@ class NodePlaces:
                 "op": node.op_type,
                 "place": place + 1,
                 "via": via,
-            }
+            },
+            LogNode,
         )

@@ -49,6 +49,7 @@ from halfwise.records import (
     OutputError,
     TensorName,
     Verdict,
+    replace,
 )
 from halfwise.wording import listed
 
@@ -323,8 +324,7 @@ def with_bound(verdict: Verdict, bound: FailureBound, share: float | None) -> Ve
         numbers |= {"failing": failing} if failing else {}
         numbers |= {"needed": needed(failing, share)} if few else {}
         failures.insert(0, Failure(kind="few" if few else "rate", numbers=numbers))
-    update = {"failures": tuple(failures), "passed": not failures, "failure_bound": bound}
-    return verdict.model_copy(update=update)
+    return replace(verdict, failures=tuple(failures), passed=not failures, failure_bound=bound)
 
 
 def _measures(

@@ -28,7 +28,7 @@ from halfwise.metrics.evidence import (
 )
 from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import softmax
-from halfwise.records import Boxes, Evidence, Recognised
+from halfwise.records import Boxes, Evidence, Recognised, replace
 
 ANCHORS = 3
 """Boxes per cell in YOLOv3 to v7; later versions have one."""
@@ -300,7 +300,7 @@ def _per_class(
     suppress = boxes[0].shape[-2] > _QUERIES
     if how is None:
         return None, ()
-    return how.model_copy(update={"corners": corners, "suppress": suppress}), evidence
+    return replace(how, corners=corners, suppress=suppress), evidence
 
 
 def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:

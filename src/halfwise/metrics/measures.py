@@ -13,7 +13,7 @@ output infinite and its agreement 0.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
@@ -31,7 +31,7 @@ from halfwise.metrics.difference import (
     rare_in,
 )
 from halfwise.metrics.slices import LOST, Faint, Group, Slices, group_errors, lost_classes, lost_in
-from halfwise.records import Criterion, OutputError, Side, SliceGroup
+from halfwise.records import Criterion, OutputError, Side, SliceGroup, replace
 from halfwise.wording import FEW
 
 Outputs = Mapping[str, NDArray[Any]]
@@ -56,7 +56,7 @@ def is_default(criterion: Criterion) -> bool:
 def effective(criterion: Criterion) -> Criterion:
     """Return the effective criterion: `rel_max` 1e-2 if neither threshold nor metric is set."""
     if is_default(criterion):
-        return criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
+        return replace(criterion, rel_max=DEFAULT_REL_MAX)
     return criterion
 
 

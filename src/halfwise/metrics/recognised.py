@@ -30,7 +30,7 @@ from halfwise.metrics.targets import (
 )
 from halfwise.metrics.task import metric_loss, resolve, worst_block, worst_place
 from halfwise.metrics.untested import untested_metric, untested_outputs
-from halfwise.records import Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
+from halfwise.records import Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged, replace
 from halfwise.wording import listed
 
 REL_MAX = "rel-max"
@@ -74,7 +74,7 @@ def by_use(
     Whole numbers have no confidence.
     """
     return tuple(
-        one.model_copy(update={"metric": name, "required": required(name)})
+        replace(one, metric=name, required=required(name))
         for one in recognise(references, inputs, suppressed)
         for name in _metrics(one.metric)
         if name != "confidence" or not is_discrete(references[0][one.outputs[0]].dtype)
@@ -95,7 +95,7 @@ def metric_of(one: Recognised) -> Metric:
     To a metric by layout, FP32's detections are the truth, also with labels.
     """
     if one.metric.startswith(WORST):
-        base = one.model_copy(update={"metric": one.metric.removeprefix(WORST)})
+        base = replace(one, metric=one.metric.removeprefix(WORST))
         return partial(_of_worst, metric_of(base), base)
     if one.metric in BY_LAYOUT:
         return partial(_of_layout, one)
@@ -220,7 +220,7 @@ def task_scores(
             truth = None
             score = _score(one, references, candidates, truth)
         if untested_part(one, references, truth):
-            score = score.model_copy(update={"passed": False})
+            score = replace(score, passed=False)
         parts.append(score)
     others = others_of(recognised, references[0]) if parts else ()
     return (*parts, *([_tolerance(others, references, candidates)] if others else ()))
@@ -417,28 +417,33 @@ def settle(
                 f"{shapes_of(references[0])}.",
                 "Give your own metric: --metric file.py:function.",
             )
-        one = found[0].model_copy(update={"metric": name, "required": required(name)})
+        one = replace(found[0], metric=name, required=required(name))
         _demand_unlabelled([one], labelled=labelled)
-        return criterion.model_copy(update={"recognised": (one,)})
+        return replace(criterion, recognised=(one,))
     recognised = by_use(references, inputs, suppressed)
     untested = {one.outputs for one in recognised if untested_part(one, references, None)}
     dropped = {one.outputs: one for one in recognised if one.outputs in untested}
     recognised = tuple(one for one in recognised if one.outputs not in untested)
-    criterion = criterion.model_copy(update={"untested": tuple(dropped.values())})
+    criterion = replace(criterion, untested=tuple(dropped.values()))
     _demand_unlabelled(recognised, labelled=labelled)
     if not recognised:
         return Criterion(failing=criterion.failing, untested=criterion.untested)
-    update: dict[str, Any] = {
-        "recognised": recognised,
-        "metric_drop": 1.0,
-        "drop_source": "each by its own default",
-    }
+    criterion = replace(
+        criterion,
+        recognised=recognised,
+        metric_drop=1.0,
+        drop_source="each by its own default",
+    )
     if len(recognised) == 1 and not others_of(recognised, references[0]):
         usual = default_drop(recognised[0].metric, labelled=labelled)
         assert usual is not None
-        update |= {"metric": recognised[0].metric, "metric_drop": usual.drop}
-        update |= {"drop_source": usual.source}
-    return criterion.model_copy(update=update)
+        criterion = replace(
+            criterion,
+            metric=recognised[0].metric,
+            metric_drop=usual.drop,
+            drop_source=usual.source,
+        )
+    return criterion
 
 
 def settled_metric(criterion: Criterion) -> Metric | None:

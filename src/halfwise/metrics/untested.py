@@ -18,7 +18,7 @@ from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
 from halfwise.metrics.slices import FEWEST
 from halfwise.metrics.targets import Metric, evidence_of
 from halfwise.metrics.task import guessing, target_peaks
-from halfwise.records import Criterion, FailureBound, Unjudged
+from halfwise.records import Criterion, FailureBound, Unjudged, replace
 from halfwise.wording import number
 
 FEWEST_ROWS = 10
@@ -116,7 +116,7 @@ def untested_metric(
         rows, _ = evidence_of("top1", best)
         chance = guessing(references[0])
         if (rows or 0) >= FEWEST_ROWS and best <= chance:
-            return (unjudged.model_copy(update={"kind": "guessing", "other": chance}),)
+            return (replace(unjudged, kind="guessing", other=chance),)
     return ()
 
 

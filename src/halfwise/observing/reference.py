@@ -44,7 +44,15 @@ from halfwise.observing.statistics import DetailCounter
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Detail, InnerKind, NodeName, Observation, Observations, TensorName
+from halfwise.records import (
+    Detail,
+    InnerKind,
+    NodeName,
+    Observation,
+    Observations,
+    TensorName,
+    replace,
+)
 
 DETAIL_ELEMENTS = 10**8
 """Largest number of elements that the second pass visits, over all samples and tensors: a third
@@ -333,7 +341,7 @@ class Observer:
         )
         tensors = (one for part in (own, *bodies) for one in part.tensors)
         inner = (one for part in (own, *bodies) for one in part.inner)
-        return own.model_copy(update={"tensors": tuple(tensors), "inner": tuple(inner)})
+        return replace(own, tensors=tuple(tensors), inner=tuple(inner))
 
     def _tick(self) -> None:
         self._budget.spend("pass")

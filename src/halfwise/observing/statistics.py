@@ -12,7 +12,7 @@ from halfwise.emulation.probe import View
 from halfwise.formats import Format
 from halfwise.graph.model import constant_array, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.records import Detail, Histogram
+from halfwise.records import Detail, Histogram, replace
 
 _BLOCK = 1 << 14
 """Elements counted at a time: the allocator keeps arrays of this size, and page faults on larger
@@ -60,7 +60,7 @@ class DetailCounter:
         )
         smallest = float(np.uint32(self._smallest).view(np.float32))
         detail = detail_of(histogram, smallest, samples, self._fmt)
-        return detail.model_copy(update={"integers": self._whole and self._changed})
+        return replace(detail, integers=self._whole and self._changed)
 
     def _add_block(self, magnitudes: NDArray[np.uint32]) -> None:
         exponents = np.bincount(magnitudes >> 23, minlength=256)

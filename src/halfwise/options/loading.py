@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +41,7 @@ from halfwise.metrics import check_labels
 from halfwise.metrics.difference import is_close
 from halfwise.options.options import Data, Model, Request, named_metric, with_settled_metric
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Fact, NodeName, Note, Run, TensorName
+from halfwise.records import Criterion, Fact, NodeName, Note, Run, TensorName, replace
 from halfwise.reporting.remarks import note_text
 from halfwise.store import read_run
 
@@ -185,7 +185,7 @@ def load_case(
         separate = read(data.heldout, specs)
         heldout = supply(_labelled(separate.samples, data.heldout_labels, criterion.metric))
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
-        notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]
+        notes += [replace(note, of="held out") for note in separate.notes]
     elif split:
         samples, heldout = split_heldout(samples, most=criterion.failing is not None)
         split_into: dict[str, Fact] = {"searched": len(samples), "heldout": len(heldout)}

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import wraps
 from math import inf
 from pathlib import Path
@@ -40,7 +40,7 @@ from halfwise.metrics import (
 from halfwise.metrics.kinds import looked_at
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, run_here, understand_target
-from halfwise.records import Allowed, Criterion, Fact, Note, Recognised, RightBy
+from halfwise.records import Allowed, Criterion, Fact, Note, Recognised, RightBy, replace
 from halfwise.targets import profiles, runners
 from halfwise.user_code import RAISED, described
 from halfwise.wording import listed, meant, typed
@@ -197,12 +197,12 @@ def bounded(command: Callable[P, R]) -> Callable[P, R]:
 def _criterion(options: Mapping[str, Any]) -> Criterion:
     criterion = Criterion(**{n: options[n] for n in Criterion.__struct_fields__ if n in options})
     if "strict" in options:
-        return criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
+        return replace(criterion, rel_max=DEFAULT_REL_MAX)
     if criterion.metric is None or "metric_drop" in options:
         return criterion
     usual = default_drop(criterion.metric, labelled=bool(options.keys() & _LABELS))
     if usual is not None:
-        return criterion.model_copy(update={"metric_drop": usual.drop, "drop_source": usual.source})
+        return replace(criterion, metric_drop=usual.drop, drop_source=usual.source)
     if ":" not in criterion.metric:
         # Loading the metric reports an unknown name.
         return criterion
@@ -418,7 +418,7 @@ def without_outputs(case: Case, lacking: Collection[str]) -> Case:
             f"The metric needs output {listed(recognised[0].outputs)}, which the candidate lacks.",
             "Give a candidate that has it, or choose a metric for the outputs that it has.",
         )
-    criterion = case.criterion.model_copy(update={"recognised": remaining})
+    criterion = replace(case.criterion, recognised=remaining)
     return replace(case, criterion=criterion, metric=named_metric(criterion))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import onnx_ir as ir
 
 from halfwise.case import Case
@@ -39,7 +40,7 @@ def source_of(node: ir.Node) -> Source | None:
         return None
     outside = [call for call in calls if not _FRAMEWORK.search(call["file"])]
     module = {"module": "".join(names[-1:]), "kind": "".join(classes[-1:])}
-    return Source.model_validate(module | (outside[-1] if outside else {}))
+    return msgspec.convert(module | (outside[-1] if outside else {}), Source, strict=False)
 
 
 Sources = dict[Source, int]

@@ -148,7 +148,7 @@ def causes(stored: Stored) -> Section | None:
         return None
     now = histograms(() if seen is None else seen.tensors)
     before = histograms(() if seen is None else seen.before)
-    places = {name: one.model_dump() for name, one in sources_of(stored.evidence).items()}
+    places = {name: one.to_dict() for name, one in sources_of(stored.evidence).items()}
     data: Data = {
         "groups": [_group(one, before if one.state == "mended" else now, places) for one in groups],
         "format": {
@@ -171,7 +171,7 @@ def histograms(tensors: Iterable[Observation]) -> dict[TensorName, Data]:
     """Return the distribution of each tensor of which it was taken."""
     details = ((one.tensor, one.detail) for one in tensors)
     return {
-        name: (facts := detail.model_dump()) | facts.pop("histogram")
+        name: (facts := detail.to_dict()) | facts.pop("histogram")
         for name, detail in details
         if detail is not None
     }
@@ -437,7 +437,7 @@ def graph(stored: Stored) -> Section | None:
         "names": shown.nodes,
         "types": [TYPES.get(name, name) for name in shown.types],
         "bodies": [*shown.bodies.items()],
-        "origins": [source.model_dump() for source in evidence.sources],
+        "origins": [source.to_dict() for source in evidence.sources],
         "place": folding.places,
         "boxes": {"labels": folding.labels, "parents": folding.parents},
         "precision": _precisions(shown, set(() if run.plan is None else run.plan.int8)),

@@ -130,6 +130,7 @@ from halfwise.records.record import (
     Step,
     StepKind,
     TensorName,
+    replace,
     said,
 )
 from halfwise.records.tensors import (
@@ -177,7 +178,7 @@ __all__ = [
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
     "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
-    "WorkerInfo", "Worth", "said",
+    "WorkerInfo", "Worth", "replace", "said",
 ]  # fmt: skip
 
 
@@ -268,7 +269,7 @@ class Curve(Record):
         if kept is not None:
             written = mask(place for place, name in enumerate(self.nodes) if name in kept)
             index = next((i for i, point in enumerate(self.points) if point.kept == written), None)
-        return self.model_copy(update={"plan": index})
+        return replace(self, plan=index)
 
 
 def mask(places: Iterable[int]) -> str:
@@ -512,6 +513,5 @@ class Run(Record):
         for engines in self.devices:
             if engines.worker.name == name:
                 verdict = engines.verdict or self.verdict
-                changed = {"engines": engines, "further": (), "verdict": verdict}
-                return self.model_copy(update=changed)
+                return replace(self, engines=engines, further=(), verdict=verdict)
         raise KeyError(name)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from halfwise.declarations import default
-from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
+from halfwise.records.record import Failure, Level, NodeName, Record, TensorName, replace
 
 Kind = Literal[
     "boxes", "cells", "class-scores", "embedding", "flow", "heatmap", "image", "keypoints", "mask",
@@ -303,7 +303,7 @@ class Criterion(Record):
     @property
     def of_each(self) -> "Criterion":
         """The same where every sample must pass: what a few samples are held to."""
-        return self.model_copy(update={"failing": None})
+        return replace(self, failing=None)
 
 
 class Side(Record):

@@ -1,9 +1,18 @@
 """The base of all records, the types that they share, steps, and findings of lint and logs."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NewType, Self, SupportsFloat, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NewType,
+    Self,
+    SupportsFloat,
+    dataclass_transform,
+)
 
 import msgspec
 import numpy as np
@@ -56,20 +65,17 @@ class _ByKeyword(msgspec.StructMeta):
 class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_fields=True):
     """Base of every record: immutable, no unknown fields, non-finite numbers as strings.
 
-    Types are checked where a record is read, not where it is made.
+    Types are checked where a record is read, not where it is made. `msgspec.convert` takes one from
+    plain values, with `strict=False` if numbers may be strings.
     """
 
-    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
-        """Return the record with other values of some fields."""
-        return msgspec.structs.replace(self, **update)
-
-    def model_dump(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them, non-finite numbers as strings."""
         fields = msgspec.to_builtins(self, enc_hook=_number)
         plain: dict[str, Any] = json.loads(json.dumps(fields), parse_constant=str)
         return plain
 
-    def model_dump_json(self, *, indent: int = -1) -> str:
+    def to_json(self, *, indent: int = -1) -> str:
         """Return the record as JSON, with characters escaped that other programs would trip over.
 
         Bytes of file names that are not UTF-8 are lone surrogates in Python (PEP 383), which JSON
@@ -79,21 +85,12 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
         Args:
             indent: Spaces for each level; -1 for one line.
         """
-        text = json.dumps(self.model_dump(), ensure_ascii=False)
+        text = json.dumps(self.to_dict(), ensure_ascii=False)
         return msgspec.json.format(_NOT_ASCII.sub(_escaped, text), indent=indent)
 
     @classmethod
-    def model_validate(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the record with these fields.
-
-        Raises:
-            ValueError: one is missing, unknown, or of another type.
-        """
-        return msgspec.convert(fields, cls, strict=False)
-
-    @classmethod
-    def model_validate_json(cls, text: str | bytes) -> Self:
-        """Return the record that `model_dump_json` wrote.
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the record that `to_json` wrote.
 
         Raises:
             ValueError: it is none of this class.
@@ -101,9 +98,23 @@ class Record(msgspec.Struct, metaclass=_ByKeyword, frozen=True, forbid_unknown_f
         return msgspec.json.decode(text, type=cls, strict=False)
 
 
-def _number(scalar: object) -> object:
+if TYPE_CHECKING:
+    # mypy then checks names and types of the fields, of records as of dataclasses.
+    from dataclasses import replace as replace  # noqa: PLC0414 exported
+else:
+
+    def replace(value: object, /, **changes: object) -> object:
+        """Return a record or a dataclass with other values of some fields.
+
+        `copy.replace` of Python 3.13.
+        """
+        known = dataclasses.replace if dataclasses.is_dataclass(value) else msgspec.structs.replace
+        return known(value, **changes)
+
+
+def _number(scalar: SupportsFloat) -> object:
     """Return what is no number of Python's own as one: a scalar of NumPy, a metric's score."""
-    return scalar.item() if isinstance(scalar, np.generic) else float(cast(SupportsFloat, scalar))
+    return scalar.item() if isinstance(scalar, np.generic) else float(scalar)
 
 
 def _escaped(match: re.Match[str]) -> str:

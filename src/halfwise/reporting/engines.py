@@ -362,7 +362,7 @@ def ahead(made: AheadBuild) -> Report:
     return Report(
         title=capital(say("engine", "ahead", {"folded": names or None})),
         passed=not made.folded,
-        about=say("engine", "ahead of time", {**made.model_dump(), "size": size_of(made.bytes)}),
+        about=say("engine", "ahead of time", {**made.to_dict(), "size": size_of(made.bytes)}),
         parts=present(
             lines_of("What the builder said", first_of(made.warnings, "more", MOST_ROWS))
         ),

@@ -20,6 +20,7 @@ from halfwise.records import (
     Search,
     Step,
     Verdict,
+    replace,
 )
 from halfwise.records.planned import Because
 from halfwise.reporting.parts import WORDS, say
@@ -91,7 +92,7 @@ def guard_sentence(guard: Guard, node: NodeName) -> str:
 
 def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
     """Return guards with their messages."""
-    return tuple(guard.model_copy(update={"message": message(guard)}) for guard in guards)
+    return tuple(replace(guard, message=message(guard)) for guard in guards)
 
 
 def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
@@ -130,7 +131,7 @@ def explained(
     return tuple(
         kept
         if kept.because is None
-        else kept.model_copy(update={"reason": _reason(kept, guards, headroom, followed)})
+        else replace(kept, reason=_reason(kept, guards, headroom, followed))
         for kept in keep
     )
 
@@ -176,12 +177,12 @@ def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = 
     """Return a failed verdict with more reasons; `ahead` puts them before the others."""
     new: tuple[Failure, ...] = tuple(failures)
     kinds = (*new, *judged.failures) if ahead else (*judged.failures, *new)
-    return judged.model_copy(update={"passed": False, "failures": kinds})
+    return replace(judged, passed=False, failures=kinds)
 
 
 def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failure, ...]:
     """Return failures as they occur elsewhere: at a place of `under` in `words.toml`."""
-    return tuple(f.model_copy(update={"under": {at: which, **f.under}}) for f in failures)
+    return tuple(replace(f, under={at: which, **f.under}) for f in failures)
 
 
 def spent(search: Search) -> str:
@@ -228,7 +229,7 @@ def note(entry: Remark) -> str:
 def explain_left_out(left_out: Iterable[KeptNode]) -> tuple[KeptNode, ...]:
     """Return nodes left out of INT8 with their reasons."""
     told = ((k, say("kept", "left out", k.because, excess=k.error_without)) for k in left_out)
-    return tuple(k.model_copy(update={"reason": capital(reason)}) for k, reason in told)
+    return tuple(replace(k, reason=capital(reason)) for k, reason in told)
 
 
 def in_words(run: Run) -> Run:
@@ -236,9 +237,9 @@ def in_words(run: Run) -> Run:
     guards, plan = worded(run.guards), run.plan
     if plan is not None:
         keep = explained(plan.keep, guards, run.headroom, run.followed)
-        plan = plan.model_copy(update={"keep": keep, "left_out": explain_left_out(plan.left_out)})
+        plan = replace(plan, keep=keep, left_out=explain_left_out(plan.left_out))
     without = explain_left_out(run.without_int8)
-    return run.model_copy(update={"without_int8": without, "guards": guards, "plan": plan})
+    return replace(run, without_int8=without, guards=guards, plan=plan)
 
 
 def note_text(note: Note) -> str:

@@ -13,6 +13,7 @@ from halfwise.records import (
     Note,
     Run,
     Verdict,
+    replace,
 )
 from halfwise.reporting.causes import (
     blame_lines,
@@ -395,7 +396,7 @@ def metric_lines(run: Run) -> Lines | None:
     own = "candidate" if run.plan is None else judged_name(run.engines)
     models[next(iter(models)) if _is_all_low(run) and models else own] = result
     if not result.parts:
-        models = {"FP32": result.model_copy(update={"candidate": result.reference}), **models}
+        models = {"FP32": replace(result, candidate=result.reference), **models}
     unlabelled = result.labelled is False and result.name in BUILT_IN
     note = [say("headline", "unlabelled")] if unlabelled else ()
     return lines_of("Task metrics", (*part_lines(models), *note))

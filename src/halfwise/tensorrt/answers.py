@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from msgspec import Meta, Struct, ValidationError, convert, defstruct
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from halfwise.records import (
     ShapeRange,
     TensorName,
     WorkerInfo,
+    replace,
 )
 from halfwise.tensorrt.ports import Port, dtype_of, fit_inputs
 from halfwise.tensorrt.versions import (
@@ -235,7 +237,7 @@ def described(answer: Mapping[str, Any]) -> Description:
             dtype=io["dtype"],
             shape=tuple(io["shape"]),
             shape_tensor=io["shape_tensor"],
-            limits=tuple(ShapeRange.model_validate(p) for p in io["profiles"] if p),
+            limits=tuple(msgspec.convert(p, ShapeRange) for p in io["profiles"] if p),
         )
         for io in answer["io"]
     )
@@ -291,7 +293,7 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
         tf32_override=answer["tf32_override"],
         trouble=_trouble(answer),
     )
-    return info.model_copy(update={"notes": tuple(_notes(info, answer))})
+    return replace(info, notes=tuple(_notes(info, answer)))
 
 
 def _trouble(answer: Mapping[str, Any]) -> str:

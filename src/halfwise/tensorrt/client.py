@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import BackendMissing, UsageError
 from halfwise.progress import Watcher, interruption
-from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName
+from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, replace
 from halfwise.tensorrt import link
 from halfwise.tensorrt.answers import (
     Description,
@@ -146,7 +146,7 @@ class Worker(Link):
         """
         self._again(lambda: self.take(engine.sha256, engine.bytes, path))
         self._here[engine.sha256] = path
-        return engine.model_copy(update={"side": "here", "path": str(path)})
+        return replace(engine, side="here", path=str(path))
 
     def upload(self, path: Path) -> EngineFile:
         """Upload an engine file to the worker unless it has it.

@@ -103,7 +103,7 @@ def build_request(
             "main": files.main,
             "files": [{"name": name, "sha256": sha} for name, sha in files.hashes.items()],
         },
-        "config": {n: value for n, value in config.model_dump().items() if n != "model_sha256"},
+        "config": {n: value for n, value in config.to_dict().items() if n != "model_sha256"},
         "cached": cached,
     }
     return request, needed

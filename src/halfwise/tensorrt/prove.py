@@ -38,6 +38,7 @@ from halfwise.records import (
     NodePrecision,
     Precision,
     PrecisionProof,
+    replace,
 )
 from halfwise.wording import count, listed
 
@@ -255,7 +256,7 @@ def prove(
     )
     settled = [(alone or as_fp32) and layer.precision in ("unknown", "mixed") for layer in layers]
     shown = tuple(
-        layer.model_copy(update={"precision": "fp32"}) if sure else layer
+        replace(layer, precision="fp32") if sure else layer
         for layer, sure in zip(layers, settled, strict=True)
     )
     nodes, compute = _nodes(shown, network, roles, requested)

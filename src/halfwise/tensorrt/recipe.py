@@ -455,7 +455,7 @@ def _trtexec_sources(names: Sequence[str], version: str) -> str:
 def python(recipe: Recipe) -> dict[str, str]:
     """Return the Python script; its data are one ASCII literal near the top."""
     told = ("constraints", "notes", "versions")
-    values = {name: value for name, value in recipe.model_dump().items() if name not in told}
+    values = {name: value for name, value in recipe.to_dict().items() if name not in told}
     values["keep"] = [constraint.node for constraint in recipe.constraints]
     literal = "".join(f"    {name!a}: {value!a},\n" for name, value in values.items())
     kinds = pprint.pformat(sorted(NEVER_CONSTRAINED), width=96, compact=True)
@@ -545,6 +545,6 @@ KINDS: Mapping[str, Callable[[Recipe], dict[str, str]]] = {
     "trtexec": trtexec,
     "python": python,
     "cpp": cpp,
-    "json": lambda recipe: {"recipe.json": recipe.model_dump_json(indent=2) + "\n"},
+    "json": lambda recipe: {"recipe.json": recipe.to_json(indent=2) + "\n"},
 }
 """Functions that turn a recipe into texts by file name, by kind of recipe."""

@@ -32,7 +32,7 @@ from halfwise.judging.deciding import worst_first
 from halfwise.metrics import Outputs
 from halfwise.metrics.slices import Group, constant_slices
 from halfwise.progress import Watcher
-from halfwise.records import MOST, Blame, Blamed, Flat, Joined, NodeName, TensorName
+from halfwise.records import MOST, Blame, Blamed, Flat, Joined, NodeName, TensorName, replace
 from halfwise.wording import FEW
 
 MOST_GROUPS = 24
@@ -167,7 +167,7 @@ def _blamed(
                 one = Blamed(nodes=nodes, error=error(group), share=removed(group))
                 if len(nodes) == 1:
                     joined = _joined(judge, everything, bench.samples.select(worst), nodes[0])
-                    one = one.model_copy(update={"op": ops.get(nodes[0], ""), "joined": joined})
+                    one = replace(one, op=ops.get(nodes[0], ""), joined=joined)
                 found.append(one)
     watcher.step(1, 1)
     return Blame(

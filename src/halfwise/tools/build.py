@@ -1,7 +1,6 @@
 """`build` and `inspect`: an engine as requested, or a given one, and what it turned out to be."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
@@ -37,6 +36,7 @@ from halfwise.records import (
     PrecisionProof,
     Profile,
     TensorName,
+    replace,
 )
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
@@ -153,11 +153,11 @@ def _built(
     out.parent.mkdir(parents=True, exist_ok=True)
     with new_file(out) as partial:
         here = worker.fetch(outcome.engine, partial)
-    here = here.model_copy(update={"path": str(out)})
+    here = replace(here, path=str(out))
     return EngineBuild(
         model=str(network.path or "in memory"),
-        build=outcome.model_copy(update={"engine": here}),
-        inspection=inspection.model_copy(update={"engine": here}),
+        build=replace(outcome, engine=here),
+        inspection=replace(inspection, engine=here),
         findings=explain(outcome.log),
     )
 
@@ -303,8 +303,8 @@ def inspect(
             asked={} if network is None else quantised_types(network),
             timeout=timeout,
         )
-    here = file.model_copy(update={"side": "here", "path": str(path)})
-    return inspection.model_copy(update={"engine": here})
+    here = replace(file, side="here", path=str(path))
+    return replace(inspection, engine=here)
 
 
 def _specs(network: Network | None, engine: Description) -> list[InputSpec]:

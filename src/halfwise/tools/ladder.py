@@ -1,7 +1,6 @@
 """`ladder`: judge FP32, then TF32, the low format and INT8, up to the first that fails."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -16,7 +15,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Failure, LadderRung, RightBy, Step, Verdict
+from halfwise.records import Failure, LadderRung, RightBy, Step, Verdict, replace
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import not_judged
 from halfwise.store import free_folder, new_folder
@@ -128,7 +127,7 @@ def _stopped(
     verdict = with_failures(verdict, rung.failures)
     spent = cost(1, time.monotonic() - started, {})
     run = unsearched_run("fix", case, request, verdict, spent, advice)
-    run = run.model_copy(update={"rungs": (rung,)})
+    run = replace(run, rungs=(rung,))
     if folder is not None:
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher)

@@ -343,7 +343,7 @@ def read_safetensors(path: Path) -> dict[str, Array]:
         start = 8 + int.from_bytes(data[:8].tobytes(), "little")
         header = msgspec.json.decode(data[8:start].tobytes(), type=dict[str, msgspec.Raw])
         return {
-            name: _mapped(data[start:], _Tensor.model_validate_json(entry))
+            name: _mapped(data[start:], _Tensor.from_json(entry))
             for name, entry in header.items()
             if name != "__metadata__"
         }

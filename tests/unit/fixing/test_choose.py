@@ -12,7 +12,7 @@ from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.again import pick
-from halfwise.records import Recognised
+from halfwise.records import Recognised, replace
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier
@@ -50,12 +50,12 @@ def chosen(folder: Path, **options: Any) -> Any:
 
 def changed(folder: Path, **update) -> Path:
     run = read_run(folder)
-    write_run(folder, run.model_copy(update=update))
+    write_run(folder, replace(run, **update))
     return folder
 
 
 def of(run: Any, **update):
-    return run.provenance.model_copy(update=update)
+    return replace(run.provenance, **update)
 
 
 def kept(run: Any) -> int:
@@ -109,7 +109,7 @@ def with_joined(run: Any) -> Any:
     joined = run.verdict.samples[:1]
     calibration = (*run.search.calibration, *joined)
     update = {"joined": joined, "calibration": calibration}
-    return run.search.model_copy(update=update | {"seen": marks_of(calibration)})
+    return replace(run.search, **update, seen=marks_of(calibration))
 
 
 def marks_of(names) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
     curve = recorded(tmp_path / "run").curve
     point = curve.points[curve.plan]
     assert frozenset() < curve.named(point.bf16) <= curve.named(point.kept)
-    other = changed(tmp_path / "run", curve=curve.model_copy(update={"plan": None}))
+    other = changed(tmp_path / "run", curve=replace(curve, plan=None))
     run = chosen(other, worth=point.cost, allow_random=True)
     assert {k.node for k in run.plan.keep if k.precision == "bf16"} == curve.named(point.bf16)
     assert run.worth.cost == point.cost
@@ -312,6 +312,6 @@ def test_where_none_answers_the_nearest_is_told(made, most, words):
 
 
 def test_plans_with_int8_are_not_chosen(moved):
-    made = recorded(moved).curve.model_copy(update={"rung": "int8"})
+    made = replace(recorded(moved).curve, rung="int8")
     with pytest.raises(RecordMismatch, match="have INT8"):
         choose(changed(moved, curve=made), worth=1)

@@ -14,6 +14,7 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import understand
+from halfwise.records import replace
 from halfwise.reporting.remarks import reasons
 from tests import models
 
@@ -80,7 +81,7 @@ def test_fix_with_a_folder_gives_the_same(ill, tmp_path):
     result = api.fix(ill.proto, dict(ill.inputs), out=folder)
     assert result.folder == folder
     assert result.model == onnx.load(folder / "model.onnx")
-    assert json.loads((folder / "run.json").read_text()) == json.loads(result.run.model_dump_json())
+    assert json.loads((folder / "run.json").read_text()) == json.loads(result.run.to_json())
     assert (folder / "observations.json").is_file()
     assert api.report(folder) == result.run
     assert api.report(str(folder)) == result.run
@@ -204,7 +205,7 @@ def test_few_samples_are_put_together():
     alone, verdict = judged(parsed(SCALED), parsed(SCALED), X)
     assert verdict.batch is not None
     assert len(verdict.batch.samples) == 4
-    assert verdict.model_copy(update={"batch": None, "axes": ()}) == alone
+    assert replace(verdict, batch=None, axes=()) == alone
 
 
 def test_errors_count_against_the_values_of_all_samples():

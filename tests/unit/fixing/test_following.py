@@ -12,7 +12,7 @@ from halfwise.fixing import following
 from halfwise.fixing.following import computed, growth
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.records import Growth, NodeName
+from halfwise.records import Growth, NodeName, replace
 from tests import models
 from tests.control import BOOL, MATRIX, graph
 from tests.unit.casing import names, prepare
@@ -181,5 +181,5 @@ def test_one_step_that_multiplies_an_error_is_no_accumulation(at, error, expecte
         for i, e in enumerate(errors)
     ]
     inherited = unit if at else 0
-    path[at] = path[at].model_copy(update={"error": unit * error, "inherited": inherited})
+    path[at] = replace(path[at], error=unit * error, inherited=inherited)
     assert following.accumulates(path) is expected

@@ -1,6 +1,5 @@
 """The loop over small models, without files."""
 
-from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -21,7 +20,7 @@ from halfwise.judging.judge import judge_outputs
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Interruption, Silent, offered
-from halfwise.records import Failure, Unjudged
+from halfwise.records import Failure, Unjudged, replace
 from halfwise.reporting.remarks import reasons, remark
 from tests import models
 from tests.unit.fixing.repair.sluices import WIDE, sluiced
@@ -376,7 +375,7 @@ def test_late_plans_that_fail_on_heldout_samples_are_few(monkeypatch):
         judged = judge_outputs(*args, **kwargs)
         looked.append(judged)
         wrong = (Failure(kind="batch", names={"why": "planted"}),)
-        verdict = judged.verdict.model_copy(update={"passed": False, "failures": wrong})
+        verdict = replace(judged.verdict, passed=False, failures=wrong)
         return replace(judged, verdict=verdict, failing=(0,))
 
     monkeypatch.setattr(depths, "judge_outputs", failing)
@@ -472,7 +471,7 @@ def test_weights_on_disk_lead_to_the_same(tmp_path, accumulate):
 def test_a_plan_counts_that_passes_on_real_data():
     fixed = found(models.small(), allow_random=True)
     assert stands(fixed)
-    failed = fixed.verdict.model_copy(update={"passed": False})
+    failed = replace(fixed.verdict, passed=False)
     assert not stands(replace(fixed, verdict=failed))
     random = changed(fixed, settings={"allow_random": False}, case={"real": False})
     assert not stands(random)

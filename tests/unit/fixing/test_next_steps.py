@@ -1,5 +1,4 @@
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,9 +30,11 @@ from halfwise.records import (
     NodeName,
     Note,
     Remark,
+    RungEnd,
     RungTried,
     Unjudged,
     Worth,
+    replace,
 )
 from halfwise.reporting.remarks import steps_told
 from tests import models
@@ -115,15 +116,16 @@ def test_what_passed_on_other_targets_is_delivered_there_and_not_built_for_tenso
 )
 def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     low = RungTried(rung="fp16", end="tolerance")
-    delivered = engines().model_copy(update={"rungs": (low,), "causes": (Cause(kind=kind),)})
+    delivered = replace(engines(), rungs=(low,), causes=(Cause(kind=kind),))
     lines = " ".join(steps_told(lower_next(delivered)))
     assert all(phrase in lines for phrase in said)
     assert ("opset 17" in lines) == (kind == "refused")
-    for end, advice in (("unbuildable", "opset 17"), ("not-run", "optimization-level")):
-        alone = low.model_copy(update={"end": end})
-        told = engines().model_copy(update={"rungs": (alone,), "causes": ()})
+    ends: dict[RungEnd, str] = {"unbuildable": "opset 17", "not-run": "optimization-level"}
+    for end, advice in ends.items():
+        alone = replace(low, end=end)
+        told = replace(engines(), rungs=(alone,), causes=())
         assert advice in " ".join(steps_told(lower_next(told)))
-    passed = delivered.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
+    passed = replace(delivered, rungs=(replace(low, end="slower"),))
     assert lower_next(passed) == ()
 
 
@@ -150,7 +152,7 @@ def test_what_was_done_already_is_not_advised():
 def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_called_the_best():
     delivered = outcome(models.small(), allow_random=True)
     alone, joined = Failure(kind="tolerance"), Failure(kind="tolerance", under={"batch": 2})
-    batch = BATCH.model_copy(update={"passed": False})
+    batch = replace(BATCH, passed=False)
     failed = verdict(passed=False, batch=batch, failures=(joined,))
     assert steps(delivered, failed)["batches"].numbers["size"] == 2
     assert "best-model" in steps(delivered, failed)
@@ -241,10 +243,10 @@ def test_where_nothing_can_be_low_for_an_unknown_reason_a_diagnosis_is_the_next_
     delivered = outcome(models.small(), allow_random=True)
     same = Worth(cost=2.0, fp32=2.0)
     recorded = kept("/a")
-    unknown = recorded.model_copy(update={"guard": None})
+    unknown = replace(recorded, guard=None)
 
     def first(*keep, candidates=2):
-        plan = delivered.plan.model_copy(update={"keep": keep, "candidates": candidates})
+        plan = replace(delivered.plan, keep=keep, candidates=candidates)
         return list(steps(replace(delivered, plan=plan), verdict(), same))[:2]
 
     assert first(recorded, unknown) == ["diagnose", "write"]
@@ -255,16 +257,14 @@ def test_where_nothing_can_be_low_for_an_unknown_reason_a_diagnosis_is_the_next_
 @pytest.mark.parametrize(("ended_by", "texts"), [(("interrupt",), True), (("seconds",), False)])
 def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, texts):
     delivered = outcome(models.small(), allow_random=True)
-    search = delivered.search.model_copy(update={"exhausted": True, "ended_by": ended_by})
-    several = replace(
-        delivered, plan=delivered.plan.model_copy(update={"keep": (kept("/a"),)}), search=search
-    )
+    search = replace(delivered.search, exhausted=True, ended_by=ended_by)
+    several = replace(delivered, plan=replace(delivered.plan, keep=(kept("/a"),)), search=search)
     assert ("keep-less" in steps(several, verdict())) == texts
 
 
 def test_an_unfinished_search_goes_on_from_its_plan_with_the_options_of_its_run():
     delivered = outcome(models.small(), allow_random=True)
-    search = delivered.search.model_copy(update={"exhausted": True})
+    search = replace(delivered.search, exhausted=True)
     case = delivered.space.variant.case
     options = {"keep": ("a b", "c"), "time_budget": 9, "start_from": "old", "rel_max": 0.02}
     request = understand("x.npz", options)
@@ -286,7 +286,7 @@ def test_where_every_output_is_within_one_percent_that_may_be_asked():
     delivered = outcome(models.small(), allow_random=True)
     case = delivered.space.variant.case
     scores = of_kind("class-scores", ("y",), ("rows-sum",))
-    criterion = case.criterion.model_copy(update={"metric": "auto", "recognised": (scores,)})
+    criterion = replace(case.criterion, metric="auto", recognised=(scores,))
     request = understand("x.npz", {"metric": "auto", "keep": ("a",)})
 
     def asked(strict, criterion):
@@ -304,19 +304,19 @@ def test_every_failure_ends_with_a_command_unless_none_helps():
     delivered = outcome(models.small(), allow_random=True)
     tie = verdict(passed=False, failures=(Failure(kind="part", under={"runner": "ONNX Runtime"}),))
     assert {"check-tolerance", "diagnose"} <= {*steps(delivered, tie)}
-    beyond = tie.model_copy(update={"as_file": (FileRun(runner="R", outputs={}, fp32=False),)})
+    beyond = replace(tie, as_file=(FileRun(runner="R", outputs={}, fp32=False),))
     assert "diagnose" not in steps(delivered, beyond)
-    unreal = tie.model_copy(update={"failures": (Failure(kind="not-real"),), "strict": 0.4})
+    unreal = replace(tie, failures=(Failure(kind="not-real"),), strict=0.4)
     of_unreal = changed(delivered, case={"real": False}, settings={"allow_random": False})
     assert next(iter(steps(of_unreal, unreal))) == "real-inputs"
     assert not {"diagnose", "ask-strict"} & {*steps(of_unreal, unreal)}
-    unjudged = tie.model_copy(update={"judged": False})
+    unjudged = replace(tie, judged=False)
     assert "diagnose" not in steps(delivered, unjudged)
 
 
 def test_where_nothing_cheap_fits_the_tolerance_another_question_is_named():
     delivered = outcome(models.small(), allow_random=True)
-    search = delivered.search.model_copy(update={"remarks": (Remark(kind="futile"),)})
+    search = replace(delivered.search, remarks=(Remark(kind="futile"),))
     assert "check-tolerance" in steps(replace(delivered, search=search), verdict())
     assert "check-tolerance" not in steps(delivered, verdict())
 
@@ -355,7 +355,7 @@ def test_operators_that_no_tensorrt_has_are_named(fixed, tmp_path):
 @pytest.mark.parametrize(("needed", "total"), [(299, 398), (59, 78), (3, 3)])
 def test_of_inputs_that_are_split_three_quarters_judge(needed, total):
     few = Failure(kind="few", numbers={"size": 8, "allowed": 0.01, "upper": 0.3, "needed": needed})
-    lacking = verdict(passed=False, judged=False).model_copy(update={"failures": (few,)})
+    lacking = replace(verdict(passed=False, judged=False), failures=(few,))
     (step,) = after_untested(lacking, split=True)
     assert step.numbers["total"] == total
     assert total - total // 4 == needed > total - 1 - (total - 1) // 4

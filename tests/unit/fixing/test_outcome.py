@@ -1,7 +1,7 @@
 import re
 import shlex
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -36,7 +36,7 @@ from halfwise.graph.roles import FIRST_BF16_OPSET, roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent
-from halfwise.records import SCHEMA_VERSION, Cause, Failure, RungTried
+from halfwise.records import SCHEMA_VERSION, Cause, Failure, RungTried, replace
 from halfwise.reporting.remarks import reasons, steps_told
 from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models, tasks
@@ -128,7 +128,7 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     assert not any("trtexec" in line for line in from_failure)
     assert any("--heldout" in line for line in from_failure)
     assert any("--metric" in line for line in from_failure)
-    spent = _with(found, search=found.search.model_copy(update={"exhausted": True}))
+    spent = _with(found, search=replace(found.search, exhausted=True))
     spent = _with(spent, verdict=failed)
     ended = fix_run(case, request, spent, 1.0, tmp_path / "run")
     assert any("--start-from" in line for line in steps_told(ended.next_step))
@@ -160,18 +160,18 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     )
     found, out = _with(found, verdict=failed), tmp_path / "run"
     low = RungTried(rung="fp16", end="tolerance")
-    off = engines().model_copy(update={"rungs": (low,)})
+    off = replace(engines(), rungs=(low,))
     lines = steps_told(fix_run(case, request, found, 1.0, out, off).next_step)
     assert "--budget builds" in lines[0]
     assert any("tolerance fits" in line for line in lines)
-    none = low.model_copy(update={"end": "unbuildable"})
-    crashed = off.model_copy(update={"rungs": (none,), "results": ()})
+    none = replace(low, end="unbuildable")
+    crashed = replace(off, rungs=(none,), results=())
     lines = steps_told(fix_run(case, request, found, 1.0, out, crashed).next_step)
     assert "opset 17" in lines[0]
     assert not any("tolerance fits" in line for line in lines)
     unknown = Cause(kind="unknown", builds=(3,))
-    allowed = build(3, "mixed", config=build(3, "").config.model_copy(update={"tf32": True}))
-    in_tf32 = off.model_copy(update={"causes": (unknown,), "builds": (allowed,)})
+    allowed = build(3, "mixed", config=replace(build(3, "").config, tf32=True))
+    in_tf32 = replace(off, causes=(unknown,), builds=(allowed,))
     assert (
         "leave --engine tf32 out"
         in steps_told(fix_run(case, request, found, 1.0, out, in_tf32).next_step)[0]
@@ -211,7 +211,9 @@ def test_a_metric_that_passed_with_outputs_far_off_is_doubted():
     near = runs.output_error(rel_max=0.01)
     for output, doubts in ((far, 1), (near, 0)):
         verdict = runs.verdict(outputs={"y": output})
-        verdict = type(verdict).model_validate({**verdict.model_dump(), "metric": metric})
+        verdict = msgspec.convert(
+            {**verdict.to_dict(), "metric": metric}, type(verdict), strict=False
+        )
         assert len(final_verdict(verdict, *prepared()).hints) == doubts
 
 
@@ -367,10 +369,8 @@ def test_the_time_of_the_delivered_row_counts(worth_fixed):
     mixed = [result(name, i, 1.0 + i) for i, name in enumerate(("mixed", "mixed, build 3"), 2)]
     own = mixed[1].build.engine
     assert own is not None
-    own = own.model_copy(update={"sha256": "cd" * 32})
-    mixed[1] = mixed[1].model_copy(
-        update={"build": mixed[1].build.model_copy(update={"engine": own})}
-    )
+    own = replace(own, sha256="cd" * 32)
+    mixed[1] = replace(mixed[1], build=replace(mixed[1].build, engine=own))
     for shown in (mixed, mixed[::-1]):
         found = engines(results=(*rows, *shown), rung="fp16", delivered=own)
         worth = worth_of(worth_fixed.space, worth_fixed.assigned, found)
@@ -445,7 +445,7 @@ def classified():
 
 
 def climbed(*arguments):
-    return [rung.model_dump() for rung in rungs_of(*arguments)]
+    return [rung.to_dict() for rung in rungs_of(*arguments)]
 
 
 def test_errors_scores_and_costs_are_those_of_each_type(classified):
@@ -474,7 +474,7 @@ def test_errors_scores_and_costs_are_those_of_each_type(classified):
 
 
 def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(classified):
-    failed = classified.verdict.model_copy(update={"passed": False})
+    failed = replace(classified.verdict, passed=False)
     chosen = {r["rung"]: r["chosen"] for r in climbed(classified, failed, None)}
     assert chosen == {"fp32": True, "tf32": False, "fp16": False}
 
@@ -502,9 +502,7 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, t
 
 
 def test_what_the_data_do_not_test_is_not_judged(classified):
-    random = classified.verdict.model_copy(
-        update={"passed": False, "failures": (Failure(kind="not-real"),)}
-    )
+    random = replace(classified.verdict, passed=False, failures=(Failure(kind="not-real"),))
     fp32, tf32, low = climbed(classified, random, None)
     assert [fp32["passed"], tf32["passed"], low["passed"]] == [None, False, None]
     assert not low["chosen"]
@@ -516,12 +514,12 @@ def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(classified):
     def taking_turns(row):
         medians = rounds.get(row.build.number)
         rung = {1: "fp32", 5: "tf32"}.get(row.build.number, "fp16")
-        timed = row.latency.model_copy(update={"medians": medians})
-        return row.model_copy(update={"rung": rung, "latency": timed, "excess": 0.5})
+        timed = replace(row.latency, medians=medians)
+        return replace(row, rung=rung, latency=timed, excess=0.5)
 
     found = engines()
     rows = tuple(map(taking_turns, found.results))
-    found = found.model_copy(update={"results": rows, "rung": "fp16"})
+    found = replace(found, results=rows, rung="fp16")
     fp32, tf32, low = climbed(classified, classified.verdict, None, found)
     assert [r["chosen"] for r in (fp32, tf32, low)] == [False, False, True]
     # The engine with nothing kept is faster, and failed.

@@ -21,7 +21,7 @@ from halfwise.graph.sensitivity import (
     saturating_activations,
     selects_constants,
 )
-from halfwise.records import Detail, Histogram, NodeName, Observation, TensorName
+from halfwise.records import Detail, Histogram, NodeName, Observation, TensorName, replace
 from tests import models
 from tests.control import BOOL, GO, MATRIX, STEP, graph
 from tests.unit.casing import prepare
@@ -107,7 +107,7 @@ def holds(sketch: Sketch, tensor: str, *, smallest: float = 1.0, **absmax: float
         samples=1,
     )
     seen: dict[TensorName, Observation] = {
-        TensorName(name): observation(name, None, reach).model_copy(update={"detail": detail})
+        TensorName(name): replace(observation(name, None, reach), detail=detail)
         for name, reach in absmax.items()
     }
     (value,) = (v for n in network.nodes() for v in n.outputs if v.name == tensor)

@@ -18,7 +18,7 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.metrics import OutputMeasure, resolve, totals
-from halfwise.records import Criterion, TensorName
+from halfwise.records import Criterion, TensorName, replace
 from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.unit.casing import names, prepare
@@ -140,7 +140,7 @@ def test_samples_that_may_fail_are_left_out_of_the_figures():
 def test_a_metric_has_a_share_too(worse):
     criterion = Criterion(metric="top1", metric_drop=0.001)
     assert not _rated((7, 9), criterion, resolve("top1"), 400, worse).passed
-    rated = criterion.model_copy(update={"failing": 0.02})
+    rated = replace(criterion, failing=0.02)
     verdict = _rated((7, 9), rated, resolve("top1"), 400, worse)
     assert verdict.passed
     assert (verdict.failure_bound.failing, verdict.failure_bound.judged) == (2, 400)
@@ -158,7 +158,7 @@ def test_a_function_without_a_value_for_one_sample_bounds_nothing():
     assert verdict.passed
     assert verdict.failure_bound is None
     with pytest.raises(CaseError, match="one is too few"):
-        _rated((), criterion.model_copy(update={"failing": 0.1}), many)
+        _rated((), replace(criterion, failing=0.1), many)
 
 
 def test_kept_nodes_make_it_pass():

@@ -1,3 +1,4 @@
+import msgspec
 import onnx
 import pytest
 
@@ -97,7 +98,7 @@ def finding(**changed):
         "fix": "Make it larger.",
         "source": "https://example.org",
     }
-    return Finding.model_validate(values | changed)
+    return msgspec.convert(values | changed, Finding)
 
 
 def lint_report(*findings, **changed):
@@ -110,7 +111,7 @@ def lint_report(*findings, **changed):
         "version": "8.6",
         "findings": findings,
     }
-    return LintReport.model_validate(values | changed)
+    return msgspec.convert(values | changed, LintReport)
 
 
 def test_findings_stand_under_their_severity_and_rule():

@@ -19,7 +19,7 @@ from halfwise.metrics.evidence import (
 from halfwise.metrics.kinds import recognise
 from halfwise.metrics.layouts import Places, _cellwise
 from halfwise.metrics.targets import without_trailing_ones
-from halfwise.records import Boxes, Kind
+from halfwise.records import Boxes, Kind, replace
 from tests.unit.metrics import scenes
 from tests.unit.metrics.looked import IMAGE, ROW, normal, softmax
 from tests.unit.metrics.test_boxes import LAYOUTS
@@ -183,7 +183,7 @@ def many(layout: int) -> list[NDArray[Any]]:
 def test_scores_of_each_class_tell_what_makes_probabilities_of_them(layout: int) -> None:
     boxes, scores = many(layout)
     scores = scores.clip(0) / scores.clip(0).sum(-1, keepdims=True) if layout == 12 else scores
-    how = LAYOUTS[layout][0].model_copy(update={"suppress": False})
+    how = replace(LAYOUTS[layout][0], suppress=False)
     for each in boxes, boxes[:, :, None]:
         assert read({"pred_boxes": each, "logits": scores}) == (("pred_boxes", "logits"), how)
     assert (read({"y": boxes, "logits": scores}) or (0, None))[1] is None

@@ -16,7 +16,7 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe_network
 from halfwise.observing.statistics import DetailCounter, margin, rank_margin
-from halfwise.records import Detail
+from halfwise.records import Detail, replace
 
 anything = hnp.arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32))
 
@@ -93,7 +93,7 @@ def test_histogram_counts_every_finite_element_once(x):
 @given(anything, anything)
 def test_merging_samples_equals_one_large_sample(x, y):
     apart, together = detail(FP16, x, y), detail(FP16, np.concatenate([x, y]))
-    assert apart.model_copy(update={"samples": 1}) == together
+    assert replace(apart, samples=1) == together
     assert apart.samples == 2
 
 

@@ -1,7 +1,5 @@
 """Which metric a name stands for, and when it is known."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -15,7 +13,7 @@ from halfwise.metrics import kinds, resolve
 from halfwise.observing.reference import Observer
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data, named_metric, with_settled_metric, without_outputs
-from halfwise.records import Criterion
+from halfwise.records import Criterion, replace
 from tests import models
 from tests.unit.graph.sketch import Sketch
 
@@ -118,8 +116,8 @@ def test_outputs_that_a_candidate_lacks_leave_the_metric_of_the_others(two):
     assert without_outputs(case, ["other"]) is case
     with pytest.raises(CaseError, match="which the candidate lacks"):
         without_outputs(case, [name])
-    both = case.criterion.recognised[0].model_copy(update={"outputs": ("other",)})
-    wider = case.criterion.model_copy(update={"recognised": (*case.criterion.recognised, both)})
+    both = replace(case.criterion.recognised[0], outputs=("other",))
+    wider = replace(case.criterion, recognised=(*case.criterion.recognised, both))
     left = without_outputs(replace(case, criterion=wider), ["other"])
     assert left.criterion == case.criterion
 

@@ -7,7 +7,7 @@ import pytest
 from halfwise.page import document as module
 from halfwise.page.document import coded, document, write_page
 from halfwise.page.sections import SECTIONS, Section, Stored
-from halfwise.records import Step, said
+from halfwise.records import Step, replace, said
 from halfwise.store import write_run
 from tests.unit.page.reading import Read
 from tests.unit.reporting.runs import run as made
@@ -17,7 +17,7 @@ NASTY = "</script><script>alert(1)</script><!--\"'{{7*7}}\u202e" + "x" * 300
 
 
 def stored(**changed) -> Stored:
-    run = made().model_copy(update=changed)
+    run = replace(made(), **changed)
     return Stored(run)
 
 
@@ -44,7 +44,7 @@ def test_that_hostile_words_stay_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         module, "SECTIONS", (*SECTIONS, lambda _: Section("nasty", NASTY, {NASTY: NASTY}))
     )
-    nasty = made().provenance.model_copy(update={"model": NASTY})
+    nasty = replace(made().provenance, model=NASTY)
     steps = (*said(NASTY), Step(kind="fix", command=("halfwise", "fix", NASTY)))
     run = stored(provenance=nasty, next_step=steps)
     read = Read(document(run))
@@ -79,8 +79,8 @@ def test_that_libraries_come_with_their_licence_where_they_are_used(
 
 
 def test_that_a_path_without_utf_8_makes_a_page(tmp_path: Path) -> None:
-    odd = made().provenance.model_copy(update={"model": "a\udc80.onnx"})
-    run = made().model_copy(update={"provenance": odd})
+    odd = replace(made().provenance, model="a\udc80.onnx")
+    run = replace(made(), provenance=odd)
     write_run(tmp_path, made())
     assert "a\udc80" in document(Stored(run))
     assert write_page(tmp_path).read_text(encoding="utf-8").endswith("</html>")

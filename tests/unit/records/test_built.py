@@ -2,10 +2,7 @@
 
 import pytest
 
-from halfwise.records import (
-    BuildConfig,
-    WorkerInfo,
-)
+from halfwise.records import BuildConfig, WorkerInfo, replace
 
 
 def test_without_wishes_the_builder_decides_and_tf32_is_off():
@@ -20,4 +17,4 @@ def test_without_wishes_the_builder_decides_and_tf32_is_off():
 def test_what_an_override_of_tf32_means(value, told):
     info = WorkerInfo(name="w", command=("python3",))
     assert info.tf32_remark == ""
-    assert told in info.model_copy(update={"tf32_override": value}).tf32_remark
+    assert told in replace(info, tf32_override=value).tf32_remark

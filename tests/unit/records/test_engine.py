@@ -1,5 +1,6 @@
 """Nodes in engines."""
 
+import msgspec
 import pytest
 
 from halfwise.records import NodePrecision
@@ -17,6 +18,6 @@ from halfwise.records import NodePrecision
 def test_a_kept_node_may_be_wider_than_asked_but_not_narrower(asked, enough):
     types = ("fp32", "tf32", "bf16", "fp16")
     given = [
-        NodePrecision.model_validate({"node": "a", "precision": p, "asked": asked}) for p in types
+        msgspec.convert({"node": "a", "precision": p, "asked": asked}, NodePrecision) for p in types
     ]
     assert {n.precision for n in given if n.suffices} == enough

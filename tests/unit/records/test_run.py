@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.records import Baseline, Change, mask, places
+from halfwise.records import Baseline, Change, mask, places, replace
 from tests.unit.records.curves import curve, point
 
 
@@ -44,14 +44,14 @@ def test_the_plan_of_a_run_is_one_of_the_points_or_none():
 def test_places_beyond_what_there_is_are_refused(damage):
     whole = curve(point("0", 1.0, 0.5))
     if kept := damage.get("kept"):
-        damage = {"points": (whole.points[0].model_copy(update={"kept": kept}),)}
+        damage = {"points": (replace(whole.points[0], kept=kept),)}
     with pytest.raises(ValueError, match=r"place|invalid literal"):
-        whole.model_copy(update=damage)
+        replace(whole, **damage)
 
 
 def test_one_figure_that_got_worse_is_enough():
     fine = Change(kind="cost", before=1.0, now=1.0, limit=1.0, passed=True)
     found = Baseline(run="r", date="d", same_samples=True, changes=(fine,))
     assert found.passed
-    worse = fine.model_copy(update={"passed": False})
-    assert not found.model_copy(update={"changes": (fine, worse)}).passed
+    worse = replace(fine, passed=False)
+    assert not replace(found, changes=(fine, worse)).passed

@@ -1,12 +1,6 @@
 """What counts as a difference, and evidence that does not fit together."""
 
-from halfwise.records import (
-    Comparison,
-    NodeName,
-    RunEvidence,
-    Source,
-    TensorName,
-)
+from halfwise.records import Comparison, NodeName, RunEvidence, Source, TensorName, replace
 
 
 def test_what_counts_as_a_difference():
@@ -14,14 +8,14 @@ def test_what_counts_as_a_difference():
         a="A", b="B", samples=(), tolerance=1e-3, nodes=(), first=(), path=(), outputs={}
     )
     assert not bare.different
-    off = bare.model_copy(update={"outputs": {TensorName("y"): 2e-3}})
+    off = replace(bare, outputs={TensorName("y"): 2e-3})
     assert off.differs
     assert off.different
-    born = bare.model_copy(update={"first": (NodeName("n"),)})
+    born = replace(bare, first=(NodeName("n"),))
     assert born.different
     assert not born.differs
 
 
 def test_a_node_that_is_gone_has_a_source() -> None:
     evidence = RunEvidence(graph=None, sources=(Source(module="a"),), replaced={NodeName("n"): 0})
-    assert RunEvidence.model_validate_json(evidence.model_dump_json()) == evidence
+    assert RunEvidence.from_json(evidence.to_json()) == evidence

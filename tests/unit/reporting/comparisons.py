@@ -3,7 +3,7 @@
 from math import inf
 from typing import Any
 
-from halfwise.records import Comparison, NodeComparison, NodeName, TensorName
+from halfwise.records import Comparison, NodeComparison, NodeName, TensorName, replace
 
 
 def node(name: str, status: Any = "good", **changed: Any) -> NodeComparison:
@@ -45,9 +45,7 @@ def comparison(**changed: Any) -> Comparison:
 def comparisons() -> tuple[Comparison, ...]:
     """Return one of each kind."""
     nodes, first = comparison().nodes, (NodeName("m"), NodeName("a"))
-    grown = AMPLIFIED.model_copy(
-        update={"factor": None, "inherited": 0.0, "region": (NodeName("m"), NodeName("n"))}
-    )
+    grown = replace(AMPLIFIED, factor=None, inherited=0.0, region=(NodeName("m"), NodeName("n")))
     return (
         comparison(),
         comparison(nodes=(node("b", "born", region=REGION),), first=REGION, path=()),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from halfwise.records import NodeName, Run, Rung, Sign, said
+from halfwise.records import NodeName, Run, Rung, Sign, replace, said
 from tests.unit.reporting.runs import run, verdict
 
 
@@ -49,4 +49,4 @@ def diagnosis(*, passed: bool = False, **changed: Any) -> Run:
         "diagnosis": looked,
         "next_step": said("Report it."),
     }
-    return run().model_copy(update=values | changed)
+    return replace(run(), **values | changed)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from halfwise import records
 from halfwise.metrics.recognised import KINDS, SEEN
@@ -34,6 +34,7 @@ from halfwise.records import (
     Unsupported,
     Verdict,
     Worth,
+    replace,
 )
 from halfwise.reporting import causes, diagnosis, remarks, view
 from halfwise.reporting import engines as of_engines
@@ -79,9 +80,9 @@ def delivered() -> Iterator[str]:
     yield told("tolerance", causes=(Cause(kind="refused", builds=(3,)),))
     row = engines().row
     assert row is not None
-    untimed = row.model_copy(update={"untimed": "It crashed."})
+    untimed = replace(row, untimed="It crashed.")
     yield told("tolerance", results=(untimed,))
-    yield told("lost", results=(untimed.model_copy(update={"lost": True}),))
+    yield told("lost", results=(replace(untimed, lost=True),))
 
 
 def blamed() -> Iterator[str]:
@@ -92,22 +93,20 @@ def blamed() -> Iterator[str]:
             yield rungs.cause_line(Cause(kind=kind, builds=(2,)))
     numbers = {"build": 4, "median_ms": 0.614, "full": 2, "full_ms": 0.57}
     slower = Spared(kind="slower", numbers=numbers)
-    spared = [slower, slower.model_copy(update={"numbers": {**numbers, "beside": 5}})]
+    spared = [slower, replace(slower, numbers={**numbers, "beside": 5})]
     spared += [Spared(kind=kind) for kind in ("interrupted", "no-tf32")]
     yield from (say("spared", one.kind, one.facts) for one in spared)
 
 
 def built() -> Iterator[str]:
     worker = engines().worker
-    bare = worker.model_copy(
-        update={"gpu": None, "tensorrt": None, "compute_capability": None, "driver": None}
-    )
-    overridden = worker.model_copy(update={"tf32_override": "0"})
+    bare = replace(worker, gpu=None, tensorrt=None, compute_capability=None, driver=None)
+    overridden = replace(worker, tf32_override="0")
     wrong = result("mixed", 1, 1.0, verdict=runs.verdict(passed=False))
     file = engines().delivered
     assert file is not None
-    there = file.model_copy(update={"side": "worker"})
-    tf32 = build(3, "mixed").config.model_copy(update={"tf32": True, "optimization_level": 5})
+    there = replace(file, side="worker")
+    tf32 = replace(build(3, "mixed").config, tf32=True, optimization_level=5)
     row = result("mixed", 3, 1.0, build=build(3, "mixed", config=tf32))
     nothing: dict[str, Any] = {"delivered": None, "spread": (), "results": ()}
     for found in (
@@ -125,9 +124,9 @@ def built() -> Iterator[str]:
         yield from of_engines._failures(builds)
     judged = ShapeVerdict(shapes={}, at="min", verdict=runs.verdict(passed=False), reason="Cut.")
     yield of_engines.shape_line(judged)
-    yield of_engines.shape_line(judged.model_copy(update={"verdict": None, "reason": ""}))
+    yield of_engines.shape_line(replace(judged, verdict=None, reason=""))
     broken = result("FP16", 4, 1.0, verdict=None, latency=None, failure="it does not run.")
-    low = row.model_copy(update={"latency": None, "untimed": "It crashed."})
+    low = replace(row, latency=None, untimed="It crashed.")
     yield from of_engines._remarks(engines(worker=overridden, results=(broken, low), notes=()))
 
 
@@ -136,16 +135,16 @@ def ladder() -> Iterator[str]:
     why = (Failure(kind="rung", text="output y is far off"),)
     asked = runs.provenance(options={"to": "int8"})
     note = Note(kind="quantised", facts={**COUNTS, "whose": "model"})
-    own = asked.model_copy(update={"notes": (note,)})
+    own = replace(asked, notes=(note,))
     untried = Remark(kind="int8-untried", names={"why": "x has one value."})
     fp32, fp16 = LadderRung(rung="fp32", passed=True), LadderRung(rung="fp16", passed=True)
-    failing = fp16.model_copy(update={"passed": False, "failures": why})
+    failing = replace(fp16, passed=False, failures=why)
     int8 = LadderRung(rung="int8", passed=True, chosen=True)
     for low, changed in (
-        ((fp32.model_copy(update={"passed": None}), failing), {}),
-        ((fp32.model_copy(update={"passed": False}), failing), {}),
+        ((replace(fp32, passed=None), failing), {}),
+        ((replace(fp32, passed=False), failing), {}),
         ((fp32, LadderRung(rung="tf32", passed=False, failures=why)), {}),
-        ((fp32, fp16.model_copy(update={"passed": None})), {}),
+        ((fp32, replace(fp16, passed=None)), {}),
         ((fp32, fp16), {}),
         ((fp32, fp16), {"provenance": own}),
         ((fp32, fp16), {"plan": runs.plan((), remarks=(untried,))}),
@@ -154,8 +153,8 @@ def ladder() -> Iterator[str]:
         assert found is not None
         yield from found.lines
     ends = (
-        *(fp16, fp16.model_copy(update={"passed": None}), failing, int8),
-        *(fp32.model_copy(update={"by": by}) for by in get_args(records.RightBy)),
+        *(fp16, replace(fp16, passed=None), failing, int8),
+        *(replace(fp32, by=by) for by in get_args(records.RightBy)),
         LadderRung(rung="int8", passed=None, left_out=3, candidates=3),
     )
     for made in (runs.run(rungs=ends), runs.run(rungs=ends, engines=engines())):
@@ -184,7 +183,7 @@ def titles() -> Iterator[str]:
         {"sums": "fp32"},
         {"failure_bound": bound(10, 0, 0.2589)},
         {"metric": score, "samples": runs.HELDOUT[:4]},
-        {"metric": score.model_copy(update={"evidence": 1, "unit": "rows"})},
+        {"metric": replace(score, evidence=1, unit="rows")},
         {"passed": False, "failures": (Failure(kind="worse", text="x"),)},
     ):
         yield view.report(runs.run(verdict=runs.verdict(**changed))).title
@@ -194,20 +193,20 @@ def titles() -> Iterator[str]:
 
 
 def worth() -> Iterator[str]:
-    measured = {"measured": 2.9, "measured_fp32": 3.0}
+    measured = replace(NOTHING, measured=2.9, measured_fp32=3.0)
     for made in (
         NOTHING,
-        NOTHING.model_copy(update=measured),
+        measured,
         Worth(cost=3.0, fp32=3.0),
         Worth(cost=1.0, fp32=0.8),
         Worth(cost=3.0, fp32=2.0),
     ):
         yield remarks.nothing_gained(runs.run(worth=made))
     short = runs.verdict(passed=False, required_worth=1.1)
-    for given in (NOTHING, NOTHING.model_copy(update=measured), None):
+    for given in (NOTHING, measured, None):
         yield remarks.nothing_gained(runs.run(worth=given, verdict=short))
     int8 = runs.plan((), int8=(NodeName("a"),))
-    for priced in (NOTHING, NOTHING.model_copy(update=measured)):
+    for priced in (NOTHING, measured):
         yield remarks.cost_line(runs.run(worth=priced, plan=int8))
     given = Worth(cost=1.0, fp32=1.7)
     note = Note(kind="quantised", facts={"whose": "model"})
@@ -218,9 +217,9 @@ def worth() -> Iterator[str]:
 
 def asked(mask: Recognised) -> Iterator[str]:
     """Yield what is asked by default, with labels, and of one output by one metric."""
-    seen = mask.model_copy(update={"kind": "class-scores", "evidence": ("rows-sum",)})
+    seen = replace(mask, kind="class-scores", evidence=("rows-sum",))
     top1, sure = (
-        seen.model_copy(update={"metric": metric, "outputs": ("y",), "required": least})
+        replace(seen, metric=metric, outputs=("y",), required=least)
         for metric, least in (("top1", 0.99), ("confidence", 0.9))
     )
     labelled = MetricResult(
@@ -253,12 +252,12 @@ def asked(mask: Recognised) -> Iterator[str]:
 
 def acceptable() -> Iterator[str]:
     mask = Recognised(kind="mask", metric="mask-iou", outputs=("m",), required=0.99, evidence=())
-    flow = mask.model_copy(update={"metric": "epe", "outputs": ("a", "b"), "required": -0.1})
+    flow = replace(mask, metric="epe", outputs=("a", "b"), required=-0.1)
     for criterion in (
         Criterion(),
         Criterion(max_abs=0.5, snr_db=40, cosine=0.9),
         TASK,
-        TASK.model_copy(update={"drop_source": "MLPerf"}),
+        replace(TASK, drop_source="MLPerf"),
         Criterion(metric="epe", metric_drop=0.1),
         Criterion(metric="auto", recognised=(mask, flow)),
     ):
@@ -272,14 +271,14 @@ def acceptable() -> Iterator[str]:
         name="auto", reference=1, candidate=0.5, allowed_drop=1, passed=True, parts=parts
     )
     yield from verdicts.part_lines({"all FP16": both, "mixed": both})
-    few = parts[0].model_copy(update={"evidence": 1, "unit": "mask pixels"})
-    yield from verdicts.part_lines({"mixed": both.model_copy(update={"parts": (few,)})})
+    few = replace(parts[0], evidence=1, unit="mask pixels")
+    yield from verdicts.part_lines({"mixed": replace(both, parts=(few,))})
     yield verdicts.figures(both)
     alone = MetricResult(name="epe", reference=0, candidate=-0.2, allowed_drop=0.1, passed=False)
     yield verdicts.figures(alone)
-    boxes = few.model_copy(update={"unit": "boxes"})
-    yield from map(verdicts.rests_on, (boxes, boxes.model_copy(update={"evidence": 3})))
-    for score in (alone, alone.model_copy(update={"name": "top1", "labelled": False})):
+    boxes = replace(few, unit="boxes")
+    yield from map(verdicts.rests_on, (boxes, replace(boxes, evidence=3)))
+    for score in (alone, replace(alone, name="top1", labelled=False)):
         found = view.metric_lines(runs.verification(verdict=runs.verdict(metric=score)))
         assert found is not None
         yield from found.lines
@@ -292,7 +291,7 @@ def acceptable() -> Iterator[str]:
 
 
 def bounds() -> Iterator[str]:
-    few = bound(20, 0, 0.5).model_copy(update={"joined": 10})
+    few = replace(bound(20, 0, 0.5), joined=10)
 
     def told(found: FailureBound | None, **changed: Any) -> Iterable[str]:
         lines = verdicts.bound_part(runs.run(verdict=runs.verdict(failure_bound=found), **changed))
@@ -324,9 +323,9 @@ def sizes() -> Iterator[str]:
 
     yield from told(axis(3, 5, symbol=None), axis(*range(1, 30)), axis(640))
     yield from told(*(axis(1, why=why, detail="d") for why in get_args(records.judged.NotBatched)))
-    two = axis(1, 2).model_copy(update={"inputs": {TensorName("ids"): 0, TensorName("mask"): 1}})
+    two = replace(axis(1, 2), inputs={TensorName("ids"): 0, TensorName("mask"): 1})
     yield from told(two, batch=BATCH)
-    yield from told(axis(1, 2), batch=BATCH.model_copy(update={"whole": True, "passed": False}))
+    yield from told(axis(1, 2), batch=replace(BATCH, whole=True, passed=False))
     near = group(room=10.0, passed=False)
     offset = group(scale=2e4, span=2e3, max_abs=900.0, allowed=200.0)
     outputs = {"output0": runs.output_error(groups=(BOXES, near, offset))}
@@ -335,16 +334,17 @@ def sizes() -> Iterator[str]:
     yield from scales.lines
     file = FileRun(runner="r", passed=True, outputs={"y": runs.BROKEN})
     score = MetricResult(name="top1", reference=1, candidate=1, allowed_drop=0.01, passed=True)
-    scored = file.model_copy(update={"metric": score})
+    scored = replace(file, metric=score)
     yield from verdicts.file_lines(runs.verdict(as_file=(scored,), metric=score))
     refused = FileRun(runner="r", not_run="no kernel.", outputs={})
     built = FileRun(runner="TensorRT for RTX (SM86)", built=True, outputs={})
-    folded = built.model_copy(update={"folded": (NodeName("kept"),), "passed": False})
-    fixed = built.model_copy(update={"static": "R"})
+    folded = replace(built, folded=(NodeName("kept"),), passed=False)
+    fixed = replace(built, static="R")
     yield from verdicts.file_lines(runs.verdict(as_file=(file, refused, built, folded, fixed)))
 
 
 def not_finite() -> Iterator[str]:
+    ends: tuple[Literal["limit", "unseen", "unread"] | None, ...]
     ends = (None, "limit", "unseen", "unread")
 
     def told(found: Verdict) -> Iterable[str]:
@@ -353,12 +353,12 @@ def not_finite() -> Iterator[str]:
 
     for end in ends:
         tensors = nonfinite_in(True, True).intermediate_nonfinite
-        each = tuple(t.model_copy(update={"ends": end}) for t in tensors)
-        found = nonfinite_in().model_copy(update={"intermediate_nonfinite": each})
+        each = tuple(replace(t, ends=end) for t in tensors)
+        found = replace(nonfinite_in(), intermediate_nonfinite=each)
         yield from told(found) if end is None else tuple(told(found))[1:]
     yield from told(nonfinite_in(True, False))
     yield from told(nonfinite_in(True, True, None))
-    side = runs.SIDE.model_copy(update={"nonfinite": 446, "elements": 960})
+    side = replace(runs.SIDE, nonfinite=446, elements=960)
     yield from told(runs.verdict(outputs={"y": runs.output_error(reference=side)}))
 
 
@@ -366,14 +366,14 @@ def compared() -> Iterator[str]:
     for kind in get_args(records.FigureKind):
         change = Change(kind=kind, of="y", before=0.001, now=0.0012, limit=0.00105, passed=False)
         yield view.worsened(change)
-    gone = change.model_copy(update={"now": None, "passed": True})
+    gone = replace(change, now=None, passed=True)
     yield view.worsened(gone)
     found = records.Baseline(run="before", date="2026", same_samples=False, changes=(gone,))
-    fine = change.model_copy(update={"passed": True})
-    alike = found.model_copy(update={"same_samples": True, "changes": (fine,)})
+    fine = replace(change, passed=True)
+    alike = replace(found, same_samples=True, changes=(fine,))
     for one in (
         alike,
-        alike.model_copy(update={"changes": (fine, fine, gone), "same_model": False}),
+        replace(alike, changes=(fine, fine, gone), same_model=False),
         found,
     ):
         yield view.baseline_line(runs.run(compared=one))
@@ -501,7 +501,7 @@ def of_node() -> Iterator[str]:
             unsupported=(pinned,),
             lowered={NodeName("/low"): "--lower /low"},
             int8=(NodeName("/fc"),),
-            repairs=(SCALED.model_copy(update={"nodes": ("/a",)}),),
+            repairs=(replace(SCALED, nodes=(NodeName("/a"),)),),
         ),
         guards=(runs.guard("/a"),),
     )
@@ -509,7 +509,7 @@ def of_node() -> Iterator[str]:
         yield from (f"{node} {key}: {words}" for key, words in told)
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=A, elements=2)
     for elements in (1, 2):
-        each = inside.model_copy(update={"elements": elements})
+        each = replace(inside, elements=elements)
         verdict = runs.verdict(
             intermediate_nonfinite=(each,),
             failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Any, get_args
 
+import msgspec
+
 from halfwise import records
 from halfwise.records import (
     Because,
@@ -21,6 +23,7 @@ from halfwise.records import (
     Repair,
     Run,
     Unsupported,
+    replace,
 )
 from halfwise.reporting import causes, plan, remarks, view
 from tests.unit.reporting import runs
@@ -42,7 +45,7 @@ def failures() -> Iterator[str]:
     names = {"output": "y", "sample": "s"}
     numbers = {"max_abs": 2.0, "rel_max": inf, "snr": 3.21}
     off = Failure(kind="tolerance", names=names, numbers=numbers)
-    yield from remarks.reasons([off, wrong.model_copy(update={"numbers": {"unlike": 2}})])
+    yield from remarks.reasons([off, replace(wrong, numbers={"unlike": 2})])
     yield from remarks.stated([wrong, Failure(kind="cause", text="a kernel {is} [to] blame...")])
 
 
@@ -79,7 +82,7 @@ def cut() -> Iterator[str]:
 
 def followed_by(**changed: Any) -> Followed:
     values = {"kept": (), "error": 10.5, "samples": 6}
-    return Followed.model_validate(values | {"accumulates": False} | changed)
+    return msgspec.convert(values | {"accumulates": False} | changed, Followed)
 
 
 FOLLOWED: tuple[dict[str, Any], ...] = (
@@ -144,7 +147,7 @@ def reasons() -> Iterator[str]:
         yield told[0].reason
         yield f"  {causes.reason_line(made)}"
     flow = runs.guard("n", "overflow", tensor="t", message="it overflows", nodes=("n", "m"))
-    for guard in (flow, flow.model_copy(update={"kind": "eps"})):
+    for guard in (flow, replace(flow, kind="eps")):
         yield from (remarks.guard_sentence(guard, NodeName(node)) for node in "nm")
 
 
@@ -170,10 +173,9 @@ def without_int8() -> Iterator[str]:
     none = runs.run(plan=int8_plan(int8=()))
     off = runs.verdict(passed=False, reasons=("output y is off",))
     for all_int8 in (None, runs.verdict(), off):
-        tried = {"without_int8": every[:1], "all_int8": all_int8}
-        yield plan.nothing_in_int8(none.model_copy(update=tried))
-    yield plan.nothing_in_int8(none.model_copy(update={"without_int8": every[-2:]}))
-    table = plan.left_out_table(none.model_copy(update={"without_int8": every[:1]}))
+        yield plan.nothing_in_int8(replace(none, without_int8=every[:1], all_int8=all_int8))
+    yield plan.nothing_in_int8(replace(none, without_int8=every[-2:]))
+    table = plan.left_out_table(replace(none, without_int8=every[:1]))
     assert table is not None
     yield table.title
     mask = Repair(rule="mask", nodes=(A,))
@@ -207,7 +209,7 @@ def planned() -> Iterator[str]:
         runs.plan((runs.kept("/a"),), candidates=1, lowered={A: "--lower a"}),
     ):
         yield from plan.plan_lines(each)
-    for repairs in ((), (SCALED.model_copy(update={"rule": "one-node"}),)):
+    for repairs in ((), (replace(SCALED, rule="one-node"),)):
         whole = runs.plan((), repairs=repairs)
         for passed in (True, False):
             made = runs.run(plan=whole, verdict=runs.verdict(passed=passed))
@@ -229,8 +231,8 @@ def within() -> Iterator[str]:
     seen = Remark(kind="seen-only", names={"low": "fp16"}, numbers=asked)
     joined = runs.search(joined=("a", "b", "c"), filed=("a", "b"))
     nine = runs.verdict(samples=runs.HELDOUT[:9])
-    mended = SCALED.model_copy(update={"before": 3.0})
-    inner = SCALED.model_copy(update={"before": 0.9})
+    mended = replace(SCALED, before=3.0)
+    inner = replace(SCALED, before=0.9)
     kinds = ("decision", "infinite", "headroom")
     cases: tuple[dict[str, Any], ...] = (
         *({"plan": runs.plan((runs.kept("/a", guard=kind),))} for kind in kinds),
@@ -246,7 +248,7 @@ def within() -> Iterator[str]:
         assert found is not None
         yield found.lines[0]
     yield from _remarks(runs.run(search=joined))
-    yield remarks.remark(seen.model_copy(update={"numbers": {**asked, "own": 1, "pinned": 2}}))
+    yield remarks.remark(replace(seen, numbers={**asked, "own": 1, "pinned": 2}))
     ruled = runs.plan((runs.kept("/a", kept_by="rule"),))
     chosen = runs.search(remarks=(Remark(kind="chosen", names={"rule": "choose --worth 1"}),))
     mild = runs.guard("/a", "mask", severity=0.7)
@@ -274,20 +276,20 @@ def cautions() -> Iterator[str]:
 
 
 def nonfinite_curve() -> Curve:
-    low = MADE.points[0].model_copy(update={"error": inf, "nonfinite": True})
-    return MADE.model_copy(update={"points": (low, *MADE.points[1:]), "plan": 0})
+    low = replace(MADE.points[0], error=inf, nonfinite=True)
+    return replace(MADE, points=(low, *MADE.points[1:]), plan=0)
 
 
 def chosen() -> Iterator[str]:
-    unknown = ONE.model_copy(update={"cost": None})
+    unknown = replace(ONE, cost=None)
     yield plan.chosen_line(MADE, ONE, TASK)
     yield plan.chosen_line(MADE, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
-    tf32 = PLAN.model_copy(update={"bf16": "1", "tf32": True})
+    tf32 = replace(PLAN, bf16="1", tf32=True)
     yield plan.chosen_line(MADE, tf32, Criterion())
     near = (runs.guard("/norm", "headroom"),)
     for made in (
-        runs.run(curve=MADE.model_copy(update={"criterion": Criterion(rel_max=1e-5)})),
+        runs.run(curve=replace(MADE, criterion=Criterion(rel_max=1e-5))),
         runs.run(curve=MADE, guards=near, verdict=runs.verdict(level="engine")),
     ):
         table = plan.curve_table(made)
@@ -306,13 +308,12 @@ def repairs() -> Iterator[str]:
         found = causes.repair_lines(runs.run(plan=runs.plan((), repairs=made), **changed))
         return () if found is None else (found.title, *found.lines)
 
-    yield from lines(SCALED.model_copy(update={"room": 3.9}))
+    yield from lines(replace(SCALED, room=3.9))
     yield from lines(SCALED, criterion=TASK)
     alike = (
-        SCALED.model_copy(update={"nodes": (f"/a.{i}",), "advice": f"Divide {i}."})
-        for i in range(20)
+        replace(SCALED, nodes=(NodeName(f"/a.{i}"),), advice=f"Divide {i}.") for i in range(20)
     )
-    masked = MASKED.model_copy(update={"proof": OFF})
+    masked = replace(MASKED, proof=OFF)
     yield from lines(*alike, masked, masked)
     kept = runs.plan((runs.kept("/k"),), repairs=(MASKED,))
     found = causes.repair_lines(runs.run(plan=kept, curve=MADE))

@@ -1,6 +1,6 @@
 import pytest
 
-from halfwise.records import Baseline, Change, Failure
+from halfwise.records import Baseline, Change, Failure, replace
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.view import baseline_line, screen
 from tests.unit.reporting.runs import run, verdict
@@ -15,7 +15,7 @@ def test_a_screen_tells_that_nothing_is_worse():
     told = baseline_line(run(compared=found))
     parts = screen(run(compared=found)).parts
     assert any(told in part.lines for part in parts if isinstance(part, Lines))
-    worse = found.model_copy(update={"changes": (FINE, WORSE)})
+    worse = replace(found, changes=(FINE, WORSE))
     assert baseline_line(run()) == ""
     assert "1 is worse" in baseline_line(run(compared=worse))
 

@@ -13,6 +13,7 @@ from halfwise.records import (
     Rung,
     Sign,
     TensorName,
+    replace,
 )
 from halfwise.reporting.causes import causes, reason_line
 from tests.unit.reporting import runs
@@ -56,13 +57,13 @@ def test_a_suspicion_is_a_cause_where_a_node_is_kept_for_it_and_certain_by_its_n
 
 
 def test_no_suspicion_is_harmless_where_the_outputs_fail() -> None:
-    failed = fixed([guard("a", 3.0)], []).model_copy(update={"verdict": runs.verdict(passed=False)})
+    failed = replace(fixed([guard("a", 3.0)], []), verdict=runs.verdict(passed=False))
     (group,) = causes(failed, None)
     assert group.state == "suspected"
 
 
 def test_places_and_kept_nodes_are_counted_apart_and_each_once() -> None:
-    both = guard("a", 3.0).model_copy(update={"nodes": (NodeName("a"), NodeName("b"))})
+    both = replace(guard("a", 3.0), nodes=(NodeName("a"), NodeName("b")))
     made = fixed([both, guard("a", 2.0)], [kept("a", "overflow"), kept("b", "overflow")])
     (group,) = causes(made, None)
     assert re.findall(r"\d+ node", group.title) == ["1 node"]
@@ -77,7 +78,7 @@ def test_what_repairs_answer_is_mended() -> None:
 
 def test_verify_tells_what_it_saw_and_no_cause() -> None:
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=NodeName("n"), elements=2)
-    harmless = inside.model_copy(update={"harmless": True})
+    harmless = replace(inside, harmless=True)
     failed = FailedRun(sample="s", node=None, why="out of bounds")
     verdict = runs.verdict(intermediate_nonfinite=(inside, harmless), failed_runs=(failed,))
     found = causes(runs.verification(verdict=verdict), None)
@@ -101,7 +102,7 @@ def test_diagnose_tells_the_rung_that_failed_and_its_nodes() -> None:
         nodes=nodes,
         evidence=signs,
     )
-    passed = wrong.model_copy(update={"passed": True})
+    passed = replace(wrong, passed=True)
     run = runs.verification(kind="diagnose", diagnosis=(passed, wrong))
     (group,) = causes(run, None)
     assert group.state == "cause"

@@ -1,5 +1,6 @@
 from math import inf
 
+from halfwise.records import replace
 from halfwise.reporting.plan import curve_table, overflowing
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
@@ -34,7 +35,7 @@ def test_of_several_outputs_the_worst_score_is_shown():
 
 def test_plans_with_int8_are_told_by_what_they_leave_out():
     int8 = curve(point("", 0.6, 3.0), point("1", 0.8, 0.5, scores=OWN), plan=1, reference=OWN)
-    table = curve_table(run(curve=int8.model_copy(update={"rung": "int8"})))
+    table = curve_table(run(curve=replace(int8, rung="int8")))
     assert table is not None
     assert table.columns[0].title == "not INT8"
     assert [(row[0], row[-1]) for row in table.rows] == [("0", ""), ("1", "this plan")]
@@ -42,7 +43,7 @@ def test_plans_with_int8_are_told_by_what_they_leave_out():
 
 def test_a_score_of_nothing_is_no_number():
     empty, wrong = (
-        score(passed=p, value=v).model_copy(update={"evidence": 0, "unit": "tokens"})
+        replace(score(passed=p, value=v), evidence=0, unit="tokens")
         for p, v in ((True, 1.0), (False, 0.9))
     )
     two = (point("", 1.0, 2.0, scores=(empty,)), point("0", 1.1, 1.0, scores=(wrong,)))
@@ -58,7 +59,7 @@ def test_a_plan_that_passes_although_it_overflows_within_the_headroom_is_told():
     assert overflowing(made)
     assert overflowing(made) in report(made).caution
     assert overflowing(run(curve=curve(low, PLAN, plan=1), guards=near)) == ""
-    assert overflowing(made.model_copy(update={"verdict": verdict(passed=False)})) == ""
+    assert overflowing(replace(made, verdict=verdict(passed=False))) == ""
     assert overflowing(run()) == ""
 
 

@@ -2,11 +2,7 @@ from io import StringIO
 
 import pytest
 
-from halfwise.records import (
-    BuildConfig,
-    EngineFile,
-    MetricResult,
-)
+from halfwise.records import BuildConfig, EngineFile, MetricResult, replace
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.parts import Lines, Report, Table
 from halfwise.reporting.terminal import _draw, terminal
@@ -133,7 +129,7 @@ def test_what_is_not_as_asked():
 
 
 def test_what_the_environment_does_to_tf32():
-    worker = engines().worker.model_copy(update={"tf32_override": "0"})
+    worker = replace(engines().worker, tf32_override="0")
     told = lines(engines(worker=worker), "About")
     assert sum("NVIDIA_TF32_OVERRIDE=0" in line for line in told) == 1
 

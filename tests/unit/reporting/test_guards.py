@@ -2,17 +2,18 @@
 
 import math
 
+import msgspec
 import pytest
 
-from halfwise.records import Because, Followed, Guard, GuardKind, KeptNode, NodeName
+from halfwise.records import Because, Followed, Guard, GuardKind, KeptNode, NodeName, replace
 from halfwise.reporting.remarks import explained, message, reason_of
 from halfwise.store import read_run, write_run
 from tests.unit.reporting.runs import guard, run
 
 
 def facts(kind: GuardKind, names_: dict[str, str], **numbers: float) -> Guard:
-    return guard("n").model_copy(
-        update={"kind": kind, "message": "", "names": {"low": "fp16", **names_}, "numbers": numbers}
+    return replace(
+        guard("n"), kind=kind, message="", names={"low": "fp16", **names_}, numbers=numbers
     )
 
 
@@ -31,14 +32,14 @@ def test_a_message_of_a_record_before_facts_stays_as_it_was() -> None:
 def test_facts_survive_the_file(tmp_path) -> None:
     """Infinity is a string in JSON, and so is a sample that is called Infinity."""
     sick = facts("cancellation", {"inside": "n", "op": "Sub", "sample": "NaN"}, value=math.inf)
-    write_run(tmp_path, run().model_copy(update={"guards": (sick,)}))
+    write_run(tmp_path, replace(run(), guards=(sick,)))
     (read,) = read_run(tmp_path).guards
     assert read == sick
     assert message(read) == message(sick)
 
 
 def test_what_only_adds_to_an_error_explains_no_infinity():
-    found = Followed.model_validate({"kept": (), "error": math.inf, "accumulates": True})
+    found = msgspec.convert({"kept": (), "error": math.inf, "accumulates": True}, Followed)
     beside = KeptNode(node=NodeName("/Add"), op="Add", because=Because(nonfinite=True))
     assert reason_of(beside, found) == "effect"
 

@@ -13,6 +13,7 @@ from halfwise.records import (
     ShapeVerdict,
     TensorName,
     WorkerInfo,
+    replace,
 )
 from halfwise.reporting.engines import built, given_parts, looked_into
 from halfwise.reporting.parts import Lines
@@ -30,7 +31,7 @@ X = EngineTensor(
     shape_tensor=False,
     limits=(RANGE,),
 )
-Y = X.model_copy(update={"name": "y", "is_input": False, "shape": (), "limits": ()})
+Y = replace(X, name=TensorName("y"), is_input=False, shape=(), limits=())
 
 
 def inspection(**changed):
@@ -60,8 +61,8 @@ def test_an_inspection():
 
 
 def test_profiles_stand_side_by_side_and_shape_tensors_have_values():
-    two = X.model_copy(update={"limits": (RANGE, RANGE), "shape_tensor": True, "shape": (2,)})
-    many = tuple(X.model_copy(update={"name": f"x{i}"}) for i in range(20))
+    two = replace(X, limits=(RANGE, RANGE), shape_tensor=True, shape=(2,))
+    many = tuple(replace(X, name=TensorName(f"x{i}")) for i in range(20))
     rows = part(looked_into(inspection(tensors=(two, *many))), "Inputs and outputs").shown
     assert rows[0][3:] == ("values", "1×3; 1×3", "4×3; 4×3", "8×3; 8×3")
     assert rows[-1][0] == "and 9 more"
@@ -84,7 +85,7 @@ BUILT = EngineBuild(
     model="m.onnx",
     build=build(1, "e.engine"),
     inspection=inspection(proof=proof(findings=("2 nodes are FP16.",))),
-    findings=(WARNED, WARNED.model_copy(update={"severity": "info"})),
+    findings=(WARNED, replace(WARNED, severity="info")),
 )
 GIVEN = GivenEngine(
     worker=WORKER,
@@ -101,18 +102,18 @@ GIVEN = GivenEngine(
 def test_a_build_fails_where_it_is_not_as_asked():
     assert built(BUILT).passed is False
     assert len(part(built(BUILT), "What the builder said").lines) == 1
-    assert built(BUILT.model_copy(update={"inspection": inspection()})).passed is None
+    assert built(replace(BUILT, inspection=inspection())).passed is None
 
 
 def test_many_findings_are_counted():
-    made = BUILT.model_copy(update={"findings": (WARNED,) * 15})
+    made = replace(BUILT, findings=(WARNED,) * 15)
     lines = part(built(made), "What the builder said").lines
     assert len(lines) == 13
     assert " 3 more" in lines[-1]
 
 
 def test_what_the_environment_does_to_tf32():
-    worker = WORKER.model_copy(update={"tf32_override": "1"})
+    worker = replace(WORKER, tf32_override="1")
     report = looked_into(inspection(worker=worker, notes=("On zeros.",)))
     assert part(report, "About this inspection").lines == ("On zeros.", worker.tf32_remark)
     own = GivenEngine(worker=worker, engine=FILE, profiles=(), shapes=(), latency=latency(2))

@@ -1,6 +1,6 @@
 """What is told of the rungs of a run."""
 
-from halfwise.records import Criterion, Failure, LadderRung, Note, Remark, TaskScore
+from halfwise.records import Criterion, Failure, LadderRung, Note, Remark, TaskScore, replace
 from halfwise.reporting.plan import ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
@@ -13,7 +13,7 @@ def test_a_run_without_rungs_tells_nothing():
 
 
 def climbed(*rungs, **changed):
-    return RUN.model_copy(update={"rungs": rungs, **changed})
+    return replace(RUN, rungs=rungs, **changed)
 
 
 def test_each_rung_has_its_figures_and_its_end():
@@ -57,13 +57,13 @@ def test_a_rung_with_nothing_in_int8_has_not_passed():
 
 def test_why_a_rung_fails_and_what_was_not_tried_is_told():
     why = Failure(kind="rung", text="output y is far off")
-    options = RUN.provenance.model_copy(update={"options": {"to": "int8"}})
+    options = replace(RUN.provenance, options={"to": "int8"})
     low = LadderRung(rung="fp16", passed=False, failures=(why,))
     told = ladder_lines(climbed(LadderRung(rung="fp32", passed=None), low, provenance=options))
     assert told is not None
     assert [line.split()[0] for line in told.lines] == ["FP16", "FP32", "INT8"]
     assert why.text in told.lines[0]
-    of_choose = options.model_copy(update={"command": "choose"})
+    of_choose = replace(options, command="choose")
     chosen = climbed(LadderRung(rung="fp32", passed=None), low, provenance=of_choose)
     told = ladder_lines(chosen)
     assert told is not None
@@ -71,11 +71,11 @@ def test_why_a_rung_fails_and_what_was_not_tried_is_told():
 
 
 def test_why_int8_could_not_be_tried_is_told():
-    options = RUN.provenance.model_copy(update={"options": {"to": "int8"}})
+    options = replace(RUN.provenance, options={"to": "int8"})
     rungs = (LadderRung(rung="fp32", passed=None), LadderRung(rung="fp16", passed=True))
     assert RUN.plan is not None
     why = Remark(kind="int8-untried", names={"why": "x has one value."})
-    plan = RUN.plan.model_copy(update={"remarks": (why,)})
+    plan = replace(RUN.plan, remarks=(why,))
     told = ladder_lines(climbed(*rungs, provenance=options, plan=plan))
     assert told is not None
     assert "x has one value." in told.lines[-1]
@@ -84,7 +84,7 @@ def test_why_int8_could_not_be_tried_is_told():
 def quantised():
     counts = {"products": 3, "whole": 3, "half": 0, "integers": 0, "quantised": 9}
     note = Note(kind="quantised", facts={"whose": "model", **counts})
-    return RUN.provenance.model_copy(update={"options": {"to": "int8"}, "notes": (note,)})
+    return replace(RUN.provenance, options={"to": "int8"}, notes=(note,))
 
 
 def test_a_file_that_is_quantised_already_says_so():

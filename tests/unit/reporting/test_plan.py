@@ -1,6 +1,6 @@
 import pytest
 
-from halfwise.records import Because, Criterion, KeptNode, NodeName, Remark
+from halfwise.records import Because, Criterion, KeptNode, NodeName, Remark, replace
 from halfwise.reporting.plan import kept_table, left_out_table, nothing_in_int8
 from halfwise.reporting.remarks import in_words
 from halfwise.reporting.view import report
@@ -120,7 +120,7 @@ def test_without_kept_nodes_there_is_no_table():
 
 
 def test_the_title_tells_the_types_of_kept_nodes():
-    fp32, bf16 = kept("/a"), kept("/b").model_copy(update={"precision": "bf16"})
+    fp32, bf16 = kept("/a"), replace(kept("/b"), precision="bf16")
     for keep, told in (((fp32, bf16), "BF16 (1) and FP32 (1)"), ((bf16,), "BF16")):
         table = kept_table(run(plan=plan(keep=keep)))
         assert table is not None
@@ -130,8 +130,7 @@ def test_the_title_tells_the_types_of_kept_nodes():
 
 def test_the_record_of_a_run_is_put_in_words_once() -> None:
     names = {"low": "fp16", "reader": "s", "op": "Softmax"}
-    told = {"message": "", "names": names, "numbers": {"value": -1e9}}
-    sick = guard("n").model_copy(update={"kind": "mask", **told})
+    sick = replace(guard("n"), kind="mask", message="", names=names, numbers={"value": -1e9})
     node = KeptNode(node=NodeName("n"), op="Add", guard="mask", because=Because(guard=0))
     spared = Remark(kind="spared", numbers={"elements": 1, "size": 4})
     said = in_words(run(guards=(sick,), plan=plan((node,), remarks=(spared,))))
@@ -148,7 +147,7 @@ def test_a_plan_is_one_of_int8_where_that_was_tried():
 
 
 def test_where_nothing_has_int8_the_report_says_so_first_and_why():
-    refused = run(plan=int8_plan(int8=())).model_copy(update={"without_int8": (left(),)})
+    refused = replace(run(plan=int8_plan(int8=())), without_int8=(left(),))
     assert report(refused).caution.startswith(nothing_in_int8(refused))
     table = left_out_table(refused)
     assert table is not None

@@ -1,4 +1,4 @@
-from halfwise.records import EngineLayer, NodePrecision, PrecisionProof
+from halfwise.records import EngineLayer, NodePrecision, PrecisionProof, replace
 from halfwise.reporting.engines import inspected, layer_table, node_table, share_words
 from halfwise.reporting.parts import Lines, Table
 from halfwise.wording import MOST_ROWS
@@ -78,9 +78,7 @@ def test_nodes_are_grouped_by_what_was_asked_and_wrong_ones_come_first():
 
 def test_hostile_names_stay_on_one_line():
     bad = layer("a\x1b[31m\n" * 30, "fp16", tactic="x")
-    report = inspected(
-        PROOF.model_copy(update={"layers": (bad,), "findings": ("x\ny",)}), "e\ngine"
-    )
+    report = inspected(replace(PROOF, layers=(bad,), findings=("x\ny",)), "e\ngine")
     cells = [
         cell for part in report.parts if isinstance(part, Table) for r in part.rows for cell in r
     ]

@@ -2,15 +2,7 @@ from math import inf
 
 import pytest
 
-from halfwise.records import (
-    NodeName,
-    Place,
-    Proof,
-    Remade,
-    Remark,
-    Repair,
-    TensorName,
-)
+from halfwise.records import NodeName, Place, Proof, Remade, Remark, Repair, TensorName, replace
 from halfwise.reporting.causes import repair_lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import plan, run
@@ -30,7 +22,7 @@ SCALED = Repair(
 
 
 def lines(*repairs, remarks=(), **changed):
-    made = plan(()).model_copy(update={"repairs": repairs, "remarks": remarks})
+    made = replace(plan(()), repairs=repairs, remarks=remarks)
     found = repair_lines(run(plan=made, **changed))
     return (found.title, *found.lines) if found is not None else ()
 
@@ -39,19 +31,18 @@ def lines(*repairs, remarks=(), **changed):
     ("rooms", "told"), [((8.0, None), ""), ((9.0, 7.9), "7.9 ×"), ((0.5,), "")]
 )
 def test_that_scaled_tensors_have_little_room_is_told(rooms, told):
-    found = lines(*(SCALED.model_copy(update={"room": room}) for room in rooms))
+    found = lines(*(replace(SCALED, room=room) for room in rooms))
     said = [line for line in found if line.startswith("Scaled")]
     assert [told in line for line in said] == ([True] if told else [])
 
 
 def test_alike_repairs_share_a_line_and_others_do_not():
-    off = EQUAL.model_copy(update={"equal": False, "repaired": 2e-6})
+    off = replace(EQUAL, equal=False, repaired=2e-6)
     alike = [
-        SCALED.model_copy(update={"nodes": (f"/a.{i}",), "advice": f"Divide {i}."})
-        for i in range(20)
+        replace(SCALED, nodes=(NodeName(f"/a.{i}"),), advice=f"Divide {i}.") for i in range(20)
     ]
-    folded = SCALED.model_copy(update={"rule": "mask", "proof": off, "guards": (), "advice": ""})
-    far = folded.model_copy(update={"proof": off.model_copy(update={"repaired": 3e-6})})
+    folded = replace(SCALED, rule="mask", proof=off, guards=(), advice="")
+    far = replace(folded, proof=replace(off, repaired=3e-6))
     title, shared, _, advice, own, other = lines(*alike, folded, far)
     assert title == "Repairs: 22"
     assert shared.startswith("20 × scale (")
@@ -62,7 +53,7 @@ def test_alike_repairs_share_a_line_and_others_do_not():
 
 def test_many_faults_that_a_repair_fixes_are_one_list():
     guards = tuple(Place(kind="square", node=NodeName(f"/{n}.{i}")) for n in "abcde" for i in "01")
-    (line,) = (x for x in lines(SCALED.model_copy(update={"guards": guards})) if "Fixed" in x)
+    (line,) = (x for x in lines(replace(SCALED, guards=guards)) if "Fixed" in x)
     assert "/a.{0, 1}" in line
     assert ". " not in line[:-1]
     assert not line.endswith("..")
@@ -77,7 +68,7 @@ def test_what_was_undone_is_told_once():
     assert title == "Repairs: 0, 5 undone"
     assert len(undone) == 4
     assert more.startswith("And 1 more")
-    undone = plan(()).model_copy(update={"remarks": (useless,)})
+    undone = replace(plan(()), remarks=(useless,))
     shown = [part.title for part in report(run(plan=undone)).parts]
     assert "Repairs: 0, 1 undone" in shown
     assert "Remarks" not in shown
@@ -91,7 +82,7 @@ def test_where_nothing_is_repaired_nothing_is_told():
 
 @pytest.mark.parametrize(("before", "after"), [(892.0, inf), (inf, inf), (2.0, 2.0), (None, 1.0)])
 def test_an_error_that_did_not_fall_is_not_told_as_what_a_repair_brought(before, after):
-    _, line, *_ = lines(SCALED.model_copy(update={"before": before, "after": after}))
+    _, line, *_ = lines(replace(SCALED, before=before, after=after))
     assert "error" not in line
 
 

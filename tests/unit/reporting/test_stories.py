@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from halfwise.records import Cause, Failure, NodeName, RungTried
+from halfwise.records import Cause, Failure, NodeName, RungTried, replace
 from halfwise.reporting.view import screen
 from tests.unit.reporting.engine_runs import engines, failed, result
 from tests.unit.reporting.runs import baseline, kept, plan, run, search, verdict
@@ -20,12 +21,12 @@ def lines(**changed: Any) -> str:
 
 def full(end: str, *causes: Cause, rung: str = "fp16", **changed: Any) -> str:
     """Return the first two lines of a run that delivers FP32, as the low rung ended so."""
-    tried = RungTried.model_validate({"rung": rung, "end": end})
+    tried = msgspec.convert({"rung": rung, "end": end}, RungTried)
     return lines(engines=engines(rung="fp32", rungs=(tried,), causes=causes, keep=(), **changed))
 
 
 def cause(kind: str, nodes: tuple[NodeName, ...] = ()) -> Cause:
-    return Cause.model_validate({"kind": kind, "builds": (2,), "nodes": nodes})
+    return msgspec.convert({"kind": kind, "builds": (2,), "nodes": nodes}, Cause)
 
 
 STORIES = {
@@ -72,12 +73,12 @@ def test_the_reason_is_in_the_first_two_lines(story: str) -> None:
     ],
 )
 def test_of_two_devices_the_one_at_fault_is_named(end: str, words: str) -> None:
-    ended = RungTried.model_validate({"rung": "fp16", "end": end})
+    ended = msgspec.convert({"rung": "fp16", "end": end}, RungTried)
     one = engines(rung="fp32", rungs=(ended,), keep=(), results=())
     row = result("mixed", 3, 1.0, failure="It crashed.", rung="fp16")
-    named = one.worker.model_copy(update={"name": "orin"})
+    named = replace(one.worker, name="orin")
     builds = tuple(map(failed, range(2)))
-    other = one.model_copy(update={"worker": named, "results": (row,), "builds": builds})
+    other = replace(one, worker=named, results=(row,), builds=builds)
     assert words in lines(engines=one, further=(other,))
 
 

@@ -11,6 +11,7 @@ from halfwise.records import (
     SliceGroup,
     TensorName,
     Verdict,
+    replace,
 )
 from halfwise.reporting.verdict import (
     bound_part,
@@ -91,7 +92,7 @@ def test_a_bound_is_rounded_up_and_nothing_is_bounded_where_all_samples_fail(fou
 
 def test_the_first_line_says_how_little_few_samples_show():
     score = MetricResult(name="top1", reference=1, candidate=1, allowed_drop=0.01, passed=True)
-    few, rows = HELDOUT[:4], score.model_copy(update={"evidence": 1, "unit": "rows"})
+    few, rows = HELDOUT[:4], replace(score, evidence=1, unit="rows")
     for told, changed in (
         (True, {"failure_bound": bound(10, 0, 0.2589)}),
         (False, {"failure_bound": bound(29, 0, 0.0982)}),

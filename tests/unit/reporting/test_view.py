@@ -8,6 +8,7 @@ from halfwise.records import (
     Remark,
     TensorName,
     Unjudged,
+    replace,
     said,
 )
 from halfwise.reporting.engines import engine_parts
@@ -54,7 +55,7 @@ def metric(candidate, *, passed):
 EMPTY = Unjudged(kind="empty", name="det")
 DRAWN = provenance(notes=(Note(kind="random", severity="warning", facts={}),))
 ON_WEBGPU = tuple(FileRun(runner=r, passed=True, outputs={}) for r in ("CPU", "WebGPU"))
-DRAWN_BESIDE = DRAWN.model_copy(update={"options": {"heldout": "real.npz"}})
+DRAWN_BESIDE = replace(DRAWN, options={"heldout": "real.npz"})
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_whatever_names_are_the_report_is_clean_and_short():
 
 def test_an_engine_with_nothing_low_is_not_called_mixed_nor_proof_that_fp16_is_enough():
     score = MetricResult(name="top1", reference=1.0, candidate=0.9, allowed_drop=0.2, passed=True)
-    judged = verdict(level="engine").model_copy(update={"metric": score})
+    judged = replace(verdict(level="engine"), metric=score)
     made = run(plan=plan(()), verdict=judged, engines=engines(rung="tf32", keep=()))
     told = report(made)
     assert "TF32 0.9" in part(told, "Task metrics").lines[0]
@@ -175,12 +176,12 @@ def quantised(whose, **changed):
     kinds = {"whole": 0, "half": 0, "integers": 3, **changed}
     facts = {"whose": whose, "products": 3, "quantised": 9, **kinds}
     note = Note(kind="quantised", facts=facts)
-    return run().provenance.model_copy(update={"notes": (note,)})
+    return replace(run().provenance, notes=(note,))
 
 
 def on(name, **changed):
     found = engines(**{"verdict": verdict(), **changed})
-    return found.model_copy(update={"worker": found.worker.model_copy(update={"name": name})})
+    return replace(found, worker=replace(found.worker, name=name))
 
 
 def cells(devices):
@@ -199,7 +200,7 @@ def test_one_device_is_told_as_ever():
 def test_a_row_for_each_device():
     row = result("mixed", 4, 2.5, kept=3, rung="fp16")
     assert row.build.engine is not None
-    delivered = row.build.engine.model_copy(update={"path": "model.orin.engine"})
+    delivered = replace(row.build.engine, path="model.orin.engine")
     orin = on("orin", results=(row,), delivered=delivered)
     found = cells([orin, on("a100", verdict=None, results=())])
     assert (found[0]["device"], found[0]["passed"], found[0]["ms"]) == ("orin", "yes", "2.5")

@@ -1,6 +1,6 @@
 import pytest
 
-from halfwise.records import Worth
+from halfwise.records import Worth, replace
 from halfwise.reporting.remarks import cost_line, nothing_gained
 from tests.unit.reporting.runs import plan, run, verdict
 
@@ -24,7 +24,7 @@ def test_a_gain_is_no_remark_and_a_failure_has_another_reason(made, told):
 
 
 def test_the_cost_of_int8_is_uncertain_until_it_is_measured():
-    timed = NOTHING.model_copy(update={"measured": 1.04})
+    timed = replace(NOTHING, measured=1.04)
     for worth, int8, doubt in (
         (NOTHING, True, True),
         (NOTHING, False, False),

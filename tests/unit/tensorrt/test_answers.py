@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from halfwise.errors import CaseError
-from halfwise.records import EngineTensor, ShapeRange, TensorName
+from halfwise.records import EngineTensor, ShapeRange, TensorName, replace
 from halfwise.tensorrt.answers import (
     FORMS,
     Description,
@@ -309,8 +309,8 @@ def test_profiles():
     limits = (ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4)),)
     shared: dict[str, Any] = {"is_input": True, "dtype": "float32", "limits": limits}
     x = EngineTensor(name=TensorName("x"), shape=(-1, 4), shape_tensor=False, **shared)
-    fixed = x.model_copy(update={"name": "z", "shape": (2, 4)})
-    size = x.model_copy(update={"name": "s", "shape": (2,), "shape_tensor": True})
+    fixed = replace(x, name=TensorName("z"), shape=(2, 4))
+    size = replace(x, name=TensorName("s"), shape=(2,), shape_tensor=True)
     assert profiles_of(Description((fixed,), 1, 0, 0)) == ()
     (profile,) = profiles_of(Description((x, fixed, size), 1, 0, 0))
     assert (profile.shapes, profile.values) == ({"x": limits[0]}, {"s": limits[0]})

@@ -22,6 +22,7 @@ from halfwise.records import (
     OutputError,
     Side,
     Verdict,
+    replace,
 )
 from halfwise.tensorrt.constrain import (
     builder_flags,
@@ -175,9 +176,9 @@ def test_the_same_outputs_by_every_measure():
     assert again is not None
     assert same_outputs(one, again)
     assert not same_outputs(one, result(2.33e-06).verdict)
-    other = one.outputs["y"].model_copy(update={"mean_abs": 1e-9})
-    assert not same_outputs(one, one.model_copy(update={"outputs": {"y": other}}))
-    assert not same_outputs(one, one.model_copy(update={"samples": ("1",)}))
+    other = replace(one.outputs["y"], mean_abs=1e-9)
+    assert not same_outputs(one, replace(one, outputs={"y": other}))
+    assert not same_outputs(one, replace(one, samples=("1",)))
 
 
 def test_outputs_without_any_error_prove_nothing():

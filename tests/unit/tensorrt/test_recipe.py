@@ -15,6 +15,7 @@ from halfwise.records import (
     TensorName,
     Unsupported,
     WorkerInfo,
+    replace,
 )
 from halfwise.tensorrt.recipe import (
     Source,
@@ -167,7 +168,7 @@ def test_constraints_of_an_emulated_run():
 def test_a_plan_without_an_engine_allows_the_tf32_that_it_has():
     keep = (KeptNode(node=NodeName("/norm/Pow"), op="MatMul", precision="tf32"),)
     record = planned("/norm/Pow")
-    record = record.model_copy(update={"plan": record.plan.model_copy(update={"keep": keep})})
+    record = replace(record, plan=replace(record.plan, keep=keep))
     assert make(record, typing="strong", version="10.0").tf32
 
 
@@ -260,7 +261,7 @@ def test_without_a_delivered_engine_the_profiles_are_those_of_the_others():
     span = ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4))
     profiles = (Profile(shapes={TensorName("x"): span}),)
     failed = engines(config(), profiles=profiles, delivered=None)
-    made = make(planned("pow").model_copy(update={"engines": failed}), network=s.network("pow_out"))
+    made = make(replace(planned("pow"), engines=failed), network=s.network("pow_out"))
     assert made.profiles == profiles
     assert made.notes[0].startswith("No engine of the run passed: ")
 

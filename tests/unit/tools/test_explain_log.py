@@ -1,6 +1,7 @@
 import io
 import re
 
+import msgspec
 import onnx
 import pytest
 
@@ -69,12 +70,13 @@ def finding(**changed):
         "nodes": tuple(f"/b.{i}/norm/Pow" for i in range(12)),
         "count": 3,
     }
-    return LogFinding.model_validate(values | changed)
+    return msgspec.convert(values | changed, LogFinding)
 
 
 def report(*findings, **changed):
-    return LogReport.model_validate(
-        {"source": "a.log", "lines": 10, "tensorrt": "8.6.1", "findings": findings} | changed
+    return msgspec.convert(
+        {"source": "a.log", "lines": 10, "tensorrt": "8.6.1", "findings": findings} | changed,
+        LogReport,
     )
 
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from halfwise.case import Case
@@ -29,15 +28,7 @@ from halfwise.metrics.untested import needed
 from halfwise.options.options import Request
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
-from halfwise.records import (
-    Engines,
-    LadderRung,
-    NodeName,
-    Note,
-    Remark,
-    Run,
-    Step,
-)
+from halfwise.records import Engines, LadderRung, NodeName, Note, Remark, Run, Step, replace
 from halfwise.scratch import scratch
 from halfwise.store import (
     BUILT_FILE,
@@ -175,7 +166,7 @@ def on_targets(fixed: Fixed) -> Fixed:
         *(fixed.rewritten.model, variant.case, variant.settings, *samples),
         may_mend=lambda runner: may_mend(fixed.space.bench, variant, runner, *samples),
     )
-    return replace(fixed, verdict=judged.verdict.model_copy(update={"sums": None}))
+    return replace(fixed, verdict=replace(judged.verdict, sums=None))
 
 
 def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
@@ -185,15 +176,15 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
         rung = fixed.rungs[-1] if chosen is not None and chosen.rung == "int8" else fixed.rungs[0]
         fixed = replace(rung, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
     bench = fixed.space.bench
-    joined = {
-        "joined": (*fixed.search.joined, *proof.joined),
-        "calibration": bench.samples.ids,
-        "seen": bench.samples.marks or (),
-    }
     fixed = replace(
         fixed,
         verdict=proof.verdict,
-        search=fixed.search.model_copy(update=joined),
+        search=replace(
+            fixed.search,
+            joined=(*fixed.search.joined, *proof.joined),
+            calibration=bench.samples.ids,
+            seen=bench.samples.marks or (),
+        ),
         stage_seconds=fixed.stage_seconds | seconds,
     )
     if chosen is None:
@@ -202,7 +193,7 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
         return fixed.telling(Remark(kind="other-engine"))
     if chosen.types != fixed.assigned:
         return _replanned(fixed, chosen.types, minimal=proof.minimal)
-    plan = fixed.plan.model_copy(update={"minimal": proof.minimal})
+    plan = replace(fixed.plan, minimal=proof.minimal)
     emulated = [Remark(kind="emulated")] if fixed.plan.minimal and not proof.minimal else []
     return replace(fixed, plan=plan).telling(*emulated)
 
@@ -224,9 +215,8 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     rewritten, placed = space.variant.write(assigned)
     result = replace(result, kept=assigned.kept, minimal=minimal)
     plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)
-    by_engine = {"guard": None, "error_without": None, "kept_by": "engine"}
     kept = tuple(
-        k.model_copy(update=by_engine)
+        replace(k, guard=None, error_without=None, kept_by="engine")
         if k.node in added and k.kept_by == "search" and k.guard is None
         else k
         for k in plan.keep
@@ -234,7 +224,7 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     return replace(
         fixed,
         rewritten=rewritten,
-        plan=plan.model_copy(update={"keep": kept}),
+        plan=replace(plan, keep=kept),
         guards=space.guards,
         result=result,
         space=space,
@@ -262,8 +252,9 @@ def refused(
         next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
     )
     wrong = LadderRung(rung="fp32", passed=False, failures=proof.verdict.failures)
-    results = {"engines": engines[0], "further": tuple(engines[1:])}
-    run = run.model_copy(update=results | ({"rungs": (wrong,)} if request.ladder else {}))
+    run = replace(run, engines=engines[0], further=tuple(engines[1:]))
+    if request.ladder:
+        run = replace(run, rungs=(wrong,))
     if out is not None:
         with new_folder(out) as partial:
             finish(partial, run, case, watcher)

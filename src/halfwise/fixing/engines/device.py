@@ -10,7 +10,7 @@ the next one, and end up in the run folder.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from shutil import disk_usage, move
@@ -40,6 +40,7 @@ from halfwise.records import (
     Precision,
     PrecisionProof,
     Typing,
+    replace,
 )
 from halfwise.reporting.plan import own_criterion, proven_line
 from halfwise.store import BUILT_FILE, FP32_FILE, MODEL_FILE
@@ -424,7 +425,7 @@ class Device(Workbench):
         row = EngineResult(name=name, build=build, kept=len(plan.types.kept), rung=plan.rung)
         note = self.watcher.note
         if build.engine is None:
-            return row.model_copy(update={"failure": build.message})
+            return replace(row, failure=build.message)
         row = self.again(row, asked)
         if row.excess is None:
             self._tell(f"the engine of build {build.number} does not run", row.failure)
@@ -435,7 +436,7 @@ class Device(Workbench):
             if row.excess <= 1:
                 self.fetched.keep(build.engine)
             elif judging is None:
-                row = row.model_copy(update={"proof": self.proof(plan, build)})
+                row = replace(row, proof=self.proof(plan, build))
         if judging is not None:
             row = self.judged(plan, row, judging)
         return row if row.failure else self._timed(row)
@@ -447,17 +448,17 @@ class Device(Workbench):
         try:
             excess = self.measure.excess(row.build.engine, *asked)
         except ENGINE_FAULTS as failed:
-            return _failing(row, failed, excess=None)
-        return row.model_copy(update={"excess": excess})
+            return _failing(replace(row, excess=None), failed)
+        return replace(row, excess=excess)
 
     def _timed(self, row: EngineResult) -> EngineResult:
         assert row.build.engine is not None
         try:
             latency = self.measure.latency(row.build.engine)
         except ENGINE_FAULTS as failed:
-            return row.model_copy(update={"untimed": failed.message, "lost": is_lost(failed)})
+            return replace(row, untimed=failed.message, lost=is_lost(failed))
         self.watcher.note(f"build {row.build.number} takes {number(latency.median_ms)} ms a run")
-        return row.model_copy(update={"latency": latency})
+        return replace(row, latency=latency)
 
     def model_of(self, types: Plan) -> Path:
         """Return the ONNX file that a plan is built from."""
@@ -529,7 +530,7 @@ class Device(Workbench):
             at = measure.at_shapes(engine, rest) if verdict.within else ()
         except ENGINE_FAULTS as failed:
             return _failing(row, failed)
-        row = row.model_copy(update={"verdict": verdict, "shapes": at, "lost": False})
+        row = replace(row, verdict=verdict, shapes=at, lost=False)
         fp32 = self.full["fp32"].verdict if "fp32" in self.full else None
         as_fp32 = fp32 is not None and same_outputs(verdict, fp32)
         try:
@@ -538,13 +539,12 @@ class Device(Workbench):
             if not is_interrupted(failed):
                 self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
             return row
-        return row.model_copy(update={"proof": proof})
+        return replace(row, proof=proof)
 
 
-def _failing(row: EngineResult, failed: HalfwiseError, **results: None) -> EngineResult:
-    """Return the row of an engine that failed, without some of its results."""
-    why = {"latency": None, "failure": failed.message, "lost": is_lost(failed)}
-    return row.model_copy(update=why | results)
+def _failing(row: EngineResult, failed: HalfwiseError) -> EngineResult:
+    """Return the row of an engine that failed, without times."""
+    return replace(row, latency=None, failure=failed.message, lost=is_lost(failed))
 
 
 def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:

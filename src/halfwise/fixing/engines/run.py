@@ -10,7 +10,7 @@ Otherwise the cause is unknown.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -40,6 +40,7 @@ from halfwise.records import (
     RungTried,
     Spared,
     Verdict,
+    replace,
 )
 from halfwise.reporting.plan import cause_line
 from halfwise.reporting.remarks import under, with_failures
@@ -228,9 +229,11 @@ def causes(
         )
         shown = [Cause(kind=kind, builds=(nearest.number,))]
     if nearest is not None and relative:
-        errors = {"excess": nearest.excess, "other": expected[nearest.plan]}
+        excess, other = nearest.excess, expected[nearest.plan]
         kinds = ("refused", "precision", "unknown")
-        return tuple(c.model_copy(update=errors) if c.kind in kinds else c for c in shown)
+        return tuple(
+            replace(c, excess=excess, other=other) if c.kind in kinds else c for c in shown
+        )
     return tuple(shown)
 
 
@@ -276,7 +279,7 @@ def all_of(verdicts: Mapping[str, Verdict]) -> Verdict:
     if "" in verdicts or not failed:
         return shown
     failures = [f for name, v in failed.items() for f in under("device", name, v.failures)]
-    return with_failures(shown.model_copy(update={"failures": ()}), failures)
+    return with_failures(replace(shown, failures=()), failures)
 
 
 def engines_of(
@@ -285,14 +288,14 @@ def engines_of(
     """Return the record of a device with its rows; `shown` is the build that lists its layers."""
 
     def briefly(build: BuildOutcome) -> BuildOutcome:
-        return build.model_copy(update={"layers": ()})
+        return replace(build, layers=())
 
     builds, settings = device.builds.outcomes, device.engine_settings
     return Engines(
         worker=device.worker.info,
         typing=device.builds.typing,
         profiles=settings.profiles,
-        results=tuple(row.model_copy(update={"build": briefly(row.build)}) for row in rows),
+        results=tuple(replace(row, build=briefly(row.build)) for row in rows),
         builds=tuple(b if b.number == shown else briefly(b) for b in builds),
         notes=tuple(dict.fromkeys(device.notes)),
         **{"rounds": (), "keep": (), **results},
@@ -497,20 +500,18 @@ class EngineRun:
                 continue
             try:
                 self.devices[name].fetched.deliver(record.delivered, paths[name])
-                place = {"side": "here", "path": paths[name].name}
-                here = record.delivered.model_copy(update=place)
-                engines[name] = record.model_copy(update={"delivered": here})
+                here = replace(record.delivered, side="here", path=paths[name].name)
+                engines[name] = replace(record, delivered=here)
                 continue
             except (*ENGINE_FAULTS, OSError) as failed:
                 why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
             lost = Failure(kind="unfetched", names={"path": record.delivered.path, "why": why})
             rungs = tuple(
-                tried.model_copy(update={"end": "unfetched"}) if tried.end == "delivered" else tried
+                replace(tried, end="unfetched") if tried.end == "delivered" else tried
                 for tried in record.rungs
             )
             judged = None if record.verdict is None else with_failures(record.verdict, (lost,))
-            without = {"delivered": None, "rung": None, "rungs": rungs, "verdict": judged}
-            engines[name] = record.model_copy(update=without)
+            engines[name] = replace(record, delivered=None, rung=None, rungs=rungs, verdict=judged)
             verdict = with_failures(verdict, (lost,))
         return replace(proof, engines=engines, verdict=verdict)
 

@@ -22,7 +22,7 @@ so engines take turns.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import inf
 from statistics import fmean, median
@@ -38,7 +38,7 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
 from halfwise.judging.judge import Judged
 from halfwise.progress import interruption
-from halfwise.records import ALIKE, FULL_RUNGS, EngineResult, EngineRung, Spared
+from halfwise.records import ALIKE, FULL_RUNGS, EngineResult, EngineRung, Spared, replace
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.versions import has
 from halfwise.wording import count
@@ -172,7 +172,7 @@ def offer_of(
             name = f"{name}, without repairs"
         if name in {o.rows[device].name for o in offers}:
             name = f"{name}, build {measured.build.number}"
-        row = measured.model_copy(update={"name": name, "proof": None})
+        row = replace(measured, name=name, proof=None)
         rows[device] = bench.devices[device].judged(plan, row, judging)
     return replace(outcome, rows=rows, allowed=allowed)
 
@@ -199,8 +199,7 @@ def _timed(row: EngineResult, medians: tuple[float, ...]) -> EngineResult:
     """Return a row with its time by the rounds; one without rounds stays as it was."""
     if row.latency is None or not medians:
         return row
-    times = {"medians": medians, "median_ms": median(medians)}
-    return row.model_copy(update={"latency": row.latency.model_copy(update=times)})
+    return replace(row, latency=replace(row.latency, medians=medians, median_ms=median(medians)))
 
 
 FUTILE = 1.07

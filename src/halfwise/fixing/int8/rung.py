@@ -26,7 +26,7 @@ from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
 from halfwise.progress import Watcher
-from halfwise.records import KeptNode, Remark
+from halfwise.records import KeptNode, Remark, replace
 from halfwise.records import Plan as PlanRecord
 
 
@@ -54,7 +54,7 @@ def int8_plan_of(
         nonfinite_without=result.nonfinite_without,
         contributions=result.contributions,
     )
-    kept = (k.model_copy(update={"precision": "fp32"}) for k in below.keep)
+    kept = (replace(k, precision="fp32") for k in below.keep)
     more = space.held_nodes - space.extended
     held = kept_nodes(network, more, (), {}, {}, held=space.held)
     quantisation = space.quantisation
@@ -70,12 +70,11 @@ def int8_plan_of(
         remarks=below.remarks,
         low_io=variant.low_io,
     )
-    return record.model_copy(
-        update={
-            "repairs": below.repairs,
-            "int8": tuple(name for name in map(node_name, network.nodes()) if name in int8),
-            "left_out": tuple(_left_out(kept, below, quantisation, int8) for kept in left_out),
-        }
+    return replace(
+        record,
+        repairs=below.repairs,
+        int8=tuple(name for name in map(node_name, network.nodes()) if name in int8),
+        left_out=tuple(_left_out(kept, below, quantisation, int8) for kept in left_out),
     )
 
 
@@ -83,12 +82,12 @@ def _left_out(
     kept: KeptNode, below: PlanRecord, quantisation: Quantisation, int8: Nodes
 ) -> KeptNode:
     """Return a node that is left out; of a sum, with the convolution if that is the reason."""
-    kept = kept.model_copy(update={"precision": below.low})
+    kept = replace(kept, precision=below.low)
     product = quantisation.sums.get(kept.node)
     if product is None or product in int8 or kept.error_without is not None or kept.because is None:
         return kept
-    because = kept.because.model_copy(update={"beside": product})
-    return kept.model_copy(update={"because": because, "unknown": False})
+    because = replace(kept.because, beside=product)
+    return replace(kept, because=because, unknown=False)
 
 
 def int8_rung(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -22,7 +23,6 @@ from halfwise.graph.weights import LowWeights
 from halfwise.records import (
     Guard,
     NodeName,
-    Precision,
     Repair,
     TensorName,
 )
@@ -65,7 +65,7 @@ class Plan:
         """Whether kept nodes have other types than FP32."""
         return bool(self.bf16) or self.tf32
 
-    def precision(self, node: NodeName) -> Precision:
+    def precision(self, node: NodeName) -> Literal["fp32", "tf32", "bf16"]:
         """Return the type of a kept node."""
         if node in self.bf16:
             return "bf16"

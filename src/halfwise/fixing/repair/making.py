@@ -4,7 +4,7 @@ So anybody can make and prove them again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from math import isfinite, isqrt
@@ -26,7 +26,7 @@ from halfwise.graph.model import Attribute, Network, Writer, is_standard, node_n
 from halfwise.graph.norms import Normalisation, read_normalisations
 from halfwise.graph.reading import activations, axes_of
 from halfwise.graph.written_out import read_softmaxes
-from halfwise.records import Record, Repair, RepairRule
+from halfwise.records import Record, Repair, RepairRule, replace
 from halfwise.wording import listed
 
 _SUMS = ("MatMul", "ReduceMean", "ReduceSum", "Softmax")
@@ -262,9 +262,9 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
     Raises:
         CaseError: the model's existing entry cannot be read.
     """
-    plain = {"before": None, "after": None, "proof": None}
-    repaired_by = (*marked(model), *(repair.model_copy(update=plain) for repair in repairs))
-    model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).model_dump_json()
+    plain = (replace(repair, before=None, after=None, proof=None) for repair in repairs)
+    repaired_by = (*marked(model), *plain)
+    model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).to_json()
 
 
 def marked(model: ir.Model) -> tuple[Repair, ...]:
@@ -278,7 +278,7 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
         return ()
     hint = f"Remove the entry {KEY} from the model's metadata, or give the file as it was written."
     try:
-        entry = _Entry.model_validate_json(text)
+        entry = _Entry.from_json(text)
     except msgspec.MsgspecError as error:
         raise CaseError(f"The metadata's {KEY} is not a list of repairs.", hint) from error
     if entry.version != VERSION:

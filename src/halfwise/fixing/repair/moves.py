@@ -6,7 +6,7 @@ same function, and if no plan costs less that a search without repairs finds.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, combinations
 from math import inf
@@ -23,7 +23,16 @@ from halfwise.fixing.repair.scale import Scale
 from halfwise.fixing.space import Space
 from halfwise.graph.model import Network, node_name
 from halfwise.observing.reference import PART_OF_BUDGET
-from halfwise.records import LEAST_DEARER, NodeName, Proof, Remark, RemarkKind, Repair, RepairRule
+from halfwise.records import (
+    LEAST_DEARER,
+    NodeName,
+    Proof,
+    Remark,
+    RemarkKind,
+    Repair,
+    RepairRule,
+    replace,
+)
 from halfwise.wording import listed
 
 UNDONE_ALONE = 4
@@ -160,7 +169,7 @@ class _Move:
     def _proposal(self, rule: Rule) -> Set:
         self.space.budget.check()
         proposed = rule.propose(self.space.evidence)
-        return tuple(one.model_copy(update={"identity": rule.identity}) for one in proposed)
+        return tuple(replace(one, identity=rule.identity) for one in proposed)
 
     def _plans(self, some: Set) -> list[Plan]:
         """Return the plans to try with repairs; none if the repairs cannot be made.
@@ -284,8 +293,9 @@ class _Move:
             self._object("repair-unproven", some, "", **known)
             return None
         before, after = (each.excess(each.ruled) for each in (self.space, made))
-        facts = {"before": before, "after": after, "proof": shown}
-        repairs = (r.model_copy(update={**facts, "room": room(made, r)}) for r in some)
+        repairs = (
+            replace(r, before=before, after=after, proof=shown, room=room(made, r)) for r in some
+        )
         return replace(made, repairs=tuple(repairs), start=Start(plan.kept))
 
     def _proof(self, repaired: Network) -> Proof:

@@ -42,6 +42,7 @@ from halfwise.records import (
     Repair,
     RepairRule,
     TensorName,
+    replace,
 )
 
 SIZES = ((100, False), (500, False), (2500, False), (500, True))
@@ -305,12 +306,12 @@ def scaled(
         e = exponents[tensor_name(nodes[one.node].outputs[0])] if one.kind == "sum" else 0
         return math.ldexp(one.value, e)
 
-    update = {
-        "tensors": tuple(shown.values()),
-        "inner": tuple(one.model_copy(update={"value": inside(one)}) for one in before.inner),
-        "constants": adjusted_constants(network, roles, frozenset(), fmt),
-    }
-    return before.model_copy(update=update)
+    return replace(
+        before,
+        tensors=tuple(shown.values()),
+        inner=tuple(replace(one, value=inside(one)) for one in before.inner),
+        constants=adjusted_constants(network, roles, frozenset(), fmt),
+    )
 
 
 def _shown(
@@ -343,8 +344,9 @@ def _shown(
             return None
         for value, one in zip(node.outputs, made, strict=True):
             if one is not None:
-                where = {"tensor": value.name, "producer": node.name, "op": node.op_type}
-                shown[tensor_name(value)] = one.model_copy(update=where)
+                shown[tensor_name(value)] = replace(
+                    one, tensor=tensor_name(value), producer=node_name(node), op=node.op_type
+                )
     return shown
 
 
@@ -354,8 +356,8 @@ def _times_power(one: Observation, e: int, fmt: Format) -> Observation:
         return one
     largest, detail = math.ldexp(one.absmax, e), one.detail
     if detail is None:
-        return one.model_copy(update={"absmax": largest})
-    histogram = detail.histogram.model_copy(update={"first": detail.histogram.first + e})
+        return replace(one, absmax=largest)
+    histogram = replace(detail.histogram, first=detail.histogram.first + e)
     smallest = detail.smallest_nonzero * 2.0**e
     times = detail_of(histogram, smallest, detail.samples, fmt)
-    return one.model_copy(update={"absmax": largest, "detail": times})
+    return replace(one, absmax=largest, detail=times)

@@ -1,7 +1,7 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
@@ -28,7 +28,7 @@ from halfwise.options.engines import TENSORRT
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Comparison, Step
+from halfwise.records import Comparison, Step, replace
 from halfwise.tools.blame import blame
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
@@ -171,12 +171,11 @@ def compare(
         notes += tuple(note for side in (first, second) for note in _notes(side))
         names = [*comparison.outputs] if maker is None else []
         off = excess_of(case.criterion, first, second, names)
-        comparison = comparison.model_copy(
-            update={
-                "notes": notes,
-                "excess": max(off.values(), default=None),
-                "beyond": tuple(name for name, excess in off.items() if excess > 1),
-            }
+        comparison = replace(
+            comparison,
+            notes=notes,
+            excess=max(off.values(), default=None),
+            beyond=tuple(name for name, excess in off.items() if excess > 1),
         )
         fixable = comparison.differs and not comparison.nothing_to_fix
         steps = _next(case, request, sources[1], second, load) if fixable else ()
@@ -185,7 +184,7 @@ def compare(
             references = list(first.get(names))
             candidate = load(sources[1].path)
             found = blame(candidate, case, references, request.settings, watcher)
-        return comparison.model_copy(update={"blame": found, "next_step": steps})
+        return replace(comparison, blame=found, next_step=steps)
 
 
 def _next(

@@ -12,6 +12,7 @@ from halfwise.records import (
     SideName,
     TensorName,
     TensorStatus,
+    replace,
 )
 from halfwise.tools.compare.walk import Found, Walk, tolerance_of
 
@@ -77,17 +78,16 @@ class _Reading:
         amplified = status == "amplified"
         among = side or ("b" if "b" in tensor.given else "a")
         located = side is not None or (amplified and among in tensor.given)
-        return comparison.model_copy(
-            update={
-                "status": status,
-                "error": error,
-                "inherited": inherited,
-                "factor": error / inherited if amplified and inherited else None,
-                "born": max((e.value for e in tensor.born.values()), default=None),
-                "side": side,
-                "region": self.walk.region(tensor, among) if located else (),
-                "worst_sample": self.walk.samples.ids[tensor.error.worst_sample],
-            }
+        return replace(
+            comparison,
+            status=status,
+            error=error,
+            inherited=inherited,
+            factor=error / inherited if amplified and inherited else None,
+            born=max((e.value for e in tensor.born.values()), default=None),
+            side=side,
+            region=self.walk.region(tensor, among) if located else (),
+            worst_sample=self.walk.samples.ids[tensor.error.worst_sample],
         )
 
     def first(self, nodes: Sequence[NodeComparison]) -> NodeComparison | None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -34,6 +33,7 @@ from halfwise.records import (
     RungName,
     Sign,
     Verdict,
+    replace,
     said,
 )
 from halfwise.reporting.diagnosis import advice, cause, evidence
@@ -144,7 +144,7 @@ def _run(subject: Subject, request: Request, rungs: tuple[Rung, ...], seconds: f
         verdict = with_unjudged(verdict, case, request, None, case.calibration, outputs)
     advice = () if wrong is None else wrong.advice
     run = unsearched_run("diagnose", case, request, verdict, cost(0, seconds, {}), advice)
-    return run.model_copy(update={"diagnosis": rungs})
+    return replace(run, diagnosis=rungs)
 
 
 _OFF = (
@@ -315,22 +315,22 @@ def _judged(number: int, name: RungName, subject: Subject, kind: Kind, by: Crite
         else:
             signs = signs_of(verdict, label)
             if verdict.passed:
-                right = {"passed": True, "cause": f"The {label} is right."}
-                return rung.model_copy(update={**right, "evidence": tuple(signs)})
+                right = f"The {label} is right."
+                return replace(rung, passed=True, cause=right, evidence=tuple(signs))
             symptom, message, ids = OFF, "", subject.samples.ids
             index = ids.index(verdict.worst_sample) if verdict.worst_sample in ids else 0
     # From here on Ctrl-C ends only the search; results so far are reported.
     interruption().ready = True
     sample, network = subject.samples[index], subject.case.network
     fault = localise(Transplants(engines, network, kind, symptom), sample)
-    told = {
-        "cause": cause(fault, label, message, emulated=name == "kernels"),
-        "nodes": fault.region,
-        "evidence": (*signs, *evidence(fault)),
-        "advice": said(*advice(fault)),
-        "engine": fault,
-    }
-    return rung.model_copy(update=told)
+    return replace(
+        rung,
+        cause=cause(fault, label, message, emulated=name == "kernels"),
+        nodes=fault.region,
+        evidence=(*signs, *evidence(fault)),
+        advice=said(*advice(fault)),
+        engine=fault,
+    )
 
 
 def _unparsed(rung: Rung, subject: Subject, build: BuildOutcome) -> Rung:
@@ -338,13 +338,13 @@ def _unparsed(rung: Rung, subject: Subject, build: BuildOutcome) -> Rung:
     errors = [finding for finding in explain(build.log) if finding.severity == "error"]
     named = {name for finding in errors for name in finding.nodes}
     nodes = map(node_name, subject.case.network.nodes())
-    told = {
-        "cause": build.message,
-        "nodes": tuple(name for name in nodes if name in named),
-        "evidence": (Sign(severity="error", text=build.message),),
-        "advice": said(*dict.fromkeys(finding.hint for finding in errors if finding.hint)),
-    }
-    return rung.model_copy(update=told)
+    return replace(
+        rung,
+        cause=build.message,
+        nodes=tuple(name for name in nodes if name in named),
+        evidence=(Sign(severity="error", text=build.message),),
+        advice=said(*dict.fromkeys(finding.hint for finding in errors if finding.hint)),
+    )
 
 
 LADDER: tuple[tuple[RungName, Callable[[Subject], Rung]], ...] = (
@@ -374,8 +374,7 @@ def climb(
         rung = look(subject)
         found = rung.passed is False and (name, rung.how) != ("tf32", "emulated")
         if found:
-            unsure = {"passed": None}
-            rungs = [one.model_copy(update=unsure) if one.passed is False else one for one in rungs]
+            rungs = [replace(r, passed=None) if r.passed is False else r for r in rungs]
         rungs.append(rung)
         if found:
             break

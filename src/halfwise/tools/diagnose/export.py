@@ -29,6 +29,7 @@ from halfwise.records import (
     Step,
     TensorName,
     Verdict,
+    replace,
     said,
 )
 from halfwise.reporting.remarks import reasons
@@ -203,21 +204,20 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
             f"({most}: {figures} times what is allowed). The export is not shown to "
             "be wrong; the model needs more than FP32 here."
         )
-        apart = [sign.model_copy(update={"severity": "info"}) for sign in signs]
+        apart = [replace(sign, severity="info") for sign in signs]
         evidence = (Sign(severity="warning", text=why), *apart)
-        return rung.model_copy(update={"passed": True, "cause": why, "evidence": evidence})
+        return replace(rung, passed=True, cause=why, evidence=evidence)
     divergence = _located(subject, subject.expected or ())
     # Too few tensors are known to say where the two diverge.
     anywhere = 2 * len(divergence.first) > max(2, len(list(subject.case.network.nodes())))
-    return rung.model_copy(
-        update={
-            "cause": "On these inputs the ONNX file computes something else than the framework "
-            f"gave: {reasons(verdict.failures)[0]}."
-            f"{' Where they diverge is unknown.' if anywhere else ''}",
-            "nodes": () if anywhere else divergence.first,
-            "evidence": tuple(signs),
-            "advice": _advice(() if anywhere else divergence.first, subject),
-        }
+    return replace(
+        rung,
+        cause="On these inputs the ONNX file computes something else than the framework "
+        f"gave: {reasons(verdict.failures)[0]}."
+        f"{' Where they diverge is unknown.' if anywhere else ''}",
+        nodes=() if anywhere else divergence.first,
+        evidence=tuple(signs),
+        advice=_advice(() if anywhere else divergence.first, subject),
     )
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -42,6 +42,7 @@ from halfwise.records import (
     TensorName,
     Typing,
     Verdict,
+    replace,
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import failing_runners
@@ -130,10 +131,8 @@ def verify(
     with running(request.settings.targets):
         case, run = judges[kind](question)
     run = beside(run, before)
-    provenance = run.provenance.model_copy(
-        update={"candidate": "in memory" if path is None else str(candidate)}
-    )
-    run = run.model_copy(update={"provenance": provenance})
+    provenance = replace(run.provenance, candidate="in memory" if path is None else str(candidate))
+    run = replace(run, provenance=provenance)
     if folder is not None:
         watcher.stage("store")
         with new_folder(folder) as partial:
@@ -226,7 +225,7 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
     verdict = with_unjudged(verdict, case, request, other.model, samples, references)
     verdict = with_mended(verdict, other)
     verdict = with_failures(verdict, broken) if broken else verdict
-    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints)})
+    verdict = replace(verdict, hints=(*verdict.hints, *hints))
     run = verify_run(case, request, verdict, time.monotonic() - question.started, worth=worth)
     found = None
     wrong = not verdict.passed and verdict.judged and not failing_runners(verdict)
@@ -234,7 +233,7 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
         watcher.stage("blame")
         worst = worst_first(verdict.excesses)
         found = blame(mixed, case, references, settings, watcher, worst)
-    run = run.model_copy(update={"remade": redone, "held": held, "blame": found})
+    run = replace(run, remade=redone, held=held, blame=found)
     if question.path is not None and not run.next_step:
         passed = verdict.passed
         steps = after_verify(
@@ -248,7 +247,7 @@ def _of_model(question: _Question) -> tuple[Case, Run]:
             integers=bool(quantising(mixed)),
             loads=not mixed.mistyped,
         )
-        run = run.model_copy(update={"next_step": steps})
+        run = replace(run, next_step=steps)
     return case, run
 
 
@@ -363,9 +362,9 @@ def _of_engine(question: _Question) -> tuple[Case, Run]:
         check_covered(profiles, case.calibration)
         measure = Measure(worker, case, settings, replace(target.settings, profiles=profiles))
         references, judged, record = _judged(measure, file, question.watcher)
-        here = file.model_copy(update={"side": "here", "path": str(path)})
+        here = replace(file, side="here", path=str(path))
         verdict = with_shapes(judged.verdict, record.shapes)
-        record = record.model_copy(update={"engine": here})
+        record = replace(record, engine=here)
         return case, question.run(case, verdict, references, record)
 
 
@@ -394,8 +393,7 @@ def _of_built(question: _Question) -> tuple[Case, Run]:
         roles, types = roles_of(upcast(candidate)[0]), quantised_types(candidate)
         proof = maker.measure.proof(build, candidate, roles, types)
         references, judged, record = _judged(maker.measure, build.engine, watcher)
-        evidence = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
-        record = record.model_copy(update=evidence)
+        record = replace(record, build=replace(build, layers=()), proof=proof)
         gate = Gate(case, candidate, references, settings, watcher)
         held: tuple[Held, ...] = (gate.engine(maker, judged.verdict, record.shapes),)
         if settings.targets:
@@ -404,9 +402,7 @@ def _of_built(question: _Question) -> tuple[Case, Run]:
             held += gate.files(judged)
         verdict = with_shapes(judged.verdict, record.shapes)
         run = question.run(case, verdict, references, record)
-        return case, run.model_copy(
-            update={"held": held, "verdict": with_mended(run.verdict, loaded)}
-        )
+        return case, replace(run, held=held, verdict=with_mended(run.verdict, loaded))
 
 
 def demand_types(candidate: Network, typing: Typing) -> None:

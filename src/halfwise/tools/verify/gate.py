@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -36,6 +36,7 @@ from halfwise.records import (
     Run,
     ShapeVerdict,
     Verdict,
+    replace,
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.view import worsened
@@ -179,7 +180,7 @@ class Gate:
             fp32 = maker.measure.judge(engine, samples, self.references).verdict
             right = with_shapes(fp32, maker.measure.at_shapes(engine, samples)).passed
         except (BuildFailed, EngineFailed):
-            return held.model_copy(update={"outcome": "fp32"})
+            return replace(held, outcome="fp32")
         if right:
             self._demand_version()
         if (verdict if right else fp32).passed:
@@ -248,8 +249,7 @@ class Gate:
 
 def _at(held: Held, right: bool, first: Sequence[NodeName]) -> Held:
     """Return what is wrong: the file, if FP32 is right there, else FP32."""
-    outcome = "fragile" if right else "fp32"
-    return held.model_copy(update={"outcome": outcome, "first": tuple(first)})
+    return replace(held, outcome="fragile" if right else "fp32", first=tuple(first))
 
 
 _MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))
@@ -317,8 +317,8 @@ def beside(run: Run, before: Earlier | None) -> Run:
     if before is None:
         return run
     versions = _versions(before.run)
-    held = (h.model_copy(update={"before": versions.get(h.target, "")}) for h in run.held)
-    run = run.model_copy(update={"held": tuple(held)})
+    held = (replace(h, before=versions.get(h.target, "")) for h in run.held)
+    run = replace(run, held=tuple(held))
     same_level = run.verdict.level == before.run.verdict.level
     if before.again and not same_level:
         return run
@@ -345,7 +345,7 @@ def beside(run: Run, before: Earlier | None) -> Run:
     if not baseline.passed:
         worse = (Failure(kind="worse", text=worsened(c)) for c in changes if not c.passed)
         verdict = with_failures(verdict, worse)
-    return run.model_copy(update={"compared": baseline, "verdict": verdict})
+    return replace(run, compared=baseline, verdict=verdict)
 
 
 def _versions(run: Run) -> dict[str, str]:

@@ -23,6 +23,7 @@ from halfwise.records import (
     Observation,
     Observations,
     TensorName,
+    replace,
 )
 from tests.unit.graph.sketch import Sketch
 
@@ -98,7 +99,7 @@ def guards(
     network = network_from_proto(proto)
     roles: Roles = roles_of(network, low_type(fmt))
     observations = observe(network, proto, inputs, fmt, details=details)
-    observations = observations.model_copy(update={"inner": inside, "samples": samples})
+    observations = replace(observations, inner=inside, samples=samples)
     return Attribution(network, roles, observations, fmt, **options).guards
 
 

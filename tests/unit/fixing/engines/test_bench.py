@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.engines.plan import EnginePlan
+from halfwise.records import replace
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -159,9 +160,7 @@ def test_a_build_that_ctrl_c_ended_tells_nothing(stage, monkeypatch):
     build = ready.worker.build
 
     def interrupted(*arguments, **named):
-        return build(*arguments, **named).model_copy(
-            update={"status": "interrupted", "engine": None}
-        )
+        return replace(build(*arguments, **named), status="interrupted", engine=None)
 
     monkeypatch.setattr(ready.worker, "build", interrupted)
     assert bench.evaluate(ready.plan(KEPT), "mixed").excess is None

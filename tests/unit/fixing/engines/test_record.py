@@ -1,6 +1,5 @@
 """What engines show of why nothing low passed, and how a device's result is recorded."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from halfwise.records import (
     NodePrecision,
     Precision,
     Verdict,
+    replace,
 )
 from halfwise.reporting.plan import cause_line
 from halfwise.reporting.remarks import reasons
@@ -217,8 +217,7 @@ def test_what_passes_on_some_devices_alone_passes_nowhere():
     }
     both = Outcome(KEPT, "", rows)
     row = result("mixed", 3, 1.0, verdict=verdict(level="engine"), excess=0.5)
-    failing = {"verdict": verdict(level="engine", passed=False), "excess": 9.0}
-    off = row.model_copy(update=failing)
+    off = replace(row, verdict=verdict(level="engine", passed=False), excess=9.0)
     low = replace(both, rows={"orin": row, "a100": off})
     fp32 = offer("fp32", 1.0, on=("orin", "a100"))
     assert ends(fp32, low, delivered=fp32, tried={KEPT: [both]}) == ["delivered", "elsewhere"]
@@ -228,7 +227,7 @@ def test_what_passes_on_some_devices_alone_passes_nowhere():
 
 def failing(kind: str) -> Verdict:
     failures = (Failure(kind=kind, names={"why": "so"}),)  # type: ignore[arg-type]
-    return verdict(passed=False).model_copy(update={"failures": failures})
+    return replace(verdict(passed=False), failures=failures)
 
 
 def test_all_devices_have_to_pass():

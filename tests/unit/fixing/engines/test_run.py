@@ -9,7 +9,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines import device
 from halfwise.fixing.engines.device import Fetched
 from halfwise.fixing.engines.measure import ROUNDS
-from halfwise.records import Profile, ShapeRange, TensorName
+from halfwise.records import Profile, ShapeRange, TensorName, replace
 from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -139,7 +139,7 @@ def test_on_small_models_an_engine_is_proven_within_three_builds(stage):
 
 def test_without_tf32_on_the_gpu_no_engine_with_it_is_built(stage, monkeypatch):
     ready = stage(models.layer_norm())
-    turing = ready.worker.info.model_copy(update={"compute_capability": "7.5"})
+    turing = replace(ready.worker.info, compute_capability="7.5")
     monkeypatch.setattr(ready.worker, "info", turing)
     proof = ready.proven()
     assert proof.verdict.passed

@@ -24,7 +24,7 @@ from halfwise.fixing.engines.search import (
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName
+from halfwise.records import NodeName, replace
 from tests.unit.casing import names as named
 from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.engine_runs import build, failed, latency, measured
@@ -394,14 +394,14 @@ def test_where_int8_fails_with_constraints_it_is_built_without():
 
     world = World(always(NONE), built, builds=1)
     world.search(NONE)
-    kept = failed(9).config.model_copy(update={"keep": (ORDER[0],)})
+    kept = replace(failed(9).config, keep=(ORDER[0],))
     search = world.search(NONE, int8=Plan(VARIANT, names(2)))
     evaluate = world.evaluate
 
     def constrained(plan: EnginePlan, step: str, *, extra: bool = False) -> Outcome:
         outcome = evaluate(plan, step, extra=extra)
         if outcome.excess is None:
-            unbuilt = outcome.worst.build.model_copy(update={"config": kept})
+            unbuilt = replace(outcome.worst.build, config=kept)
             outcome = Outcome(plan, step, {"": measured(unbuilt)})
             world.tried[plan] = [outcome]
         return outcome

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -12,7 +11,7 @@ from halfwise.fixing.engines.plan import EnginePlan, Outcome
 from halfwise.fixing.engines.search import choose, full_offers, offer_of, raced
 from halfwise.fixing.plan.plan import Plan
 from halfwise.progress import offered
-from halfwise.records import FP32_ENGINE, EngineRung
+from halfwise.records import FP32_ENGINE, EngineRung, replace
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -147,16 +146,16 @@ def offer(
 ) -> Outcome:
     """Return an engine with the medians of its rounds, alike on each device."""
     time = latency(sorted(medians)[len(medians) // 2])
-    time = time.model_copy(update={"medians": medians})
+    time = replace(time, medians=medians)
     judged = verdict(level="engine", passed=passed)
     row = result(rung, 1, 1.0, latency=time, verdict=judged, rung=rung, excess=excess)
     plan = EnginePlan(Plan(VARIANT, NOTHING), rung, tf32=rung == "tf32")
     return Outcome(plan, "", dict.fromkeys(on, row), limit)
 
 
-def changed(one: Outcome, **update: object) -> Outcome:
+def changed(one: Outcome, **update: Any) -> Outcome:
     """Return an offer with other rows."""
-    rows_ = {name: row.model_copy(update=update) for name, row in one.rows.items()}
+    rows_ = {name: replace(row, **update) for name, row in one.rows.items()}
     return replace(one, rows=rows_)
 
 
@@ -178,7 +177,7 @@ def test_what_fails_while_others_take_turns_is_not_chosen():
     gone = offer("fp16", 1, excess=0.1)
     time = gone.rows[""].latency
     assert time is not None
-    gone = changed(gone, latency=time.model_copy(update={"medians": ()}))
+    gone = changed(gone, latency=replace(time, medians=()))
     assert choose([steady, gone]) == steady
     assert choose([gone]) == gone
     untimed = changed(offer("fp32", 1, excess=0.1), latency=None)
@@ -187,10 +186,10 @@ def test_what_fails_while_others_take_turns_is_not_chosen():
 
 def test_without_held_out_samples_what_is_within_the_tolerance_may_be_delivered():
     low = offer("fp16", 1)
-    unheld = verdict(level="engine", passed=False).model_copy(update={"unseen": False})
+    unheld = replace(verdict(level="engine", passed=False), unseen=False)
     for passed in (True, False):
-        outputs = {n: o.model_copy(update={"passed": passed}) for n, o in unheld.outputs.items()}
-        judged = unheld.model_copy(update={"outputs": outputs})
+        outputs = {n: replace(o, passed=passed) for n, o in unheld.outputs.items()}
+        judged = replace(unheld, outputs=outputs)
         assert changed(low, verdict=judged).deliverable == passed
 
 
@@ -207,13 +206,11 @@ def test_of_several_devices_all_have_to_pass_and_the_mean_of_times_decides():
     assert both.deliverable
     time = both.rows["orin"].latency
     assert time is not None
-    fast = both.rows["a100"].model_copy(
-        update={"latency": time.model_copy(update={"median_ms": 1.0, "medians": (1.0,)})}
-    )
+    fast = replace(both.rows["a100"], latency=replace(time, median_ms=1.0, medians=(1.0,)))
     mixed = replace(both, rows={**both.rows, "a100": fast})
     assert (mixed.milliseconds, mixed.took_turns) == (2.0, True)
     assert mixed.on("a100").milliseconds == 1.0
-    off = fast.model_copy(update={"verdict": verdict(level="engine", passed=False)})
+    off = replace(fast, verdict=verdict(level="engine", passed=False))
     failing = replace(both, rows={**both.rows, "a100": off})
     assert (failing.deliverable, failing.on("orin").deliverable) == (False, True)
     assert choose([failing]) is None

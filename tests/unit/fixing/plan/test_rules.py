@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import onnx
 import onnx_ir as ir
 import pytest
@@ -16,7 +14,7 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, bodies, node_name
 from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.graph.weights import LARGE_TENSOR_BYTES
-from halfwise.records import KeptNode, NodeName
+from halfwise.records import KeptNode, NodeName, replace
 from halfwise.reporting.remarks import remark
 from tests import graphs, models
 from tests.models import microsoft
@@ -255,9 +253,9 @@ def recorded(*kept: tuple[str, str], model: str = "other", candidates: int = 1):
     found = runs.run()
     assert found.plan is not None
     keep = tuple(KeptNode(node=NodeName(n), op=op, reason="") for n, op in kept)
-    origin = found.provenance.model_copy(update={"model_sha256": model})
-    plan = found.plan.model_copy(update={"keep": keep, "candidates": candidates})
-    return found.model_copy(update={"plan": plan, "provenance": origin})
+    origin = replace(found.provenance, model_sha256=model)
+    plan = replace(found.plan, keep=keep, candidates=candidates)
+    return replace(found, plan=plan, provenance=origin)
 
 
 def test_a_mixed_model_gives_what_it_keeps():
@@ -364,7 +362,7 @@ def test_a_run_of_another_model_is_refused(stranger, sha256):
 
 
 def test_a_run_without_a_plan_is_refused():
-    run = runs.run().model_copy(update={"plan": None, "kind": "verify"})
+    run = replace(runs.run(), plan=None, kind="verify")
     with pytest.raises(RecordMismatch, match="halfwise verify"):
         start(run)
 

@@ -32,7 +32,7 @@ def repaired(network: Network, rule: Rule, *repairs: Repair) -> Network:
     """Apply repairs that went through JSON, as those of a run do."""
     model = network.copy()
     for repair in repairs:
-        rule.apply(model, Repair.model_validate_json(repair.model_dump_json()))
+        rule.apply(model, Repair.from_json(repair.to_json()))
     return normalise(model, path=None, sha256="")
 
 

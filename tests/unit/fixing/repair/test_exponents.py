@@ -1,4 +1,3 @@
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 
 from halfwise.fixing.repair.exponents import ADDED, BIT, Allowance, Loss, losses, solve
 from halfwise.graph.scaling import Relations, completed, relations
-from halfwise.records import InnerObservation, NodeName, TensorName
+from halfwise.records import InnerObservation, NodeName, TensorName, replace
 from tests.unit.fixing.repair.test_scale import observed
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -196,7 +195,7 @@ def test_a_sum_inside_limits_what_is_stored_and_not_what_is_read():
     given = observed(network, {})
     evidence = replace(
         given,
-        observations=given.observations.model_copy(update={"inner": (inner,)}),
+        observations=replace(given.observations, inner=(inner,)),
         accumulate="fp16",
     )
     alone = dict(losses(evidence, relations(network.model), {}))

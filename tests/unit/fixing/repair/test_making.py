@@ -28,7 +28,7 @@ def test_a_recorded_repair_changes_a_copy_and_leaves_names_and_outputs(monkeypat
     monkeypatch.setattr(making, "RULES", (Sluice(),))
     ill = sluiced(WIDE, WIDE)
     network = network_from_proto(ill.proto)
-    read = Repair.model_validate_json(repair(1).model_dump_json())
+    read = Repair.from_json(repair(1).to_json())
     changed = repaired(network, [repair(0), read])
     assert list(map(node_name, changed.nodes())) == list(map(node_name, network.nodes()))
     assert (changed.path, changed.sha256) == (network.path, network.sha256)

@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,9 +41,10 @@ def observed(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> A
             histogram=Histogram(first=last - 3, counts=(1, 1, 1, 1), zeros=0),
             samples=1,
         )
-        return Observation.model_validate(
+        return msgspec.convert(
             {"tensor": name, "producer": producer, "absmax": peak, "nonfinite": 0}
-            | {"worst_sample": 0, "detail": detail}
+            | {"worst_sample": 0, "detail": detail},
+            Observation,
         )
 
     tensors = [look(str(v.name), None) for v in network.graph.inputs]
@@ -126,7 +128,7 @@ def test_a_repair_is_made_from_its_record_alone():
     network = norm()
     (repair,) = Scale().propose(observed(network, {"square_out": 1e6, "mean_out": 1e6}))
     model = network.copy()
-    Scale().apply(model, Repair.model_validate_json(repair.model_dump_json()))
+    Scale().apply(model, Repair.from_json(repair.to_json()))
     scaled = model.graph.initializers["w"].const_value
     assert scaled is not None
     assert scaled.numpy()[0, 0] < 1
@@ -181,7 +183,7 @@ def test_a_scaled_network_shows_what_the_original_does_times_powers_of_two(name)
     shown = scaled(before, network, made, repairs, roles_of(made), FP16)
     assert shown is not None
     shares = ("overflow", "flush", "subnormal")
-    both = shown.model_dump(), expected.model_dump()
+    both = shown.to_dict(), expected.to_dict()
     for tensor in (tensor for told in both for tensor in told["tensors"]):
         for share in shares:
             del tensor["detail"][share]

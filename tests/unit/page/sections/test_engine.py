@@ -1,5 +1,5 @@
 from halfwise.page.sections import engine
-from halfwise.records import GivenEngine, NodeName, NodePrecision
+from halfwise.records import GivenEngine, NodeName, NodePrecision, replace
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.engine_runs import build, engines, latency, proof
 
@@ -15,7 +15,7 @@ def titles(**changed) -> list[str]:
 def test_the_engines_of_a_device_and_the_layers_of_the_delivered_one_are_told() -> None:
     row = engines().row
     assert row is not None
-    found = titles(engines=engines(results=(row.model_copy(update={"proof": PROOF}),)))
+    found = titles(engines=engines(results=(replace(row, proof=PROOF),)))
     assert any(title.startswith("Errors and speed of the engines") for title in found)
     assert "Nodes of the model" in found
     one, other = engines(), engines(delivered=None, results=())
@@ -35,7 +35,7 @@ def test_the_users_own_engine_has_its_layers() -> None:
         proof=PROOF,
     )
     assert "Nodes of the model" in titles(given_engine=given)
-    bare = given.model_copy(update={"build": None, "proof": None})
+    bare = replace(given, build=None, proof=None)
     assert titles(given_engine=bare) == ["Engine", "Speed"]
 
 

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from typing import Any
 
 from halfwise.page.sections import graph, script_json
@@ -10,6 +9,7 @@ from halfwise.records import (
     NodePrecision,
     RunEvidence,
     Source,
+    replace,
 )
 from tests.unit.page.graphs import sketched, stacked
 from tests.unit.page.test_document import stored
@@ -79,7 +79,7 @@ def test_layers_of_the_engine_name_nodes_of_the_graph() -> None:
     nodes = (NodePrecision(node=UP, precision="fp16"),)
     row = engines().row
     assert row is not None
-    row = row.model_copy(update={"proof": proof(nodes=nodes, layers=(layer, named, lost))})
+    row = replace(row, proof=proof(nodes=nodes, layers=(layer, named, lost)))
     data = section_data(
         RunEvidence(graph=SHOWN), engines=engines(results=(result("FP16", 4, 1.0), row))
     )
@@ -93,7 +93,7 @@ def test_each_node_leads_to_its_line() -> None:
     own = Source(module="blocks.0", kind="M", file="m.py", line=7, function="f", text="x @ w")
     sources = (own, Source(module="blocks.1"))
     places = (0, 1, *[None] * (len(LINES) - 2))
-    shown = SHOWN.model_copy(update={"sources": places})
+    shown = replace(SHOWN, sources=places)
     data = section_data(RunEvidence(graph=shown, sources=sources))
     assert data["sources"][:3] == [0, 1, None]
     assert [each["module"] for each in data["origins"]] == ["blocks.0", "blocks.1"]

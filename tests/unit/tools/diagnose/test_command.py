@@ -7,7 +7,7 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
-from halfwise.records import Rung, RungName
+from halfwise.records import Rung, RungName, replace
 from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.remarks import reasons
@@ -174,7 +174,7 @@ def predicted(**changed):
         cause="Off by 0.3.",
         nodes=tuple(names("a")),
     )
-    return lambda _: rung.model_copy(update=changed)
+    return lambda _: replace(rung, **changed)
 
 
 def test_a_predicted_fault_of_tf32_does_not_end_it(subject):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.records import MetricResult, Worth
+from halfwise.records import MetricResult, Worth, replace
 from halfwise.reporting.view import baseline_line
 from halfwise.store import write_run
 from halfwise.tools.verify.gate import Earlier, beside, earlier
@@ -49,8 +49,8 @@ def test_errors(before, now, passed):
 def test_beside_a_metric_errors_do_not_count():
     """What decides is its loss; to be as good as the reference is never one."""
     one = MetricResult(name="top1", reference=0.9, candidate=0.9, allowed_drop=0.01, passed=True)
-    lucky = one.model_copy(update={"candidate": 0.95})
-    below = one.model_copy(update={"candidate": 0.89})
+    lucky = replace(one, candidate=0.95)
+    below = replace(one, candidate=0.89)
     runs = [run(verdict=verdict(metric=m)) for m in (one, lucky, below)]
     changes, passes = held(*runs[:2])
     assert (changes.keys() & {"rel-max", "mean-abs"}, passes) == (set(), True)
@@ -98,7 +98,7 @@ def test_an_output_that_is_missing_is_worse():
 
 def test_other_samples_of_the_same_names_are_no_baseline():
     one, other = (
-        verification(provenance=run().provenance.model_copy(update={"inputs_sha256": sha256}))
+        verification(provenance=replace(run().provenance, inputs_sha256=sha256))
         for sha256 in ("aa", "bb")
     )
     assert one.verdict.samples == other.verdict.samples
@@ -110,7 +110,7 @@ def test_other_samples_of_the_same_names_are_no_baseline():
 
 
 def test_another_model_is_told():
-    provenance = run().provenance.model_copy(update={"model_sha256": "another"})
+    provenance = replace(run().provenance, model_sha256="another")
     found = beside(run(), _before(run(provenance=provenance)))
     assert found.compared is not None
     assert not found.compared.same_model
