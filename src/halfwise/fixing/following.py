@@ -133,7 +133,7 @@ def growth(
         low: Typed emulation of the mixed model; same tensor names.
         names: The tensors to compare.
         sample: One sample.
-        shapes: Shapes of tensors on some sample, by which sessions are cut; others count as one element.
+        shapes: Shapes of tensors on some sample, by which sessions are cut.
         runtime: Where to run.
         progress: Called before each session with the tensors done and their total; an exception
             from it ends the work.
