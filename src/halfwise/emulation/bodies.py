@@ -197,7 +197,9 @@ class _Holder:
             own = [] if scanned else [np.int64(step), np.bool_(True)]
             fed = self._fed("body", [*own, *state, *(rows[step] for rows in scanned)], values)
             yield fed
-            results = self._body.run(fed, list(dict.fromkeys(outputs)))
+            # What a body only passes on, such as weights, is not copied.
+            made = [name for name in dict.fromkeys(outputs) if name not in fed]
+            results = {**fed, **self._body.run(fed, made)}
             after = [results[name] for name in outputs]
             go, after = (None, after) if scanned else (after[0], after[1:])
             state = after[: len(state)]

@@ -321,13 +321,14 @@ def _padded_shape(steps: Steps, value: ir.Value) -> ir.Value:
 
 
 def _not_finite(steps: Steps, value: ir.Value) -> ir.Value:
-    """Append the steps that count a tensor's NaN and infinities: int64[1]."""
-    boolean, integer = ir.DataType.BOOL, ir.DataType.INT64
+    """Append the steps that count a tensor's NaN and infinities, exact up to 2²⁴: int64[1]."""
+    boolean = ir.DataType.BOOL
+    flat = steps.op("Reshape", [value, steps.integers([-1])])
     # The difference is NaN where the value is not finite, and NaN is true.
-    lost = steps.op("Cast", [steps.op("Sub", [value, value])], {"to": int(boolean)}, boolean)
-    ones = steps.op("Cast", [lost], {"to": int(integer)}, integer)
-    flat = steps.op("Reshape", [ones, steps.integers([-1])], dtype=integer)
-    return steps.op("ReduceSum", [flat], dtype=integer)
+    lost = steps.op("Cast", [steps.op("Sub", [flat, flat])], {"to": int(boolean)}, boolean)
+    # As floats: ONNX Runtime takes ten times as long to add up integers.
+    total = steps.op("ReduceSum", [steps.op("Cast", [lost], {"to": int(ir.DataType.FLOAT)})])
+    return steps.op("Cast", [total], {"to": int(ir.DataType.INT64)}, ir.DataType.INT64)
 
 
 @dataclass(frozen=True)

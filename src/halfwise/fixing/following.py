@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from math import inf, isfinite
+from itertools import accumulate, groupby
+from math import inf, isfinite, prod
 
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.budget import OutOfTime
-from halfwise.emulation.runner import ModelRunner
+from halfwise.emulation.runner import ModelRunner, Shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import SearchResult
@@ -24,8 +25,8 @@ from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, TensorName
 
-TENSORS = 32
-"""Tensors of both models held at a time, which bounds memory. Our choice."""
+ELEMENTS = 1 << 22
+"""Elements of each model held at a time, beside those of one tensor: 16 MiB. Our choice."""
 Stage = Callable[[str], AbstractContextManager[None]]
 
 
@@ -70,7 +71,7 @@ def _followed(
         low = emulate_typed(variant.write(plan)[0].model, accumulate=settings.accumulate)
         worst = bench.samples[errors.index(max(errors))]
         names = computed(network, variant.roles)
-        path = growth(network, low, names, worst, runtime=runtime, progress=step)
+        path = growth(network, low, names, worst, variant.shapes, runtime=runtime, progress=step)
     with stage("origin"):
         deciding = Deciding(
             network,
@@ -118,6 +119,7 @@ def growth(
     low: ir.Model,
     names: Sequence[TensorName],
     sample: Sample,
+    shapes: Shapes,
     *,
     runtime: Runtime = CPU,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
@@ -131,6 +133,7 @@ def growth(
         low: Typed emulation of the mixed model; same tensor names.
         names: The tensors to compare.
         sample: One sample.
+        shapes: Shapes of tensors on some sample, by which sessions are cut.
         runtime: Where to run.
         progress: Called before each session with the tensors done and their total; an exception
             from it ends the work.
@@ -141,9 +144,10 @@ def growth(
         for model in (network.model, low)
     )
     errors: dict[TensorName, float] = {}
-    for start in range(0, len(names), TENSORS):
-        progress(start, len(names))
-        chunk = names[start : start + TENSORS]
+    ends = accumulate(prod(shapes.get(name, ())) for name in names)
+    for _, together in groupby(zip(ends, names, strict=True), lambda one: one[0] // ELEMENTS):
+        progress(len(errors), len(names))
+        chunk = [name for _, name in together]
         expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
         errors |= {n: relative_rms(expected[n], actual[n]) if n in actual else inf for n in chunk}
     return _records(network, errors)

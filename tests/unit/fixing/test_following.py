@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from halfwise.emulation.runner import seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing import following
 from halfwise.fixing.following import computed, growth
@@ -51,7 +52,9 @@ def test_without_time_for_decisions_the_path_stays(monkeypatch):
 def followed(ill, kept=frozenset()):
     prepared = prepare(ill)
     low = emulate_typed(rewrite(prepared.network, prepared.roles, kept, FP16).model)
-    return growth(prepared.network, low, computed(prepared.network, prepared.roles), ill.sample(0))
+    network, sample = prepared.network, ill.sample(0)
+    shapes = seen_shapes(network, sample)
+    return growth(network, low, computed(network, prepared.roles), sample, shapes)
 
 
 def test_errors_are_those_of_numpy():
@@ -145,7 +148,7 @@ def test_a_signal_of_zero_that_stays_zero_has_no_error():
 def test_any_number_of_tensors_at_a_time(monkeypatch):
     ill = models.deep(layers=5)
     whole = followed(ill)
-    monkeypatch.setattr(following, "TENSORS", 2)
+    monkeypatch.setattr(following, "ELEMENTS", 100)
     assert followed(ill) == whole
 
 
