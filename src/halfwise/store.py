@@ -235,7 +235,9 @@ def read_run(folder: Path) -> Run:
     try:
         return Run.from_json(text)
     except msgspec.MsgspecError as error:
-        raise RecordMismatch(f"{path} is damaged: {error}.", _REPEAT) from error
+        raise RecordMismatch(
+            f"{path} is damaged, or of another version of halfwise: {error}.", _REPEAT
+        ) from error
 
 
 def _no_run(folder: Path, path: Path, error: OSError | UnicodeDecodeError) -> str:

@@ -163,7 +163,7 @@ def assert_valid(ended: Ended, ill: Ill) -> None:
 def assert_recorded(ended: Ended) -> None:
     """`run.json` has every field that the users of the format rely on."""
     record = ended.record
-    assert record["schema_version"] == 2
+    assert record["schema_version"] == 1
     plan, verdict, cost = record["plan"], record["verdict"], record["cost"]
     for entry in plan["keep"]:
         assert entry["precision"] == "fp32"

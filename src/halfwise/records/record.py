@@ -17,7 +17,7 @@ from typing import (
 import msgspec
 import numpy as np
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 NodeName = NewType("NodeName", str)
 """Name of an ONNX node, unique within a model once halfwise has loaded it."""
