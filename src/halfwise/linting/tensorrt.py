@@ -62,7 +62,8 @@ def operators(subject: Subject) -> Iterator[Found]:
             yield Found(message, "Rewrite it in other operators, or add a plugin.", node)
         elif subject.ahead and op in taken().unknown:
             message = f"{op} cannot be built ahead of time, on a machine without a GPU"
-            yield Found(message, "Build it where the GPU is.", node, severity="warning")
+            fix = "Try to build where a GPU is (not seen to work), or leave it out of the engine."
+            yield Found(message, fix, node, severity="warning")
         elif not onnx.defs.has(op):
             message = f"{op} is not an ONNX operator: TensorRT {version} looks for a plugin"
             yield Found(message, "Load the plugin in the builder.", node, severity="warning")
