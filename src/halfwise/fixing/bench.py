@@ -121,10 +121,7 @@ class Tolerance:
         Raises:
             CaseError: the samples are too few for the metric.
         """
-        trial = Trial(self, samples, references, totals(references))
-        for i, result in enumerate(results):
-            trial.add(i, result)
-        return trial.error()
+        return Trial(self, samples, references, totals(references)).of(results)
 
     def of_one(self, reference: Outputs, result: Outputs) -> float:
         """Return the error of a sample's outputs, ≥ 0, relative to what a trial may use."""
@@ -168,6 +165,13 @@ class Trial:
             return self._excess.value / self._tolerance.factor
         self._alone[index] = self._used_alone(index, result)
         return 0.0 if self._spare else self._alone[index]
+
+    def of(self, results: Iterable[Computed], indices: Iterable[int] | None = None) -> float:
+        """Add the results of samples, of all without indices; return the error, see `error`."""
+        asked = range(len(self._samples)) if indices is None else indices
+        for i, result in zip(asked, results, strict=True):
+            self.add(i, result)
+        return self.error()
 
     def _used_alone(self, index: int, result: Computed) -> float:
         reference, of = self._references[index], self._tolerance
@@ -439,10 +443,7 @@ class Bench(Generic[P]):
 
     def excess_of(self, results: Iterable[Computed], indices: Iterable[int] | None = None) -> float:
         """Return the error of outputs of all or given samples, relative to what a trial may use."""
-        trial = self._trial()
-        for i, result in zip(indices or range(len(self.samples)), results, strict=True):
-            trial.add(i, result)
-        return trial.error()
+        return self._trial().of(results, indices)
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples; trials look at them first."""

@@ -51,8 +51,15 @@ _COMPARED = ("preprocess", "allow_random", "accumulate", "device", "ort_library"
 _REPEATED = ("preprocess", "labels", "allow_random", "device", "ort_library")
 """Options of `fix` that a `verify` of its run needs again."""
 _SEVERAL = (
-    *("target", "min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library"),
-    *("keep", "keep_op", "lower"),
+    "target",
+    "min_shapes",
+    "opt_shapes",
+    "max_shapes",
+    "plugin",
+    "ort_library",
+    "keep",
+    "keep_op",
+    "lower",
 )
 
 

@@ -1,4 +1,4 @@
-"""Load ONNX files into normal form; for logs, only find their nodes.
+"""Load ONNX files into normal form.
 
 Normal form: model-local functions inlined, Constant nodes lifted to initializers, initializers not
 listed as inputs, CastLike written as Cast, nodes in topological order, every node and value with a
@@ -7,7 +7,6 @@ unique name and a type.
 
 import hashlib
 import json
-import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -50,7 +48,6 @@ from halfwise.graph.protobufs import (
     external_files,
     find_beside,
     graphs_in,
-    nodes_in,
     read_proto,
     refuse_files,
     said,
@@ -60,7 +57,7 @@ from halfwise.graph.protobufs import (
 )
 from halfwise.graph.types import mend_types
 from halfwise.graph.weights import map_files, own_weights
-from halfwise.records import LogNode, NodeName
+from halfwise.records import NodeName
 
 _FIRST_IR_VERSION = 4
 """First IR version in which initializers need not be graph inputs, as in the normal form."""
@@ -85,9 +82,6 @@ _STEPS: tuple[Callable[[ir.Model], Any], ...] = (
     passes.TopologicalSortPass(),
 )
 """The first steps to the normal form, in place."""
-_NUMBERED = re.compile(r"^node (?P<number>\d+)$")
-_AGAIN = re.compile(r"_\d+$")
-"""Suffix that TensorRT appends to a name already in use."""
 
 
 def load_network(path: Path, progress: Callable[[int, int, str], None] | None = None) -> Network:
@@ -246,64 +240,3 @@ def numbers(value: ir.Value | None) -> NDArray[np.generic] | None:
     if value is None or value.const_value is None or value.const_value.dtype == ir.DataType.STRING:
         return None
     return constant_array(value)
-
-
-class NodePlaces:
-    """The nodes of a file, bodies included, by name, output tensor and constant.
-
-    Attributes:
-        count: Number of nodes.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            CaseError: not an ONNX file.
-        """
-        nodes = list(nodes_in(read_proto(path).graph))
-        self._nodes = [node for _, node in nodes]
-        self._main = [place for place, (depth, _) in enumerate(nodes) if not depth]
-        self.count = len(self._nodes)
-        self._names: dict[str, tuple[int, str]] = {}
-        alone = [[node.name] for node in self._nodes]
-        outputs = [node.output for node in self._nodes]
-        inputs = [node.input for node in self._nodes]
-        for via, names in (("node", alone), ("output", outputs), ("reader", inputs)):
-            for place, some in enumerate(names):
-                for name in filter(None, some):
-                    self._names.setdefault(name, (place, via))
-        # Myelin replaces all but letters and digits in constants' names by underscores.
-        self._plain = {re.sub(r"\W", "_", name): at for name, at in self._names.items()}
-
-    def find(self, name: str) -> LogNode:
-        """Return the node that `name` refers to."""
-        if numbered := _NUMBERED.match(name):
-            number = int(numbered["number"])
-            if number < len(self._main):
-                return self._answer(name, self._main[number], "node")
-        for names, wanted in self._wanted(name):
-            if wanted in names:
-                return self._answer(name, *names[wanted])
-        return LogNode(name=NodeName(name))
-
-    def _wanted(self, name: str) -> Iterator[tuple[dict[str, tuple[int, str]], str]]:
-        yield self._names, name
-        yield self._names, name.removeprefix("node_of_")
-        yield self._names, _AGAIN.sub("", name)
-        yield self._names, name.removesuffix("_output")
-        yield self._plain, re.sub(r"\W", "_", name.removesuffix("_constant"))
-
-    def _answer(self, name: str, place: int, via: str) -> LogNode:
-        node = self._nodes[place]
-        return msgspec.convert(
-            {
-                "name": name,
-                # TensorRT's name for a nameless node.
-                "node": node.name or f"node_of_{next(iter(node.output), '')}",
-                "op": node.op_type,
-                "place": place + 1,
-                "via": via,
-            },
-            LogNode,
-        )

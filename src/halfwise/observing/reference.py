@@ -232,7 +232,7 @@ class Observer:
         visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
         affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
         chosen = self._chosen(min(count, len(self._samples), affordable))
-        self._steps = self._done + (3 - self._late_sums) * len(chosen)
+        self._steps = self._done + (2 if self._late_sums else 3) * len(chosen)
         if not self._late_sums:
             self._measure(*with_twins(self._network, self._roles, sums), chosen)
         # Kernels for GPUs do not give out what is inside.

@@ -130,6 +130,7 @@ from halfwise.records.record import (
     Step,
     StepKind,
     TensorName,
+    Via,
     replace,
     said,
 )
@@ -177,7 +178,7 @@ __all__ = [
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
-    "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
+    "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict", "Via",
     "WorkerInfo", "Worth", "replace", "said",
 ]  # fmt: skip
 

@@ -479,6 +479,10 @@ class LogFinding(Record):
     before: str = ""
 
 
+Via = Literal["node", "output", "reader", ""]
+"""How a name in a log leads to a node, see `LogNode`."""
+
+
 class LogNode(Record):
     """What a name in a log refers to in the model.
 
@@ -495,7 +499,7 @@ class LogNode(Record):
     node: NodeName | None = None
     op: str = ""
     place: int | None = None
-    via: Literal["node", "output", "reader", ""] = ""
+    via: Via = ""
 
 
 class LogReport(Record):

@@ -1,16 +1,21 @@
 """Explain the log of an engine builder."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from halfwise.errors import CaseError
 from halfwise.files import open_regular, unreadable
-from halfwise.graph.loading import NodePlaces
-from halfwise.records import LogFinding, LogNode, LogReport, Severity
+from halfwise.graph.protobufs import nodes_in, read_proto
+from halfwise.records import LogFinding, LogNode, LogReport, NodeName, Severity, Via
 from halfwise.reporting.parts import Column, Lines, Report, Table, first_of, present
 from halfwise.tensorrt.log import Explainer, read_lines
 from halfwise.wording import MOST_ROWS, clean, count, listed, sentence, shorten
+
+_NUMBERED = re.compile(r"^node (?P<number>\d+)$")
+_AGAIN = re.compile(r"_\d+$")
+"""Suffix that TensorRT appends to a name already in use."""
 
 
 def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) -> LogReport:
@@ -36,6 +41,63 @@ def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) 
                 "Give a file with the builder's output, or - for standard input.",
             ) from error
     return _explained(log, "the log", places)
+
+
+class NodePlaces:
+    """The nodes of a file, bodies included, by name, output tensor and constant.
+
+    Attributes:
+        count: Number of nodes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            CaseError: not an ONNX file.
+        """
+        nodes = list(nodes_in(read_proto(path).graph))
+        self._nodes = [node for _, node in nodes]
+        self._main = [place for place, (depth, _) in enumerate(nodes) if not depth]
+        self.count = len(self._nodes)
+        self._names: dict[str, tuple[int, Via]] = {}
+        alone = [[node.name] for node in self._nodes]
+        outputs = [node.output for node in self._nodes]
+        inputs = [node.input for node in self._nodes]
+        ways: Mapping[Via, Sequence[Iterable[str]]]
+        ways = {"node": alone, "output": outputs, "reader": inputs}
+        for via, names in ways.items():
+            for place, some in enumerate(names):
+                for name in filter(None, some):
+                    self._names.setdefault(name, (place, via))
+        # Myelin replaces all but letters and digits in constants' names by underscores.
+        self._plain = {re.sub(r"\W", "_", name): at for name, at in self._names.items()}
+
+    def find(self, name: str) -> LogNode:
+        """Return the node that `name` refers to."""
+        if numbered := _NUMBERED.match(name):
+            number = int(numbered["number"])
+            if number < len(self._main):
+                return self._answer(name, self._main[number], "node")
+        for names, wanted in self._wanted(name):
+            if wanted in names:
+                return self._answer(name, *names[wanted])
+        return LogNode(name=NodeName(name))
+
+    def _wanted(self, name: str) -> Iterator[tuple[dict[str, tuple[int, Via]], str]]:
+        yield self._names, name
+        yield self._names, name.removeprefix("node_of_")
+        yield self._names, _AGAIN.sub("", name)
+        yield self._names, name.removesuffix("_output")
+        yield self._plain, re.sub(r"\W", "_", name.removesuffix("_constant"))
+
+    def _answer(self, name: str, place: int, via: Via) -> LogNode:
+        node = self._nodes[place]
+        # TensorRT's name for a nameless node.
+        own = node.name or f"node_of_{next(iter(node.output), '')}"
+        return LogNode(
+            name=NodeName(name), node=NodeName(own), op=node.op_type, place=place + 1, via=via
+        )
 
 
 def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogReport:

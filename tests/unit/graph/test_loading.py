@@ -6,11 +6,7 @@ from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.loading import (
-    NodePlaces,
-    load_network,
-    network_from_proto,
-)
+from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import is_standard, node_name
 from tests.graphs import Drawn, graphs
 
@@ -238,69 +234,3 @@ def test_operators_of_onnx_itself_bear_either_name_of_its_domain():
         assert not is_standard(cast, "Where")
     assert not is_standard(ir.node("Cast", [], domain="com.example"))
     assert not is_standard(ir.node("Cast", [], domain="com.example"), "Cast")
-
-
-def node_unchecked(op, inputs, output, name="", **attributes):
-    return helper.make_node(op, inputs, [output], name=name, **attributes)
-
-
-@pytest.fixture
-def places(tmp_path):
-    branches = [
-        helper.make_graph(
-            [node_unchecked("Relu", ["b"], tensor, f"/{side}/Relu")], side, [], [value(tensor)]
-        )
-        for side, tensor in (("then", "t"), ("else", "e"))
-    ]
-    nodes = [
-        node_unchecked("MatMul", ["x", "fc.weight"], "a", "/fc/MatMul"),
-        node_unchecked("MyOp", ["a"], "b", "/custom/MyOp"),
-        node_unchecked("If", ["c"], "d", "/If", then_branch=branches[0], else_branch=branches[1]),
-        node_unchecked("Add", ["d", "onnx::Add_7"], "y"),
-    ]
-    # Not a model that a checker takes: unknown operators, constants without data.
-    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")])
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph), path)
-    return NodePlaces(path)
-
-
-def value(name):
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2])
-
-
-@pytest.mark.parametrize(
-    ("name", "node", "op", "place", "via"),
-    [
-        ("/fc/MatMul", "/fc/MatMul", "MatMul", 1, "node"),
-        ("/fc/MatMul_3", "/fc/MatMul", "MatMul", 1, "node"),
-        ("fc.weight", "/fc/MatMul", "MatMul", 1, "reader"),
-        ("fc_weight_constant", "/fc/MatMul", "MatMul", 1, "reader"),
-        ("b", "/custom/MyOp", "MyOp", 2, "output"),
-        ("a_output", "/fc/MatMul", "MatMul", 1, "output"),
-        ("/else/Relu", "/else/Relu", "Relu", 4, "node"),
-        ("node_of_y", "node_of_y", "Add", 6, "output"),
-        ("node 3", "node_of_y", "Add", 6, "node"),
-        ("onnx::Add_7", "node_of_y", "Add", 6, "reader"),
-    ],
-)
-def test_names_of_a_log(places, name, node, op, place, via):
-    found = places.find(name)
-    assert (found.node, found.op, found.place, found.via) == (node, op, place, via)
-    assert found.name == name
-
-
-@pytest.mark.parametrize("name", ["/other/Add", "node 99", ""])
-def test_what_the_model_lacks(places, name):
-    found = places.find(name)
-    assert (found.node, found.op, found.place, found.via) == (None, "", None, "")
-
-
-def test_nodes_of_bodies_count(places):
-    assert places.count == 6
-
-
-def test_no_model(tmp_path):
-    (tmp_path / "a.log").write_text("[W] hello")
-    with pytest.raises(CaseError, match="not an ONNX model"):
-        NodePlaces(tmp_path / "a.log")

@@ -207,7 +207,7 @@ class Search:
         """Return a plan that passes with few groups besides `kept`, cheaper than `best`; or that.
 
         Of the groups that contribute most, the one that leaves the smallest error inside the plan
-        is kept too, as long as `FEW` steps would be enough at that pace. Where most groups are of
+        is kept too, as long as `STEPS` steps would be enough at that pace. Where most groups are of
         several nodes, all but a few contribute too much together, or `best` has few more nodes,
         lowering each takes less.
         """
@@ -215,17 +215,17 @@ class Search:
         single = sum(len(group) == 1 for group, _ in groups)
         if len(best - kept) <= 2 * COMPARED or 2 * single < len(groups):
             return best
-        if _together([error for _, error in groups[FEW:]]) > 1:
+        if _together([error for _, error in groups[STEPS:]]) > 1:
             return best
         first = self._error(kept, inf)
-        for step in range(1, FEW + 1):
+        for step in range(1, STEPS + 1):
             plans = [kept | group for group, _ in groups if not group <= kept]
             least = inf
             for plan in [plan for plan in plans if self.rank(plan) < self.rank(best)][:COMPARED]:
                 error = self._error(plan, least)
                 if error < least:
                     kept, least = plan, error
-            if not least <= first ** (1 - step / FEW) < inf:
+            if not least <= first ** (1 - step / STEPS) < inf:
                 break
             if self._try(kept):
                 return kept
@@ -360,7 +360,7 @@ class Search:
         self.watcher.note(remark(self.steps[-1]))
 
 
-FEW, COMPARED = 20, 32
+STEPS, COMPARED = 20, 32
 """How many groups may be kept one by one, and of how many that contribute most. Our choice."""
 COARSE_GROUPS = 8
 """Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
