@@ -4,10 +4,14 @@ import ctypes
 import functools
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import onnx
@@ -21,6 +25,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from halfwise import memory
 from halfwise.case import CPU, Runtime
 from halfwise.emulation import budget as bounded
+from halfwise.emulation.parts import Parts
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
 from halfwise.graph.aside import NOT_JUDGED
@@ -225,9 +230,21 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
 
 
+_HELD, _BROUGHT = 5 / 8, 1 / 8
+"""Shares of a GPU's free memory for weights that stay there, and for those that a part of a model
+brings, if it has more; the rest is for activations and libraries."""
+
+_on_gpu = Counter[str]()
+"""Bytes of the weights that stay on the GPU."""
+
+
 @once_for_each
 def _copied(array: NDArray[np.generic]) -> ort.OrtValue:
+    if _on_gpu["held"] + array.nbytes > _HELD * memory.of_gpu():
+        raise MemoryError
     value = ort.OrtValue.from_dlpack(ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    _on_gpu["held"] += array.nbytes
+    finalize(array, _on_gpu.subtract, {"held": array.nbytes}).atexit = False
     release_files()
     return value
 
@@ -236,12 +253,13 @@ def uploaded(array: NDArray[np.generic]) -> ort.OrtValue | None:
     """Return `array` on the GPU, where one copy serves all sessions; None if that is not possible.
 
     ONNX Runtime shares only values that it does not own itself, as one from DLPack. Older versions
-    have no DLPack, and it has no types that other packages registered with NumPy. What keeps a GPU
-    from taking them, such as its memory, is for the session to say.
+    have no DLPack, and it has no types that other packages registered with NumPy. Arrays beyond
+    `_HELD` of the GPU's memory stay on the host. What else keeps a GPU from taking them is for the
+    session to say.
     """
     if array.dtype.isbuiltin == _REGISTERED or not hasattr(ort.OrtValue, "from_dlpack"):
         return None
-    with suppress(*OrtFailure, RuntimeError):
+    with suppress(*OrtFailure, RuntimeError, MemoryError):
         return _copied(array)
     return None
 
@@ -276,6 +294,8 @@ _CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
         "CPUExecutionProvider",
     ],
 }
+_SHRINKS = {"arena_extend_strategy": "kSameAsRequested"}
+"""So a session gives all memory back at the end of a run, its first region too (bfc_arena.cc)."""
 
 _FAILED_NODE = re.compile(r"while running \S+ node\. Name:'([^']*)' Status Message: ")
 """How ONNX Runtime names a node that failed: once for each enclosing If or Loop, outermost first.
@@ -342,7 +362,7 @@ class Session:
                 some type is missing, or the expansion of an operator does not take its types; a
                 `GraphRefused` if ONNX Runtime finds the graph invalid.
         """
-        device = runtime.device
+        self._device = device = runtime.device
         provider = provider_of(device)
         if device == "cuda":
             memory.uncap()
@@ -357,7 +377,7 @@ class Session:
         # long as the session lives.
         self._lent = {} if optimise else _in_place(arrays, device)
 
-        def load() -> ort.InferenceSession:
+        def load() -> ort.InferenceSession | Parts:
             options = _options(model, optimise=optimise)
             if device == "cpu":
                 share(options)
@@ -366,6 +386,10 @@ class Session:
                 options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
             _register(options, runtime.libraries)
             rest = {name: ort_value(a) for name, a in arrays.items() if name not in self._lent}
+            sizes = {name: arrays[name].nbytes for name in rest}
+            if not optimise and sum(sizes.values()) > (most := _room(device)):
+                start = partial(_loaded, options=options, device=device, shrinks=True)
+                return Parts(proto, {**self._lent, **rest}, sizes, most, start)
             options.add_external_initializers(list(rest), list(rest.values()))  # copies
             with lent(options, self._lent):
                 return _loaded(proto, options, device)
@@ -409,6 +433,8 @@ class Session:
         """
         names = list(outputs) if outputs is not None else list(self.outputs)
         options = ort.RunOptions()
+        if isinstance(self._session, Parts) and self._device == "cuda":
+            options.add_run_config_entry(_GIVE_BACK, "gpu:0")
         try:
             results = bounded.call(
                 lambda: self._session.run(names, dict(sample), options),
@@ -478,12 +504,21 @@ def _in_place(arrays: Mapping[str, NDArray[np.generic]], device: str) -> dict[st
     return {name: value for name, a in arrays.items() if (value := hold(a)) is not None}
 
 
+def _room(device: str) -> float:
+    """Return how many bytes of weights a session may bring that do not stay on the device."""
+    return _BROUGHT * memory.of_gpu() if device == "cuda" else inf
+
+
 def _loaded(
-    proto: onnx.ModelProto, options: ort.SessionOptions, device: str
+    proto: onnx.ModelProto, options: ort.SessionOptions, device: str, *, shrinks: bool = False
 ) -> ort.InferenceSession:
     serialised = proto.SerializeToString()
+    chain = _CHAINS[device]
+    if shrinks and device == "cuda":
+        (name, settings), *rest = chain
+        chain = [(name, settings | _SHRINKS), *rest]
     return bounded.call(
-        lambda: ort.InferenceSession(serialised, options, providers=_CHAINS[device]),
+        lambda: ort.InferenceSession(serialised, options, providers=chain),
         lambda: options.set_load_cancellation_flag(True),
         "Loading the model in ONNX Runtime",
     )
