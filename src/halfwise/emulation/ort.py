@@ -230,9 +230,10 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
 
 
-_HELD, _BROUGHT = 5 / 8, 1 / 8
-"""Shares of a GPU's free memory for weights that stay there, and for those that a part of a model
-brings, if it has more; the rest is for activations and libraries."""
+_HELD, _BROUGHT = 1 / 2, 1 / 4
+"""Shares of a GPU's free memory for weights that stay there, and for those that one session, or
+a part of a model in parts, brings besides; the rest is for activations and libraries. Low weights
+are widened there: those of a stretch (`switched.SIZE`) together."""
 
 _on_gpu = Counter[str]()
 """Bytes of the weights that stay on the GPU."""
@@ -287,12 +288,10 @@ def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Ite
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # By default CUDA uses TF32, which would round the reference itself, and times all algorithms of
 # each convolution in each session.
-_CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
-    "cpu": ["CPUExecutionProvider"],
-    "cuda": [
-        ("CUDAExecutionProvider", {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}),
-        "CPUExecutionProvider",
-    ],
+_CUDA = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+_CHAINS: dict[str, list[tuple[str, dict[str, str]]]] = {
+    "cpu": [("CPUExecutionProvider", {})],
+    "cuda": [("CUDAExecutionProvider", _CUDA), ("CPUExecutionProvider", {})],
 }
 _SHRINKS = {"arena_extend_strategy": "kSameAsRequested"}
 """So a session gives all memory back at the end of a run, its first region too (bfc_arena.cc)."""
@@ -513,10 +512,9 @@ def _loaded(
     proto: onnx.ModelProto, options: ort.SessionOptions, device: str, *, shrinks: bool = False
 ) -> ort.InferenceSession:
     serialised = proto.SerializeToString()
-    chain = _CHAINS[device]
-    if shrinks and device == "cuda":
-        (name, settings), *rest = chain
-        chain = [(name, settings | _SHRINKS), *rest]
+    own = _SHRINKS if shrinks and device == "cuda" else {}
+    (name, settings), *rest = _CHAINS[device]
+    chain = [(name, settings | own), *rest]
     return bounded.call(
         lambda: ort.InferenceSession(serialised, options, providers=chain),
         lambda: options.set_load_cancellation_flag(True),

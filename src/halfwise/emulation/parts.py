@@ -50,7 +50,7 @@ class Parts:
         proto: onnx.ModelProto,
         weights: Mapping[str, ort.OrtValue],
         sizes: Sizes,
-        most: int,
+        most: float,
         start: Callable[[onnx.ModelProto], ort.InferenceSession],
     ) -> None:
         """Cut a model and load its parts, without weights.
@@ -60,11 +60,11 @@ class Parts:
                 exist. Not changed.
             weights: The large weights by name, for each run.
             sizes: Bytes that each of them takes on the device during a run; 0 if it is there.
-            most: Bytes of weights that a part may bring.
+            most: Bytes of weights that a part should bring; as many are left for values.
             start: Makes the session of a part.
 
         Raises:
-            RunFailed: what cannot be divided brings more.
+            RunFailed: what cannot be divided brings more than twice that.
         """
         self._weights = weights
         outputs = [value.name for value in proto.graph.output]
@@ -106,22 +106,25 @@ class Parts:
         return [values[name] for name in names]
 
 
-def _cut(proto: onnx.ModelProto, sizes: Sizes, most: int) -> list[onnx.ModelProto]:
+def _cut(proto: onnx.ModelProto, sizes: Sizes, most: float) -> list[onnx.ModelProto]:
     """Return the parts of a model in order, each with all it reads as inputs.
 
     Where a part would bring more than `most` bytes of weights, it ends at the place in its second
     half that fewest values cross.
+
+    Raises:
+        RunFailed: see `Parts`.
     """
     graph = proto.graph
-    read = [_reads(node) for node in graph.node]
-    order = _order(graph, read)
-    read, nodes = [read[i] for i in order], [graph.node[i] for i in order]
+    unordered = [_reads(node) for node in graph.node]
+    order = _order(graph, unordered)
+    read, nodes = [unordered[i] for i in order], [graph.node[i] for i in order]
     about = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
     given = {value.name for value in graph.output}
     made = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     last = dict(made)
-    for at, names in enumerate(read):
-        last |= dict.fromkeys(names & made.keys(), at)
+    for at, reads in enumerate(read):
+        last |= dict.fromkeys(reads & made.keys(), at)
     # How many values cross the place before each node, and how many that cannot.
     crossing, stuck = np.zeros((2, len(nodes) + 1), np.int64)
     for name, at in made.items():
@@ -141,7 +144,7 @@ def _cut(proto: onnx.ModelProto, sizes: Sizes, most: int) -> list[onnx.ModelProt
             for name in names
             if name not in own and (name in sizes or name not in constants)
         ]
-        _refuse_beyond(most, nodes[start], sum(sizes.get(name, 0) for name in names))
+        _refuse_beyond(2 * most, nodes[start], sum(sizes.get(name, 0) for name in names))
         outputs = [about[n] for n in about if n in own and (last[n] >= end or n in given)]
         held = [constants[name] for name in names if name in constants and name not in sizes]
         part = onnx.ModelProto()
@@ -158,11 +161,12 @@ def _without_graph(proto: onnx.ModelProto) -> onnx.ModelProto:
     return rest
 
 
-def _refuse_beyond(most: int, node: onnx.NodeProto, nbytes: int) -> None:
+def _refuse_beyond(most: float, node: onnx.NodeProto, nbytes: int) -> None:
     if nbytes > most:
         raise RunFailed(
-            f"What follows node {node.name!r} cannot be divided further and reads "
-            f"{size_of(nbytes)} of weights, of which the device has room for {size_of(most)}.",
+            f"The part of the model that begins with node {node.name!r} cannot be divided further "
+            f"and reads {size_of(nbytes)} of weights; the device has room for "
+            f"{size_of(int(most))} at a time.",
             "Use a device with more memory, or --device cpu.",
             node=node.name,
         )
@@ -170,7 +174,7 @@ def _refuse_beyond(most: int, node: onnx.NodeProto, nbytes: int) -> None:
 
 def _ends(
     brought: Sequence[Sequence[tuple[str, int]]],
-    most: int,
+    most: float,
     crossing: NDArray[np.int64],
     possible: NDArray[np.bool_],
 ) -> Iterator[int]:
