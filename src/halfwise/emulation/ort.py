@@ -25,7 +25,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from halfwise import memory
 from halfwise.case import CPU, Runtime
 from halfwise.emulation import budget as bounded
-from halfwise.emulation.parts import Parts
+from halfwise.emulation.parts import Parts, divisible
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
 from halfwise.graph.aside import NOT_JUDGED
@@ -386,7 +386,8 @@ class Session:
             _register(options, runtime.libraries)
             rest = {name: ort_value(a) for name, a in arrays.items() if name not in self._lent}
             sizes = {name: arrays[name].nbytes for name in rest}
-            if not optimise and sum(sizes.values()) > (most := _room(device)):
+            is_large = sum(sizes.values()) > (most := _room(device))
+            if is_large and not optimise and divisible(proto.graph):
                 start = partial(_loaded, options=options, device=device, shrinks=True)
                 return Parts(proto, {**self._lent, **rest}, sizes, most, start)
             options.add_external_initializers(list(rest), list(rest.values()))  # copies

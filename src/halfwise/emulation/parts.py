@@ -56,8 +56,8 @@ class Parts:
         """Cut a model and load its parts, without weights.
 
         Args:
-            proto: The model, with types of all values; large weights lie in a file that may not
-                exist. Not changed.
+            proto: A `divisible` model, with types of all values; large weights lie in a file that
+                may not exist. Not changed.
             weights: The large weights by name, for each run.
             sizes: Bytes that each of them takes on the device during a run; 0 if it is there.
             most: Bytes of weights that a part should bring; as many are left for values.
@@ -104,6 +104,11 @@ class Parts:
             values |= zip(outputs, part.session.run(outputs, given, options), strict=True)
             values = {name: value for name, value in values.items() if name in later}
         return [values[name] for name in names]
+
+
+def divisible(graph: onnx.GraphProto) -> bool:
+    """Return whether all outputs of a graph are of its nodes, none an input or a constant."""
+    return {o.name for o in graph.output} <= {name for node in graph.node for name in node.output}
 
 
 def _cut(proto: onnx.ModelProto, sizes: Sizes, most: float) -> list[onnx.ModelProto]:

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from hypothesis import given
@@ -38,12 +39,17 @@ def equal(one, other):
         np.testing.assert_array_equal(array, other[name])
 
 
+def is_weight(value):
+    constant = value.const_value
+    return constant is not None and constant.dtype == ir.DataType.FLOAT and constant.nbytes > 16
+
+
 @given(graphs(), st.sampled_from([32, 64, 128]))
 def test_a_model_in_parts_computes_the_same(drawn: Drawn, most: int):
     model = network_from_proto(drawn.proto).model
     whole = Session(model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protobufs, "LARGE_TENSOR_BYTES", 0)
+        patch.setattr(protobufs, "_is_large", is_weight)
         limit(patch, most)
         try:
             parts = Session(model)
@@ -138,6 +144,15 @@ def test_only_the_parts_that_an_output_needs_run(chain, monkeypatch):
     _, second, third = session._session._parts
     monkeypatch.setattr(third.session, "run", None)
     equal(session.run(sample, second.outputs), whole.run(sample, second.outputs))
+
+
+def test_a_model_that_gives_out_a_weight_stays_whole(monkeypatch):
+    s = Sketch()
+    weight = s.constant(np.ones((32, 32), np.float32))
+    model = s.network(s.op("MatMul", s.input("x", [2, 32]), weight), weight).model
+    limit(monkeypatch, 2_000)
+    results = Session(model).run({"x": np.ones((2, 32), np.float32)})
+    np.testing.assert_array_equal(results[weight], np.ones((32, 32)))
 
 
 def test_what_cannot_be_divided_and_does_not_fit_is_refused(chain, monkeypatch):
