@@ -243,6 +243,10 @@ _on_gpu = Counter[str]()
 def _copied(array: NDArray[np.generic]) -> ort.OrtValue:
     if _on_gpu["held"] + array.nbytes > _HELD * memory.of_gpu():
         raise MemoryError
+    if not _on_gpu:
+        # By default the arena doubles: it may take all that parts need.
+        with suppress(AttributeError):
+            ort_errors.set_arena_extend_strategy(ort_errors.ArenaExtendStrategy.kSameAsRequested)
     value = ort.OrtValue.from_dlpack(ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
     _on_gpu["held"] += array.nbytes
     finalize(array, _on_gpu.subtract, {"held": array.nbytes}).atexit = False

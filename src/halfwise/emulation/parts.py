@@ -152,18 +152,10 @@ def _cut(proto: onnx.ModelProto, sizes: Sizes, most: float) -> list[onnx.ModelPr
         _refuse_beyond(2 * most, nodes[start], sum(sizes.get(name, 0) for name in names))
         outputs = [about[n] for n in about if n in own and (last[n] >= end or n in given)]
         held = [constants[name] for name in names if name in constants and name not in sizes]
-        part = onnx.ModelProto()
-        part.CopyFrom(_without_graph(proto))
-        part.graph.CopyFrom(helper.make_graph(nodes[start:end], graph.name, inputs, outputs, held))
-        parts.append(part)
+        part = helper.make_graph(nodes[start:end], graph.name, inputs, outputs, held)
+        kept = {"opset_imports": proto.opset_import, "functions": proto.functions}
+        parts.append(helper.make_model(part, ir_version=proto.ir_version, **kept))
     return parts
-
-
-def _without_graph(proto: onnx.ModelProto) -> onnx.ModelProto:
-    rest = helper.make_model(onnx.GraphProto(), opset_imports=proto.opset_import)
-    rest.ir_version = proto.ir_version
-    rest.functions.extend(proto.functions)
-    return rest
 
 
 def _refuse_beyond(most: float, node: onnx.NodeProto, nbytes: int) -> None:
