@@ -389,7 +389,7 @@ class Session:
                 options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
             _register(options, runtime.libraries)
             rest = {name: ort_value(a) for name, a in arrays.items() if name not in self._lent}
-            sizes = {name: arrays[name].nbytes for name in rest}
+            sizes = {name: a.nbytes if name in rest else 0 for name, a in arrays.items()}
             is_large = sum(sizes.values()) > (most := _room(device))
             if is_large and not optimise and divisible(proto.graph):
                 start = partial(_loaded, options=options, device=device, shrinks=True)
