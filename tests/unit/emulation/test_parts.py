@@ -1,5 +1,6 @@
 """A model in parts computes what it does in one session, to the bit."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from bench import large
 from halfwise import memory
+from halfwise.case import Runtime
 from halfwise.emulation import ort
 from halfwise.emulation.ort import Session
 from halfwise.emulation.parts import Parts
@@ -165,12 +167,56 @@ def test_what_cannot_be_divided_and_does_not_fit_is_refused(chain, monkeypatch):
         Session(chain)
 
 
-def test_a_gpu_holds_weights_up_to_its_share(monkeypatch):
-    from_numpy = onnxruntime.OrtValue.ortvalue_from_numpy
-    monkeypatch.setattr(
-        onnxruntime.OrtValue, "ortvalue_from_numpy", lambda array, *_: from_numpy(array)
-    )
-    monkeypatch.setattr(memory, "of_gpu", lambda: 10 * 1024)
+@pytest.fixture
+def gpu(monkeypatch):
+    """Return a function that makes the CPU a GPU with so much memory.
+
+    It returns a list, to which the values of run options are appended from then on.
+    """
+    from_numpy, asked = onnxruntime.OrtValue.ortvalue_from_numpy, []
+
+    class Options(onnxruntime.RunOptions):
+        def add_run_config_entry(self, _, value):
+            asked.append(value)
+
+    def gpu(nbytes):
+        monkeypatch.setattr(
+            onnxruntime.OrtValue, "ortvalue_from_numpy", lambda array, *_: from_numpy(array)
+        )
+        monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+        monkeypatch.setattr(onnxruntime, "RunOptions", Options)
+        monkeypatch.setitem(ort._PROVIDERS, "cuda", "CPUExecutionProvider")
+        monkeypatch.setitem(ort._CHAINS, "cuda", ort._CHAINS["cpu"])
+        monkeypatch.setattr(ort, "_SHRINKS", {})
+        monkeypatch.setattr(ort, "_on_gpu", Counter())
+        monkeypatch.setattr(memory, "of_gpu", lambda: nbytes)
+        return asked
+
+    return gpu
+
+
+def test_a_model_beyond_the_memory_of_a_gpu_runs_in_parts(kind, gpu):
+    network, _, sample = kind
+    whole = Session(network.model).run(sample)
+    asked = gpu(2_000_000)
+    session = Session(network.copy(), runtime=Runtime("cuda"))
+    assert len(session._session._parts) > 2
+    assert 500_000 < ort._on_gpu["held"] <= 1_000_000
+    equal(session.run(sample), whole)
+    assert asked[-1] == "gpu:0"
+
+
+def test_a_model_that_fits_a_gpu_stays_whole(kind, gpu):
+    network, _, sample = kind
+    whole = Session(network.model).run(sample)
+    gpu(20_000_000)
+    session = Session(network.copy(), runtime=Runtime("cuda"))
+    assert not isinstance(session._session, Parts)
+    equal(session.run(sample), whole)
+
+
+def test_a_gpu_holds_weights_up_to_its_share(gpu):
+    gpu(10 * 1024)
     arrays = [np.ones(1024, np.float32), np.ones(256, np.float32), np.ones(1, np.float32)]
     first, second, third = map(ort.uploaded, arrays)
     assert first is not None
