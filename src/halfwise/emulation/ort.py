@@ -380,7 +380,7 @@ class Session:
         # long as the session lives.
         self._lent = {} if optimise else _in_place(arrays, device)
 
-        def load() -> ort.InferenceSession | Parts:
+        def load() -> Any:  # noqa: ANN401 - an InferenceSession, or `Parts` in its place
             options = _options(model, optimise=optimise)
             if device == "cpu":
                 share(options)

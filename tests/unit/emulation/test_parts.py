@@ -25,6 +25,7 @@ from halfwise.graph import protobufs
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import add_constant
 from halfwise.graph.roles import roles_of
+from halfwise.graph.weights import LARGE_TENSOR_BYTES
 from tests.graphs import Drawn, graphs
 from tests.unit.graph.sketch import Sketch
 
@@ -86,6 +87,7 @@ def test_extrema_are_found_in_parts(kind, monkeypatch):
     whole = load().run(sample)
     limit(monkeypatch, MOST)
     probe = load()
+    assert probe._session is not None
     assert isinstance(probe._session._session, Parts)
     equal(probe.run(sample)[0], whole[0])
     assert probe.run(sample)[1] == whole[1]
@@ -125,7 +127,7 @@ def low(network):
     model = network.copy()
     for value in [*model.graph.initializers.values()]:
         array = value.const_value.numpy()
-        if array.dtype == np.float32 and array.nbytes > protobufs.LARGE_TENSOR_BYTES:
+        if array.dtype == np.float32 and array.nbytes > LARGE_TENSOR_BYTES:
             stored = add_constant(model.graph, f"{value.name}::low", array.astype(np.float16))
             value.replace_all_uses_with(stored)
             del model.graph.initializers[value.name]
@@ -175,7 +177,7 @@ def gpu(monkeypatch):
     """
     from_numpy, asked = onnxruntime.OrtValue.ortvalue_from_numpy, []
 
-    class Options(onnxruntime.RunOptions):
+    class Options(onnxruntime.RunOptions):  # type: ignore[misc]
         def add_run_config_entry(self, _, value):
             asked.append(value)
 
