@@ -334,7 +334,7 @@ def hold(leave: int) -> None:
         cuda.cuInit(0),
         cuda.cuDeviceGet(ctypes.byref(device), 0),
         cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
-        cuda.cuCtxPushCurrent_v2(context),
+        cuda.cuCtxSetCurrent(context),
     ):
         assert failure == 0
     while True:

@@ -67,9 +67,8 @@ def of_gpu() -> float:
         driver.cuInit(0),
         driver.cuDeviceGet(ctypes.byref(device), 0),
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
-        driver.cuCtxPushCurrent_v2(context),
+        driver.cuCtxSetCurrent(context),
         driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)),
-        driver.cuCtxPopCurrent_v2(ctypes.byref(context)),
     )
     return inf if any(failures) else free.value
 
