@@ -336,7 +336,7 @@ class Session:
 
     Optimisations are off because fusion would skip the very rounding under study, because results
     must be equal node for node in every session, and because optimising thousands of nodes takes
-    minutes.
+    minutes. A model with more weights than a GPU has room for runs in `Parts`, with equal results.
 
     Attributes:
         outputs: Names of the model's outputs.
@@ -359,7 +359,8 @@ class Session:
 
         Raises:
             BackendMissing: `runtime.device` is not available.
-            RunFailed: loading needs more memory than there is, or takes too long (see `bounded`).
+            RunFailed: loading needs more memory than there is, also for a part that cannot be divided,
+                or takes too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, for example because of a custom operator,
                 or cannot load one of the libraries. It is a `KernelMissing` if only a kernel for
                 some type is missing, or the expansion of an operator does not take its types; a
