@@ -359,8 +359,8 @@ class Session:
 
         Raises:
             BackendMissing: `runtime.device` is not available.
-            RunFailed: loading needs more memory than there is, also for a part that cannot be divided,
-                or takes too long (see `bounded`).
+            RunFailed: loading, or a part that cannot be divided, needs more memory than there is; or
+                loading takes too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, for example because of a custom operator,
                 or cannot load one of the libraries. It is a `KernelMissing` if only a kernel for
                 some type is missing, or the expansion of an operator does not take its types; a
