@@ -359,8 +359,8 @@ class Session:
 
         Raises:
             BackendMissing: `runtime.device` is not available.
-            RunFailed: loading needs more memory than there is, or takes too long (see `bounded`); or
-                a part that cannot be divided is too large.
+            RunFailed: loading needs more memory than there is, or takes too long (see `bounded`);
+                or a part that cannot be divided is too large.
             CaseError: ONNX Runtime cannot load the model, for example because of a custom operator,
                 or cannot load one of the libraries. It is a `KernelMissing` if only a kernel for
                 some type is missing, or the expansion of an operator does not take its types; a
