@@ -119,7 +119,7 @@ class Drawn:
         names = [NodeName(node.name) for node in self.compute]
         own = {node.name for node in self.keep}
         mine = [place for place, name in enumerate(names) if name in own]
-        points = [_point(mine, 1.12, 0.71, heldout=0.68)]
+        points = [_point(mine, 1.12, 0.71)]
         for trial in range(2, POINTS):
             share = trial / POINTS
             kept = np.sort(self._rng.permutation(len(names))[: int(share * len(names))]).tolist()
@@ -260,7 +260,6 @@ def _point(
     error: float,
     *,
     is_bound: bool = False,
-    heldout: float | None = None,
 ) -> Point:
     return Point(
         kept=mask(kept),
@@ -268,7 +267,6 @@ def _point(
         cost=cost,
         error=error,
         is_bound=is_bound,
-        heldout=heldout,
     )
 
 

@@ -179,11 +179,7 @@ def pick(curve: Curve, most: float) -> Point:
             "Give another limit; `halfwise report RUN` shows the plans.",
         )
 
-    def rank(point: Point) -> tuple[float, float, float]:
-        heldout = inf if point.heldout is None else point.heldout
-        return point.error, heldout, point.price
-
-    return min(fitting, key=rank)
+    return min(fitting, key=lambda point: (point.error, point.price))
 
 
 _OF_THE_RUN = frozenset[str]().union(

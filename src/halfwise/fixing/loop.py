@@ -513,7 +513,7 @@ class _Fix:
         follow = space, result, self.watcher, self.stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
-            curve = TradeOff(Depths(space, self.heldout), plan).curve(result)
+            curve = TradeOff(space, plan).curve(result)
         if isinstance(space, Int8Space):
             assert below is not None
             record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)

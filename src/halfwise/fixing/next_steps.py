@@ -12,7 +12,6 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.types import is_of_onnx_runtime
-from halfwise.metrics import AUTO
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
 from halfwise.records import (
@@ -426,8 +425,7 @@ def cheaper(curve: Curve, most: float, out: Path | None) -> tuple[Step, ...]:
     if out is None or not fits:
         return ()
     chosen = argument(out.with_name(f"{out.name}.chosen"))
-    task = ("--metric", AUTO) if curve.recognised else ()
-    words = ("halfwise", "choose", argument(out), "--worth", f"{most:g}", *task, "-o", chosen)
+    words = ("halfwise", "choose", argument(out), "--worth", f"{most:g}", "-o", chosen)
     return (Step(kind="choose-cost", numbers={"required": most}, command=words),)
 
 

@@ -194,11 +194,6 @@ class Point(Record):
             metric, 1 plus the drop beyond its allowance. inf with new NaN or infinities.
         is_bound: Whether `error` is only a lower bound, 0 if nothing is known, because not all
             samples were run. A bound may exclude a plan, but is not compared with errors.
-        heldout: `error` on held-out samples, of the run's plan as in its verdict; None if not
-            measured, or if they are too few for the metric. In the search, tensors also need
-            headroom: `error` may be inf where this is finite.
-        nonfinite: Whether there are NaN or infinities there that the reference lacks.
-        scores: Task metrics on held-out samples; empty if none fits the outputs.
         bf16: Those of `kept` in BF16 instead of FP32, likewise.
         tf32: Whether its FP32 matrix products use TF32.
     """
@@ -208,9 +203,6 @@ class Point(Record):
     cost: float | None
     error: float
     is_bound: bool
-    heldout: float | None = None
-    nonfinite: bool = False
-    scores: tuple[TaskScore, ...] = ()
     bf16: str = "0"
     tf32: bool = False
 
@@ -231,9 +223,6 @@ class Curve(Record):
             plan.
         plan: Index of the run's plan, or of what engines made of it; None if it is not among the
             points, or if the delivered engine computes nothing low.
-        recognised: What the outputs are recognised as; empty if a metric was given or nothing is
-            known.
-        reference: Scores of the FP32 outputs; empty if no plan was scored.
         criterion: What errors are relative to; None for the criterion of the run.
         rung: "int8" for plans with INT8: they keep what is left out of it, and `nodes` are its
             candidates.
@@ -243,8 +232,6 @@ class Curve(Record):
     points: tuple[Point, ...]
     front: tuple[int, ...] = ()
     plan: int | None = None
-    recognised: tuple[Recognised, ...] = ()
-    reference: tuple[TaskScore, ...] = ()
     criterion: Criterion | None = None
     rung: EngineRung | None = None
 

@@ -6,18 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing import depths
-from halfwise.fixing.bench import Bench
 from halfwise.fixing.curve import (
     MEASURED,
     MODERATE,
     front,
     spread,
 )
-from halfwise.judging import inside as judging_inside
 from halfwise.records import Curve
 from tests import models
-from tests.tasks import classifier, close_calls, fixed, overflowing_classifier
+from tests.tasks import classifier, fixed, overflowing_classifier
 from tests.unit.records.curves import point
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -51,22 +48,13 @@ def test_the_front_goes_from_nothing_kept_to_fp32(normal):
     assert shown[0].error > 1 >= curve.points[curve.plan].error
 
 
-def test_what_is_shown_was_measured_on_all_samples_and_on_held_out_ones(normal):
+def test_what_is_shown_was_measured_on_all_samples(normal):
     curve, space = curve_of(normal), normal.space
     for place in curve.front:
         shown = curve.points[place]
         kept = curve.named(shown.kept)
         assert not shown.is_bound
         assert shown.error == pytest.approx(space.excess(kept) * space.bench.tolerance.factor)
-        assert shown.heldout is not None
-
-
-def test_the_error_on_held_out_samples_is_that_of_the_verdict(normal):
-    curve = curve_of(normal)
-    plan = next(p for p in curve.points if curve.named(p.kept) == normal.result.kept)
-    needed = max(o.rel_max_needed for o in normal.verdict.outputs.values())
-    assert plan.heldout == pytest.approx(needed / 0.01, rel=1e-4)
-    assert not plan.nonfinite
 
 
 def test_where_nothing_need_be_kept_nothing_more_is_measured():
@@ -82,47 +70,6 @@ def test_without_time_what_was_tried_is_on_record():
     curve = curve_of(run)
     assert curve.points[0].count == 0
     assert run.space.budget.cut.count("curve") == 1
-
-
-def test_a_given_metric_is_the_task():
-    curve = curve_of(fixed(classifier(), metric="snr", metric_drop=0))
-    assert curve.recognised == ()
-    low, best = curve.points[0], curve.points[curve.front[-1]]
-    assert [score.metric for score in low.scores] == ["snr"]
-    assert not low.scores[0].passed
-    assert best.scores[0].passed
-
-
-@pytest.mark.parametrize("model", [close_calls(), overflowing_classifier()])
-def test_what_was_run_is_not_run_again(monkeypatch, model):
-    ran, inside = list[object](), list[object]()
-    outputs, look = Bench.outputs, judging_inside.emulate
-
-    def running(bench, plan, samples=None):
-        if samples is not None:
-            ran.append((plan, samples.ids))
-        return outputs(bench, plan, samples)
-
-    def looking(candidate, samples, **options):
-        nodes = sorted((n.name, n.outputs[0].dtype) for n in candidate.graph)
-        inside.append((nodes, samples.ids))
-        return look(candidate, samples, **options)
-
-    monkeypatch.setattr(Bench, "outputs", running)
-    monkeypatch.setattr(depths, "emulate", looking)
-    one = fixed(model, rel_max=1e-3)
-    curve, plan, remaining = curve_of(one), one.assigned, one.heldout.rest.ids
-    low = one.space.plan(frozenset())
-    assert plan.kept
-    assert {curve.named(p.kept) for p in curve.points if p.heldout is not None} >= {
-        low.kept,
-        plan.kept,
-    }
-    assert len(set(ran)) == len(ran)
-    assert all(each not in inside[:place] for place, each in enumerate(inside))
-    assert (low, remaining) not in ran
-    # The search alone finds this plan, so that the verdict runs it first.
-    assert bool(inside) or (plan, remaining) not in ran
 
 
 def test_what_nobody_would_choose_is_not_measured_on_all_samples():

@@ -1,6 +1,6 @@
 """Curves of three nodes, made by hand."""
 
-from halfwise.records import Curve, NodeName, Point, TaskScore, mask
+from halfwise.records import Curve, NodeName, Point, mask
 
 
 def point(kept: str, cost: float | None, error: float, **more) -> Point:
@@ -9,10 +9,6 @@ def point(kept: str, cost: float | None, error: float, **more) -> Point:
     places = [place for a, _, b in runs for place in range(int(a), int(b or a) + 1)]
     made = {"kept": mask(places), "count": len(places), "is_bound": False}
     return Point(**{**made, "cost": cost, "error": error, **more})
-
-
-def score(*, passed: bool, value: float = 0.5) -> TaskScore:
-    return TaskScore(metric="top1", outputs=("y",), value=value, required=0.99, passed=passed)
 
 
 def curve(*points: Point, count: int = 3, **more) -> Curve:

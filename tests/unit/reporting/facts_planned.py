@@ -276,7 +276,7 @@ def cautions() -> Iterator[str]:
 
 
 def nonfinite_curve() -> Curve:
-    low = replace(MADE.points[0], error=inf, nonfinite=True)
+    low = replace(MADE.points[0], error=inf)
     return replace(MADE, points=(low, *MADE.points[1:]), plan=0)
 
 
