@@ -55,7 +55,6 @@ class HeldOut:
         left: Samples still unseen.
         rest_references: Their reference outputs.
         joined: Identifiers of samples that joined the calibration.
-        filed: Those of them that failed only as the file runs.
         nonfinite: Tensors that are not finite in FP32 either.
         infinite: Whether some joined because something is infinite inside.
     """
@@ -74,7 +73,6 @@ class HeldOut:
         self.case, self.rest, self.rest_references = case, rest, references
         self._searched, self._watcher = searched, watcher
         self.joined: tuple[str, ...] = ()
-        self.filed: tuple[str, ...] = ()
         self.infinite = False
 
     def anew(self, watcher: Watcher) -> "HeldOut":
@@ -132,7 +130,6 @@ class HeldOut:
         )
         moved, references = self.rest.select(chosen), [self.rest_references[i] for i in chosen]
         self.joined += moved.ids
-        self.filed += moved.ids if judged.as_file else ()
         self.infinite |= any(failure.kind == "infinite" for failure in judged.verdict.failures)
         self.rest = self.rest.select(rest)
         self.rest_references = [self.rest_references[i] for i in rest]

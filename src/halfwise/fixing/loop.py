@@ -31,11 +31,10 @@ from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, Space
-from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.graph.weights import weight_bytes
 from halfwise.judging.judge import Judged
-from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
+from halfwise.judging.reference import check, inspected_reference, refuse_nan
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
 from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, TensorName, Verdict, replace
@@ -160,10 +159,6 @@ def end_remarks(space: Space) -> Iterator[Remark]:
     low = {"low": fmt.name}
     if other := sorted(variant.case.stored.io.keys() - variant.low_io):
         yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})
-    every = frozenset(variant.roles)
-    for c in adjusted_constants(variant.case.network, variant.roles, every, fmt, variant.low_io):
-        numbers = {"minimum": c.minimum, "maximum": c.maximum}
-        yield Remark(kind="constant", names={"tensor": c.name, **low}, numbers=numbers)
     for o in space.evidence.observations.tensors:
         beyond = o.absmax >= fmt.overflow_threshold
         if o.producer is None and o.tensor in variant.low_io and beyond:
@@ -271,7 +266,8 @@ def fix(
     run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, baseline)
     fixed = run.low(low, is_free=quantised is None)
     goes_on = (settings.int8 or quantised is not None) and "interrupt" not in budget.ended_by
-    return run.int8(fixed, quantised) if goes_on and stands(fixed) else fixed
+    passed = fixed.result.passed and fixed.verdict.passed
+    return run.int8(fixed, quantised) if goes_on and passed else fixed
 
 
 @dataclass(frozen=True)
@@ -336,15 +332,12 @@ class _Fix:
         space = int8_rung(below, self.stage, self.watcher, quantised, start)
         if isinstance(space, Fixed):
             return space
-        if below.space.bench.demands_files or self.heldout.filed:
+        if below.space.bench.demands_files:
             _demand_files(space)
         with self.stage("baseline"):
             baseline = Depths(space, self.heldout).baseline()
         low = replace(self, baseline=baseline, below=below).rounds(space)
         best = low if low.improves(below) else below
-        passing = [one for one in (below, low) if one.verdict.passed and built_by(one.verdict)]
-        if low.plan.int8:
-            best = best.priced(len(passing))
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
@@ -387,13 +380,13 @@ class _Fix:
                 failed[found.plan] = found.judged
             before = result if more.variant is space.variant else SearchResult()
             space = more
-        found, priced = self._built(self._passing(found))
+        found = self._built(self._passing(found))
         verdict = found.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
                 depths = Depths(found.space, self.heldout)
                 verdict = depths.searched_too(found.plan, verdict)
-        return self._fixed(found, verdict).priced(priced)
+        return self._fixed(found, verdict)
 
     def _looked(self, space: Space, result: SearchResult) -> _Found:
         """Look at the plan of a search at each depth, up to the first at which it fails.
@@ -468,8 +461,8 @@ class _Fix:
             others.append(space.choices)
         return next(self._holding(found, others), found)
 
-    def _built(self, found: _Found) -> tuple[_Found, int]:
-        """Return the cheapest of the last plans by a target's builder, and how many it compared.
+    def _built(self, found: _Found) -> _Found:
+        """Return the cheapest of the last plans by a target's builder.
 
         The others hold at every depth, too, and are predicted to cost about as much.
         """
@@ -477,7 +470,7 @@ class _Fix:
         least = space.cost(result.kept)
         may_differ = found.holds and result.passed and result.kept and space.searches
         if not may_differ or least is None or built_by(found.verdict) is None:
-            return found, 0
+            return found
         near = [kept for kept in self._others(found) if (space.cost(kept) or 0.0) <= NEAR * least]
         further = islice(self._holding(found, near), FURTHER)
         plans = [found, *space.budget.within("curve", lambda: [*further], [])]
@@ -486,7 +479,7 @@ class _Fix:
         # The first in the order of predictions.
         enough = LEAST_DEARER * min(priced)
         best = next(i for i, cost in enumerate(costs) if cost is not None and cost <= enough)
-        return plans[best], len(priced)
+        return plans[best]
 
     def _others(self, found: _Found) -> list[Nodes]:
         """Return what passed in the search besides its result, and its seeds, cheapest first."""
@@ -546,21 +539,3 @@ def _demand_files(space: Space) -> None:
     """Demand of plans that their files pass on the samples of the search."""
     bench, budget = space.bench, space.budget
     bench.demand(lambda plan, asked: filed(bench, budget, plan, asked).excess)
-
-
-def stands(fixed: Fixed) -> bool:
-    """Return whether a plan passed on real data that test it, as strictly as the user demands.
-
-    Args:
-        fixed: Result of the search.
-
-    Raises:
-        RunFailed: the model does not run on a sample.
-    """
-    heldout, variant = fixed.heldout, fixed.space.variant
-    case, settings = variant.case, variant.settings
-    if not (fixed.result.passed and fixed.verdict.passed and (case.real or settings.allow_random)):
-        return False
-    judged = heldout.rest, heldout.rest_references
-    unjudged = find_unjudged(case, fixed.rewritten.model, *judged, runtime=settings.runtime)
-    return settings.allow_unjudged or not unjudged

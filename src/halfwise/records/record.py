@@ -290,13 +290,11 @@ RemarkKind = Literal[
     "start-int8",
     "seen-only",
     "low-io",
-    "constant",
     "input",
     "other-engine",
     "emulated",
     "spared",
     "added",
-    "built-price",
     "hopeless",
     "spent",
     "futile",
@@ -311,9 +309,8 @@ RemarkKind = Literal[
 "opset-raised", "opset-stays": to support the low format; "repair-…": why a repair is not made;
 "unrepaired": engines refuted all repairs; "int8-untried": why no node is INT8;
 "start", "start-int8": where the search started; "seen-only": only calibration samples need the
-plan; "low-io", "constant", "input": ends of the model; "other-engine", "emulated", "spared",
-"added": how the delivered engine differs from the emulation; "built-price": a target's builder
-decided among the last plans; the rest: steps of a search.
+plan; "low-io", "input": ends of the model; "other-engine", "emulated", "spared",
+"added": how the delivered engine differs from the emulation; the rest: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
     (

@@ -38,7 +38,7 @@ def test_failing_samples_join_the_calibration_and_the_rest_judges():
     before = space.bench.samples.ids
     moved, references = heldout.join(failing(heldout, 1), space)
     assert (moved.ids, len(references)) == ((second,), 1)
-    assert (heldout.joined, heldout.filed) == ((second,), ())
+    assert heldout.joined == (second,)
     assert heldout.samples.ids == (first,)
     assert len(heldout.references) == 1
     assert space.bench.samples.ids == space.evidence.observations.samples == (*before, second)

@@ -229,7 +229,7 @@ def within() -> Iterator[str]:
     """Yield what is told where outputs pass with everything low."""
     asked = {"margin": 0.8, "headroom": 2.0}
     seen = Remark(kind="seen-only", names={"low": "fp16"}, numbers=asked)
-    joined = runs.search(joined=("a", "b", "c"), filed=("a", "b"))
+    joined = runs.search(joined=("a", "b", "c"))
     nine = runs.verdict(samples=runs.HELDOUT[:9])
     mended = replace(SCALED, before=3.0)
     inner = replace(SCALED, before=0.9)
