@@ -173,11 +173,6 @@ class Depths:
         """
         return self.space.bench.once(plan, "inside", lambda: self._looked(plan), self._key)
 
-    def recall_inside(self, plan: Plan) -> Inside | None:
-        """Return what `inside` returned, if it was called for this plan; else None."""
-        inside: Inside | None = self.space.bench.recall(plan, "inside", self._key)
-        return inside
-
     @property
     def expects_infinities(self) -> bool:
         """Whether something may be infinite inside."""
@@ -271,9 +266,9 @@ class Depths:
         """
         space, heldout, of = self.space, self.heldout, plan.of
         judged, harmful = self._emulated(plan)
-        accepted = (self.recall_inside(plan) or Inside()).lasting
+        accepted = self.inside(plan).lasting if harmful and judged.verdict.passed else harmful
         new = {tensor: found.samples for tensor, found in harmful.items() if tensor not in accepted}
-        if new and judged.verdict.passed:
+        if new:
             failures = (
                 Failure(
                     kind="infinite", names={"tensor": t, "sample": heldout.samples.ids[where[0]]}

@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 
@@ -37,7 +37,7 @@ from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, inspected_reference, refuse_nan
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
-from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, TensorName, Verdict, replace
+from halfwise.records import LEAST_DEARER, Remark, Repair, Run, TensorName, Verdict, replace
 from halfwise.wording import count, verb
 
 LOADED = 2
@@ -272,22 +272,18 @@ def fix(
 
 @dataclass(frozen=True)
 class _Found:
-    """A plan, and what is seen of it at each depth, up to the first at which it fails.
+    """A plan, and its verdict if it passes inside and as a file on the samples of the search.
 
     Attributes:
         space: The plans that it was found among.
         result: What was searched, and what it keeps.
         plan: The plan, as a type for each node.
-        infinite: Guards on what is infinite inside on samples of the search.
-        filed: What runners make of its file there.
         judged: Its verdict; None where it failed before.
     """
 
     space: Space
     result: SearchResult
     plan: Plan
-    infinite: tuple[Guard, ...] = ()
-    filed: Filed = field(default_factory=Filed)
     judged: Judged | None = None
 
     @property
@@ -299,7 +295,7 @@ class _Found:
     @property
     def holds(self) -> bool:
         """Whether it passes at every depth."""
-        return self.judged is not None and self.verdict.passed and not self.filed.failing
+        return self.judged is not None and self.verdict.passed
 
 
 @dataclass(frozen=True)
@@ -393,19 +389,13 @@ class _Fix:
 
         One chosen by the user is judged whatever else is seen, and so is what failed.
         """
-        depths, bench = Depths(space, self.heldout), space.bench
+        depths = Depths(space, self.heldout)
         with self.stage("judge"):
-            if not result.passed:
-                plan = space.plan(result.kept)
-                return _Found(space, result, plan, judged=depths.judge(plan))
-            plan = space.typed(result.kept)
-            infinite = depths.inside(plan).guards
-            if space.searches and infinite:
-                return _Found(space, result, plan, infinite)
-            wrong = filed(bench, space.budget, plan) if space.searches else Filed()
-            if wrong.failing and not bench.demands_files:
-                return _Found(space, result, plan, filed=wrong)
-            return _Found(space, result, plan, filed=wrong, judged=depths.judge(plan))
+            plan = space.typed(result.kept) if result.passed else space.plan(result.kept)
+            is_searched = result.passed and space.searches
+            if is_searched and (depths.inside(plan).guards or _file_of(space, plan).failing):
+                return _Found(space, result, plan)
+            return _Found(space, result, plan, depths.judge(plan))
 
     def _asking_more(self, found: _Found) -> Space | None:
         """Return the plans of which more is asked, where one fails beyond the emulation; or None.
@@ -415,20 +405,21 @@ class _Fix:
         perhaps with other repairs.
         """
         space = found.space
-        if found.infinite:
-            space = space.holding(found.infinite)
-            many, held = len(found.infinite), count(len(space.held_nodes), "node")
+        guards = () if found.judged else Depths(space, self.heldout).inside(found.plan).guards
+        if guards:
+            space = space.holding(guards)
+            many, held = len(guards), count(len(space.held_nodes), "node")
             self.watcher.note(
                 f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
                 f"inside; {held} held in FP32 in total"
             )
             return space
         if found.judged is None:
-            self.watcher.note(
-                f"{count(len(found.filed.failing), 'sample')} of the search fail as the file runs"
-            )
+            wrong = _file_of(space, found.plan)
+            failing = count(len(wrong.failing), "sample")
+            self.watcher.note(f"{failing} of the search fail as the file runs")
             _demand_files(space)
-            return replace(space, deciding=(*space.deciding, *found.filed.guards))
+            return replace(space, deciding=(*space.deciding, *wrong.guards))
         may_go_on = found.result.passed and space.searches and not space.budget.is_spent
         if not (may_go_on and self.heldout.may_join(found.judged)):
             return None
@@ -533,6 +524,11 @@ class _Fix:
             evaluations=bench.evaluations,
             stage_seconds=self.stage.seconds,
         )
+
+
+def _file_of(space: Space, plan: Plan) -> Filed:
+    """Return what targets make of the file of a plan that passes; where that is asked, it does."""
+    return Filed() if space.bench.demands_files else filed(space.bench, space.budget, plan)
 
 
 def _demand_files(space: Space) -> None:

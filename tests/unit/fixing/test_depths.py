@@ -38,7 +38,7 @@ def test_what_a_plan_lacks_inside_is_what_overflows(norm):
     assert not norm.inside(enough).guards
     # What is held is no need, and another question.
     held = replace(norm, space=space.holding(space.evidence.guards))
-    assert held.recall_inside(low(norm)) is None
+    assert not held.inside(low(norm)).guards
 
 
 # --- infinities inside, in whole runs ----------------------------------------------------------
