@@ -90,7 +90,7 @@ def fix_run(
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     kept = frozenset(k.node for k in fixed.plan.searched)
     worth = worth_of(fixed.space, fixed.assigned, engines)
-    verdict = worth_enough(final_verdict(verdict, case, request), worth, request)
+    verdict = final_verdict(verdict, case, request)
     fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
     devices = () if engines is None else (engines, *further)
@@ -164,7 +164,7 @@ def verify_run(
         engine: The candidate, if it is an engine.
         worth: Worth of the candidate, if known.
     """
-    final = worth_enough(final_verdict(verdict, case, request), worth, request)
+    final = final_verdict(verdict, case, request)
     run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
     return replace(run, given_engine=engine, worth=worth)
 
@@ -214,17 +214,6 @@ def final_verdict(verdict: Verdict, case: Case, request: Request) -> Verdict:
         return verdict
     verdict = with_failures(verdict, (Failure(kind="not-real", text=not_real(case.made_up)),))
     return replace(verdict, on_real_data=False)
-
-
-def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
-    """Return the verdict; it fails if the gain is below --require worth."""
-    limit = request.require_worth
-    if limit is None or (worth is not None and worth.ratio <= limit):
-        return verdict
-    cost = {} if worth is None else {"cost": worth.ratio}
-    failure = Failure(kind="worth", numbers={"allowed": limit, **cost})
-    alone = limit if verdict.passed else None
-    return replace(with_failures(verdict, (failure,)), required_worth=alone)
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
