@@ -17,7 +17,7 @@ from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.curve import curve_of
 from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import Filed, filed
@@ -497,7 +497,7 @@ class _Fix:
         follow = space, result, self.watcher, self.stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
-            curve = TradeOff(space, plan).curve(result)
+            curve = curve_of(space, plan, result)
         if isinstance(space, Int8Space):
             assert below is not None
             record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)

@@ -81,7 +81,7 @@ class Result:
         }
 
     def curve(self) -> Columns:
-        """Return a row for each plan that was tried, in that order; none if there is no curve.
+        """Return a row for each plan to choose from, cheapest first; none if there is no curve.
 
         `kept` counts its nodes in FP32. `cost` is relative to everything low. `error` on the
         samples of the search is relative to what is allowed: 1 just passes. NaN where unknown.

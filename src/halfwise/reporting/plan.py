@@ -365,7 +365,7 @@ def curve_table(run: Run) -> Table | None:
     curve = run.curve
     if curve is None:
         return None
-    rows = [(curve.points[i], "this plan" * (i == curve.plan)) for i in curve.front]
+    rows = [(curve.points[i], "this plan" * (i == curve.plan)) for i in curve.shown]
     over = curve.criterion or run.criterion
     note = say(
         "plan",
@@ -384,7 +384,7 @@ def curve_table(run: Run) -> Table | None:
             (Column("cost", "right"), lambda row: known(row[0].cost, ratio)),
             (
                 Column("error / allowed", "right"),
-                lambda row: f"{'≥ ' if row[0].is_bound else ''}{number(row[0].error)}",
+                lambda row: number(row[0].error),
             ),
             (Column(""), lambda row: row[1]),
         ],

@@ -79,7 +79,7 @@ def test_a_plan_is_judged_by_its_task_and_written(made, tmp_path):
     assert read_run(tmp_path / "chosen") == picked.run
     assert picked.run.curve is not None
     place = picked.run.curve.plan
-    assert place in picked.run.curve.front
+    assert place in picked.run.curve.shown
     assert picked.run.curve.points[place].count == 0
     assert picked.run.curve.points == before.curve.points
 
@@ -272,14 +272,12 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
 
 LOW = point("", 1.0, 9.0)
 ONE = point("0", 1.2, 3.0)
-SIDE = point("1", 1.3, 0.1, is_bound=True)
 FULL = point("0-2", 2.0, 0.0)
-MADE = curve(LOW, ONE, SIDE, FULL)
+MADE = curve(LOW, ONE, FULL)
 
 
 @pytest.mark.parametrize(
     ("most", "picked"),
-    # Of the one at 1.3 only a bound is known.
     [(1.0, LOW), (1.2, ONE), (1.5, ONE), (9, FULL)],
 )
 def test_the_point_that_answers(most, picked):

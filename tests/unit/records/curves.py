@@ -7,11 +7,10 @@ def point(kept: str, cost: float | None, error: float, **more) -> Point:
     """Return a plan that keeps places such as "0-3 7"."""
     runs = (run.partition("-") for run in kept.split())
     places = [place for a, _, b in runs for place in range(int(a), int(b or a) + 1)]
-    made = {"kept": mask(places), "count": len(places), "is_bound": False}
+    made = {"kept": mask(places), "count": len(places)}
     return Point(**{**made, "cost": cost, "error": error, **more})
 
 
 def curve(*points: Point, count: int = 3, **more) -> Curve:
     nodes = tuple(NodeName(f"n{i}") if count > 3 else NodeName("abc"[i]) for i in range(count))
-    shown = {"front": tuple(range(len(points)))}
-    return Curve(nodes=nodes, points=points, **{**shown, **more})
+    return Curve(nodes=nodes, points=points, **more)
