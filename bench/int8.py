@@ -209,9 +209,7 @@ class Found:
         self.searched = Bench(judge, own.samples, own.references, own.tolerance)
         references = [Session(case.network.model).run(sample) for sample in case.heldout]
         self.heldout = Bench(judge, case.heldout, references, own.tolerance)
-        # The curve scores plans on held-out samples, which finds none.
-        scored = sum(point.heldout is not None for point in self.fixed.curve.points)
-        self.own = self.score(self.fixed.result.kept, self.fixed.evaluations - scored)
+        self.own = self.score(self.fixed.result.kept, self.fixed.evaluations)
         self.peers = self._peers() if known is None else self._again(known)
 
     @property

@@ -7,12 +7,13 @@ engines with their layers, observations, evidence. Nothing is run: no model and 
 """
 
 import sys
-from math import inf, log2
+from math import log2
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from halfwise.fixing.curve import front
 from halfwise.records import (
     Because,
     Cost,
@@ -119,24 +120,14 @@ class Drawn:
         names = [NodeName(node.name) for node in self.compute]
         own = {node.name for node in self.keep}
         mine = [place for place, name in enumerate(names) if name in own]
-        points = [_point(mine, 1.12, 0.71, heldout=0.68)]
+        points = [_point(mine, 1.12, 0.71)]
         for trial in range(2, POINTS):
             share = trial / POINTS
             kept = np.sort(self._rng.permutation(len(names))[: int(share * len(names))]).tolist()
             error = float(self._rng.lognormal(3.4 - 8 * share, 0.6))
-            points.append(_point(kept, 1 + 0.94 * share, error, is_bound=trial % 3 == 0))
-        sure = [i for i, point in enumerate(points) if not point.is_bound]
-        front: list[int] = []
-        best = inf
-        for place in sorted(sure, key=lambda i: points[i].price):
-            if points[place].error < best:
-                front, best = [*front, place], points[place].error
-        return Curve(
-            nodes=tuple(names),
-            points=tuple(points),
-            front=tuple(sorted({0, *front}, key=lambda i: points[i].price)),
-            plan=0,
-        )
+            points.append(_point(kept, 1 + 0.94 * share, error))
+        best = front(points, points[0])
+        return Curve(nodes=tuple(names), points=tuple(best), plan=best.index(points[0]))
 
     def run(self) -> Run:
         """Return the run."""
@@ -258,17 +249,12 @@ def _point(
     kept: list[int],
     cost: float,
     error: float,
-    *,
-    is_bound: bool = False,
-    heldout: float | None = None,
 ) -> Point:
     return Point(
         kept=mask(kept),
         count=len(kept),
         cost=cost,
         error=error,
-        is_bound=is_bound,
-        heldout=heldout,
     )
 
 

@@ -29,7 +29,6 @@ GIVEN = {
     "agreement": 0.95,
     "metric": "top1",
     "metric_drop": 0.0,
-    "require_worth": 1.5,
     "start_from": "mixed.onnx",
     "to": "fp16",
     "io": "fp16",
@@ -107,9 +106,8 @@ def test_every_help_is_short(call, command):
 @pytest.mark.parametrize(
     ("option", "command", "taken"),
     [
-        ("--require worth", commands.fix, True),
-        ("--require worth", commands.verify, True),
-        ("--require worth", commands.diagnose, False),
+        ("--require max-abs", commands.fix, True),
+        ("--require max-abs", commands.verify, True),
         ("--require max-abs", commands.build, False),
         ("--budget run-timeout", commands.inspect, True),
         ("--budget builds", commands.observe, False),

@@ -167,9 +167,6 @@ def test_the_builder_prices_the_last_plans(fix):
     ended = fix(models.two_readers(), "--target", "rtx", "--no-repair")
     assert ended.code == 0, ended.out
     assert as_files(ended)["TensorRT for RTX (SM86)"]["traffic"] > 0
-    (told,) = (r for r in ended.record["plan"]["remarks"] if r["kind"] == "built-price")
-    assert told["numbers"]["plans"] > 1
-    assert "Price from TensorRT for RTX" in ended.out
 
 
 @pytest.mark.usefixtures("in_rtx")
@@ -178,7 +175,6 @@ def test_int8_that_the_builder_prices_above_fp16_is_not_delivered(fix):
     ended = fix(residual(), *options, "--target", "rtx")
     assert ended.code == 0, ended.out
     assert not ended.record["plan"]["int8"]
-    assert "Price from TensorRT for RTX" in ended.out
 
 
 @pytest.mark.parametrize(("target", "what"), [("webgpu", "WEBGPU"), ("rtx", "RTX")])

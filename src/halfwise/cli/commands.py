@@ -48,7 +48,6 @@ from halfwise.declarations.options import (
     Thresholds,
     Unjudged,
     Worker,
-    Worth,
 )
 from halfwise.errors import UsageError
 from halfwise.wording import clean, command, count
@@ -59,7 +58,7 @@ _RunOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Acceptance, Unjudged, Lowest, Plan, Arithmetic, Running),
     *(Targets, Target, Worker, Devices, Building, "build_timeout", RunLimit),
     full=True,
 )
@@ -116,7 +115,7 @@ _ExpectedOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Acceptance, Unjudged, Rungs, Plan, Arithmetic, Running),
     *(Targets, Target, Worker, Devices, Building, "build_timeout", RunLimit),
     full=True,
 )
@@ -183,7 +182,7 @@ def diagnose(
 
 
 @accepts(
-    *(Labels, Data, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Targets),
+    *(Labels, Data, Acceptance, Gate, Unjudged, Arithmetic, Running, Targets),
     *(Worker, "build_timeout", RunLimit),
     full=True,
 )

@@ -27,7 +27,6 @@ from halfwise.declarations.options import (
     TaskMetric,
     Unjudged,
     Worker,
-    Worth,
 )
 
 __all__ = [
@@ -63,7 +62,6 @@ class Options(
     Labels,
     Data,
     Acceptance,
-    Worth,
     Unjudged,
     Lowest,
     Plan,

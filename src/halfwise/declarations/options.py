@@ -171,20 +171,6 @@ class Unjudged(TypedDict, total=False):
     ]
 
 
-class Worth(TypedDict, total=False):
-    """What the plan must be worth."""
-
-    require_worth: Annotated[
-        float | None,
-        _demand(
-            "Fail if the plan costs more than X times the all-low model: predicted, or measured "
-            "in engines.",
-            domain=NOT_NEGATIVE,
-            flag="worth",
-        ),
-    ]
-
-
 class Gate(TypedDict, total=False):
     """An earlier run whose results must be reached again."""
 

@@ -24,7 +24,6 @@ from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
-from halfwise.fixing.curve import spread
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.result import Result
 from halfwise.inputs import split_sources
@@ -154,7 +153,7 @@ def searched(run: Run) -> frozenset[str]:
 
 
 def pick(curve: Curve, most: float) -> Point:
-    """Return the point of smallest error, of those whose error is known, within a cost.
+    """Return the point of smallest error within a cost.
 
     Args:
         curve: The plans.
@@ -168,10 +167,9 @@ def pick(curve: Curve, most: float) -> Point:
             "The run could predict no costs, so no plan can be chosen by its cost.",
             "Search again with another limit: `halfwise fix --start-from RUN`.",
         )
-    points = [point for point in curve.points if not point.is_bound]
     # A user repeats the cost as the report rounds it.
-    costs = [min(point.price, float(number(point.price))) for point in points]
-    fitting = [point for point, cost in zip(points, costs, strict=True) if cost <= most]
+    costs = [min(point.price, float(number(point.price))) for point in curve.points]
+    fitting = [point for point, cost in zip(curve.points, costs, strict=True) if cost <= most]
     if not fitting:
         raise CaseError(
             f"No measured plan of the run costs at most {ratio(most)}; the nearest costs "
@@ -179,11 +177,7 @@ def pick(curve: Curve, most: float) -> Point:
             "Give another limit; `halfwise report RUN` shows the plans.",
         )
 
-    def rank(point: Point) -> tuple[float, float, float]:
-        heldout = inf if point.heldout is None else point.heldout
-        return point.error, heldout, point.price
-
-    return min(fitting, key=rank)
+    return min(fitting, key=lambda point: (point.error, point.price))
 
 
 _OF_THE_RUN = frozenset[str]().union(
@@ -246,10 +240,9 @@ def choose(
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
     joined = record.search.joined if same and record.search else ()
-    place = curve.points.index(point)
     fixed = replace(
         fixed,
-        curve=replace(curve, plan=place, front=tuple(spread(curve.points, [place]))),
+        curve=replace(curve, plan=curve.points.index(point)),
         search=replace(fixed.search, joined=joined, seen=tuple(sorted(before | now))),
     )
     return concluded(case, request, fixed, folder, started, watcher)

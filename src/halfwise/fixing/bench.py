@@ -32,7 +32,6 @@ Depth = Literal[
     "all",
     "inside",
     "alone",
-    "heldout",
     "emulated",
     "file",
     "fp32",
@@ -41,8 +40,8 @@ Depth = Literal[
 
 "few": on the samples that probes ask, until they fail; "samples": on all of the search, likewise;
 "all": its error on all of them; "alone": its largest error on the hardest ones; "inside": whether
-its model is infinite inside there; "heldout": its error and scores on held-out samples; "emulated":
-the outputs there of what is probably the plan; "file": what runners make of its file; "fp32":
+its model is infinite inside there; "emulated": the verdict on its emulation, on held-out samples;
+"file": what runners make of its file; "fp32":
 whether a target has the model in FP32 right.
 """
 
@@ -405,10 +404,10 @@ class Bench(Generic[P]):
         found: list[Outcome | None] = [self.recall(plan, "all"), self.recall(plan, "samples")]
         return next((one for one in found if one is not None and one.sample is None), None)
 
-    def outputs(self, plan: P, samples: Samples | None = None) -> Iterator[Computed]:
+    def outputs(self, plan: P) -> Iterator[Computed]:
         """Yield the outputs of each sample, or why it could not be run; counts as an evaluation."""
         self.evaluations += 1
-        yield from (self._run(plan, s) for s in (self.samples if samples is None else samples))
+        yield from (self._run(plan, sample) for sample in self.samples)
 
     def contribution(self, plan: P, most: float = -inf) -> float:
         """Return the largest error of a plan on a sample, hardest first, as `contributions` does.

@@ -1,156 +1,113 @@
-"""The trade-off of a run: the plans to choose from, and their results on held-out samples."""
+"""The trade-off of a run: the plans to choose from."""
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable
 from math import inf
 
-import numpy as np
-
-from halfwise.emulation.ort import give_back
 from halfwise.fixing.bench import Outcome
-from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.search import SearchResult
-from halfwise.fixing.space import Int8Space
+from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.model import node_name
-from halfwise.records import Curve, Point, mask, replace
+from halfwise.records import Curve, Point, evenly, mask
 
 MEASURED = 8
-"""Further plans that are measured on all samples, as a failed trial gives a bound only; and points
-shown: as many as a reader can compare at a glance. Our choice."""
+"""Further plans that are measured on all samples, as a failed trial gives a bound only. Our
+choice."""
 BESIDE = 0.1
-"""Share of what is left of the budget that further points may take. Our choice."""
+"""Share of what is left of the budget that further plans may take. Our choice."""
 MODERATE = 10.0
 """Up to this many times the tolerance an error may be mere rounding; above it is a fault, and no
 plan is chosen for its error. Our choice."""
 
 
-Points = dict[Nodes, Point]
-"""Plans by what they keep, in the order of their first trial."""
+def curve_of(space: Space, delivered: Plan, result: SearchResult) -> Curve:
+    """Return the plans to choose from, once the search is over; some are measured for it.
+
+    If nothing need be kept, there is nothing to choose from, and nothing more is measured.
+
+    Args:
+        space: The plans.
+        delivered: The one that the run delivers, with its types.
+        result: What the search found.
+    """
+    return _TradeOff(space, delivered).curve(result)
 
 
-class TradeOff:
-    """Makes a curve of what a search evaluated, and measures what that needs."""
+def front(points: Iterable[Point], wanted: Point | None = None) -> list[Point]:
+    """Return the points that none beats in both cost and error, cheapest first; and the wanted."""
+    best, least = list[Point](), inf
+    for point in sorted(points, key=lambda point: (point.price, point.error)):
+        if point.error < least or not best or point == wanted:
+            best.append(point)
+        least = min(least, point.error)
+    return best
 
-    def __init__(self, depths: Depths, delivered: Plan) -> None:
-        """Take what measures plans, and the delivered one with its types."""
-        self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
-        self._delivered = delivered
-        named = map(node_name, self._space.variant.case.network.all_nodes())
-        self._nodes = [name for name in named if name in self._space.choices]
-        self._all = frozenset(self._nodes)
-        places = {name: place for place, name in enumerate(self._nodes)}
-        self._written = cache(lambda kept: mask(places[name] for name in kept))
+
+class _TradeOff:
+    def __init__(self, space: Space, delivered: Plan) -> None:
+        self._space, self._delivered = space, delivered
+        named = map(node_name, space.variant.case.network.all_nodes())
+        self._nodes = [name for name in named if name in space.choices]
+        self._places = {name: place for place, name in enumerate(self._nodes)}
 
     def curve(self, result: SearchResult) -> Curve:
-        """Return the curve of everything tried, once the search is over.
-
-        If nothing need be kept, there is nothing to choose from, and nothing more is measured.
-        """
         if (result.kept or not result.passed) and self._space.searches:
-            measured = lambda: self._complete(result.kept)  # noqa: E731
-            self._space.budget.within("curve", measured, None, part=BESIDE)
-        points, heldout = self._points(), self._depths.heldout
-        places: dict[Nodes | None, int] = {kept: place for place, kept in enumerate(points)}
-        scored = any(point.scores for point in points.values())
+            self._space.budget.within("curve", self._measure, None, part=BESIDE)
+        known = ((kept, self._error(kept)) for kept in self._tried())
+        points = {k: self._point(k, error) for k, error in known if error is not None}
+        own = points.get(result.kept)
+        shown = front([*points.values()], own)
         return Curve(
             nodes=tuple(self._nodes),
-            points=tuple(points.values()),
-            front=tuple(places[kept] for kept in self._shown(points, result.kept)),
-            plan=places.get(result.kept),
+            points=tuple(shown),
+            plan=None if own is None else shown.index(own),
             rung="int8" if isinstance(self._space, Int8Space) else None,
-            recognised=heldout.recognised,
-            reference=heldout.reference if scored else (),
         )
+
+    def _measure(self) -> None:
+        """Measure both ends on all samples, and what may lie on the front, by bounds of errors."""
+        space, guesses = self._space, dict[Point, Nodes]()
+        for kept in (space.islands, space.forced):
+            space.bench.excess(self._plan(kept))
+        for kept, outcome in self._tried().items():
+            error = self._error(kept)
+            # A metric over some samples bounds nothing, unless one of them failed on its own.
+            unbounded = space.bench.tolerance.metric is not None and outcome.sample is None
+            bound = 0.0 if unbounded else outcome.excess
+            if error is not None or bound * space.bench.tolerance.factor <= MODERATE:
+                guesses[self._point(kept, bound if error is None else error)] = kept
+        best = front([*guesses])
+        for place in evenly(len(best), MEASURED):
+            space.bench.excess(self._plan(guesses[best[place]]))
+
+    def _tried(self) -> dict[Nodes, Outcome]:
+        """Return what was tried with what every plan has to keep, and the plan in FP32."""
+        space, every = self._space, frozenset(self._nodes)
+        held = space.held_nodes & every
+        outcomes = ((space.kept(plan), one) for plan, one in space.bench.tried().items())
+        tried = {k: one for k, one in outcomes if k is not None and held <= k <= every}
+        return {every: Outcome(True, 0.0), **tried} if space.is_safe else tried
 
     def _plan(self, kept: Nodes) -> Plan:
         """Return the plan that keeps nodes: the delivered one, or one without further types."""
-        plan = self._space.plan(kept)
         is_delivered = kept == self._space.kept(self._delivered)
-        return self._delivered if is_delivered else plan
+        return self._delivered if is_delivered else self._space.plan(kept)
 
-    def _points(self) -> Points:
-        """Return everything tried with what every plan has to keep, and the plan in FP32."""
-        space, held = self._space, self._space.held_nodes & self._all
-        tried = {space.kept(plan): outcome for plan, outcome in self._bench.tried().items()}
-        kept = {one: outcome for one, outcome in tried.items() if one is not None}
-        points = {k: self._point(k, o) for k, o in kept.items() if held <= k <= self._all}
-        if self._all not in points and space.is_safe:
-            points[self._all] = self._point(self._all, Outcome(True, 0.0))
-        return points
+    def _error(self, kept: Nodes) -> float | None:
+        """Return the error relative to what a trial may use; None if only a bound is known."""
+        is_original = self._space.is_safe and len(kept) == len(self._nodes)
+        return 0.0 if is_original else self._space.bench.exact(self._plan(kept))
 
-    def _point(self, kept: Nodes, tried: Outcome) -> Point:
-        space, bench, plan = self._space, self._bench, self._plan(kept)
-        exact = 0.0 if self._depths.is_original(plan) else bench.exact(plan)
-        # A metric over some samples bounds nothing, unless one of them failed on its own.
-        unbounded = bench.tolerance.metric is not None and tried.sample is None
-        bound = 0.0 if unbounded else tried.excess
-        point = Point(
+    def _point(self, kept: Nodes, error: float) -> Point:
+        space, plan = self._space, self._plan(kept)
+        return Point(
             kept=self._written(kept),
             count=len(kept),
             cost=space.variant.cost(plan),
             bf16=self._written(plan.bf16),
             tf32=plan.tf32,
-            error=(bound if exact is None else exact) * bench.tolerance.factor,
-            is_bound=exact is None,
+            error=error * space.bench.tolerance.factor,
         )
-        assessment = self._depths.assessment(plan)
-        return point if assessment is None else replace(point, **vars(assessment))
 
-    def _complete(self, plan: Nodes) -> None:
-        """Measure the shown points on all samples, cheapest ends first, and score them."""
-        space = self._space
-        self._measure(plan)
-        for kept in (space.islands, space.forced):
-            self._bench.excess(self._plan(kept))
-            self._measure(kept)
-        points = self._points()
-        for place in spread([*points.values()], bounds=True):
-            self._bench.excess(self._plan([*points][place]))
-        for kept in self._shown(self._points(), plan):
-            space.budget.check()
-            self._measure(kept)
-
-    def _measure(self, kept: Nodes) -> None:
-        self._depths.measure(self._plan(kept))
-        give_back()  # else a trial would need its memory on top of what files and scores took
-
-    def _shown(self, points: Points, plan: Nodes) -> list[Nodes]:
-        places = [place for place, kept in enumerate(points) if kept == plan]
-        return [[*points][place] for place in spread([*points.values()], places)]
-
-
-def front(points: Sequence[Point], *, bounds: bool = False) -> list[int]:
-    """Return the indices of points that none beats in both cost and error, cheapest first.
-
-    Points whose error is only a lower bound are left out: the true error may be anything above.
-    With `bounds` they count as if it were that, up to `MODERATE`: their errors are worth knowing.
-    """
-    places: list[int] = []
-    known = (i for i, p in enumerate(points) if not p.is_bound or (bounds and p.error <= MODERATE))
-    order = sorted(known, key=lambda i: (points[i].price, points[i].error))
-    least = inf
-    for place in order:
-        if points[place].error < least or not places:
-            places.append(place)
-            least = points[place].error
-    return places
-
-
-def spread(
-    points: Sequence[Point],
-    wanted: Iterable[int] = (),
-    most: int = MEASURED,
-    *,
-    bounds: bool = False,
-) -> list[int]:
-    """Return the indices of at most `most` front points, evenly spread, cheapest first.
-
-    Both ends and the wanted points are always included, on the front or not. `bounds` is as for
-    `front`.
-    """
-    ends, chosen = front(points, bounds=bounds), {*wanted}
-    if ends:
-        count = min(len(ends), max(2, most - len(chosen)))
-        chosen |= {ends[round(i)] for i in np.linspace(0, len(ends) - 1, count)}
-    return sorted(chosen, key=lambda place: (points[place].price, points[place].error))
+    def _written(self, kept: Nodes) -> str:
+        return mask(self._places[name] for name in kept)

@@ -6,18 +6,13 @@ What is found is remembered by the bench: nothing is run twice for one plan and 
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from math import inf
-from typing import Any
 
 from halfwise.case import Case, Samples
 from halfwise.emulation.runner import Nonfinite
-from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.bench import Tolerance, has_new_nonfinite
 from halfwise.fixing.filed import judged_as_file, may_mend
 from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import Space
@@ -31,14 +26,9 @@ from halfwise.judging.inside import (
     lacking_in,
     nonfinite_records,
 )
-from halfwise.judging.judge import Judged, judge_outputs, score_of
+from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import (
-    AUTO,
-    Computed,
     Outputs,
-    by_use,
-    task_scores,
-    untested_task,
 )
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
@@ -47,8 +37,6 @@ from halfwise.records import (
     Failure,
     Guard,
     GuardKind,
-    Recognised,
-    TaskScore,
     TensorName,
     Verdict,
 )
@@ -67,7 +55,6 @@ class HeldOut:
         left: Samples still unseen.
         rest_references: Their reference outputs.
         joined: Identifiers of samples that joined the calibration.
-        filed: Those of them that failed only as the file runs.
         nonfinite: Tensors that are not finite in FP32 either.
         infinite: Whether some joined because something is infinite inside.
     """
@@ -86,7 +73,6 @@ class HeldOut:
         self.case, self.rest, self.rest_references = case, rest, references
         self._searched, self._watcher = searched, watcher
         self.joined: tuple[str, ...] = ()
-        self.filed: tuple[str, ...] = ()
         self.infinite = False
 
     def anew(self, watcher: Watcher) -> "HeldOut":
@@ -144,74 +130,11 @@ class HeldOut:
         )
         moved, references = self.rest.select(chosen), [self.rest_references[i] for i in chosen]
         self.joined += moved.ids
-        self.filed += moved.ids if judged.as_file else ()
         self.infinite |= any(failure.kind == "infinite" for failure in judged.verdict.failures)
         self.rest = self.rest.select(rest)
         self.rest_references = [self.rest_references[i] for i in rest]
         space.join(moved, references)
         return moved, references
-
-    # --- scores --------------------------------------------------------------------------------
-
-    @cached_property
-    def recognised(self) -> tuple[Recognised, ...]:
-        """The task recognised from the outputs; empty if a metric was given."""
-        case = self.case
-        if case.metric is not None:
-            return case.criterion.recognised if case.criterion.metric == AUTO else ()
-        return by_use(self._searched, case.input_shapes, case.suppressed)
-
-    @property
-    def reference(self) -> tuple[TaskScore, ...]:
-        """The score of FP32's own outputs."""
-        return self.scores(self.rest_references, self.rest_references, self.rest.labels)
-
-    def assess(self, results: Sequence[Computed], tolerance: Tolerance) -> "Assessment":
-        """Return the result of given outputs of the samples left, at least one."""
-        rest, references = self.rest, self.rest_references
-        error = None
-        with suppress(CaseError):  # a few samples may be too few for a metric
-            error = tolerance.excess(results, rest, references) * tolerance.factor
-        computed = [r for r in results if not isinstance(r, RunFailed)]
-        failed = len(computed) < len(results)
-        return Assessment(
-            heldout=error,
-            nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
-            scores=() if failed else self.scores(references, computed, rest.labels),
-        )
-
-    def scores(
-        self,
-        references: Sequence[Outputs],
-        computed: Sequence[Outputs],
-        labels: Sequence[Any] | None,
-    ) -> tuple[TaskScore, ...]:
-        """Return scores by the given metric, else by those of the recognised task."""
-        criterion, metric = self.case.criterion, self.case.metric
-        with suppress(CaseError):  # a few samples may be too few for a metric
-            if metric is None or criterion.metric in (None, AUTO):
-                return task_scores(self.recognised, references, computed, labels)
-            score = score_of(criterion, metric, references, computed, labels)
-            one = TaskScore(
-                metric=score.name,
-                outputs=tuple(references[0]),
-                value=score.candidate,
-                required=score.reference - score.allowed_drop,
-                passed=score.passed and not untested_task(criterion, metric, references, labels),
-                evidence=score.evidence,
-                unit=score.unit,
-            )
-            return (one,)
-        return ()
-
-
-@dataclass(frozen=True)
-class Assessment:
-    """Result of a plan on held-out samples; attributes as in `Point`."""
-
-    heldout: float | None
-    nonfinite: bool
-    scores: tuple[TaskScore, ...]
 
 
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
@@ -249,11 +172,6 @@ class Depths:
         lowers it, or its operators have to be low.
         """
         return self.space.bench.once(plan, "inside", lambda: self._looked(plan), self._key)
-
-    def recall_inside(self, plan: Plan) -> Inside | None:
-        """Return what `inside` returned, if it was called for this plan; else None."""
-        inside: Inside | None = self.space.bench.recall(plan, "inside", self._key)
-        return inside
 
     @property
     def expects_infinities(self) -> bool:
@@ -334,35 +252,6 @@ class Depths:
             runtime=settings.runtime,
         )
 
-    def is_original(self, plan: Plan) -> bool:
-        """Return whether a plan is the model itself."""
-        return self.space.is_safe and self.space.kept(plan) == self.space.choices
-
-    # --- scores --------------------------------------------------------------------------------
-
-    def assessment(self, plan: Plan) -> Assessment | None:
-        """Return the result of a plan on the present held-out samples; None if it was not run."""
-        ids = self.heldout.rest.ids
-        assessment: Assessment | None = self.space.bench.recall(plan, "heldout", ids)
-        return assessment
-
-    def measure(self, plan: Plan, results: Sequence[Computed] | None = None) -> None:
-        """Assess a plan on the held-out samples.
-
-        Args:
-            plan: The plan.
-            results: Its outputs of the held-out samples; without them it is run, except the model
-                itself.
-        """
-        bench, rest, references = self.space.bench, self.heldout.rest, self.heldout.rest_references
-
-        def assess() -> Assessment:
-            ran = results or (references if self.is_original(plan) else None)
-            return self.heldout.assess(ran or [*bench.outputs(plan, rest)], bench.tolerance)
-
-        if rest:
-            bench.once(plan, "heldout", assess, rest.ids)
-
     # --- verdicts ------------------------------------------------------------------------------
 
     def baseline(self) -> Verdict:
@@ -377,9 +266,9 @@ class Depths:
         """
         space, heldout, of = self.space, self.heldout, plan.of
         judged, harmful = self._emulated(plan)
-        accepted = (self.recall_inside(plan) or Inside()).lasting
+        accepted = self.inside(plan).lasting if harmful and judged.verdict.passed else harmful
         new = {tensor: found.samples for tensor, found in harmful.items() if tensor not in accepted}
-        if new and judged.verdict.passed:
+        if new:
             failures = (
                 Failure(
                     kind="infinite", names={"tensor": t, "sample": heldout.samples.ids[where[0]]}
@@ -408,7 +297,6 @@ class Depths:
         passes = (self.space.bench.exact(plan) or inf) <= 1
         exact = self.expects_infinities and not passes
         emulated = self._run(plan, heldout.samples, exact=exact)
-        self.measure(plan, emulated.results)
         before = heldout.nonfinite | evidence.nonfinite
         new = lacking_in(before, written.model, emulated.nonfinite)
         fates = self._fates(written, new, heldout.samples)

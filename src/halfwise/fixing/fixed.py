@@ -105,17 +105,6 @@ class Fixed:
         remarks = (*self.plan.remarks, *remarks)
         return replace(self, plan=replace(self.plan, remarks=remarks))
 
-    def priced(self, plans: int) -> "Fixed":
-        """Return a copy which says that a target's builder decided among so many plans, if any."""
-        builder = built_by(self.verdict)
-        if builder is None or plans < 2:
-            return self
-        told = Remark(
-            kind="built-price", names={"runner": builder.runner}, numbers={"plans": plans}
-        )
-        remarks = tuple(one for one in self.plan.remarks if one.kind != told.kind)
-        return replace(self, plan=replace(self.plan, remarks=(*remarks, told)))
-
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is cheaper than `below`.
 
@@ -200,7 +189,6 @@ def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:
         tolerance_factor=bench.tolerance.factor,
         calibration=bench.samples.ids,
         joined=heldout.joined,
-        filed=heldout.filed,
         seen=bench.samples.marks or (),
         seconds_budget=settings.time_budget,
         budget=settings.budget,

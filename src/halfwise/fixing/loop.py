@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 
@@ -17,7 +17,7 @@ from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.curve import curve_of
 from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import Filed, filed
@@ -31,14 +31,13 @@ from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, Space
-from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.graph.weights import weight_bytes
 from halfwise.judging.judge import Judged
-from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
+from halfwise.judging.reference import check, inspected_reference, refuse_nan
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
-from halfwise.records import LEAST_DEARER, Guard, Remark, Repair, Run, TensorName, Verdict, replace
+from halfwise.records import LEAST_DEARER, Remark, Repair, Run, TensorName, Verdict, replace
 from halfwise.wording import count, verb
 
 LOADED = 2
@@ -160,10 +159,6 @@ def end_remarks(space: Space) -> Iterator[Remark]:
     low = {"low": fmt.name}
     if other := sorted(variant.case.stored.io.keys() - variant.low_io):
         yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})
-    every = frozenset(variant.roles)
-    for c in adjusted_constants(variant.case.network, variant.roles, every, fmt, variant.low_io):
-        numbers = {"minimum": c.minimum, "maximum": c.maximum}
-        yield Remark(kind="constant", names={"tensor": c.name, **low}, numbers=numbers)
     for o in space.evidence.observations.tensors:
         beyond = o.absmax >= fmt.overflow_threshold
         if o.producer is None and o.tensor in variant.low_io and beyond:
@@ -271,27 +266,24 @@ def fix(
     run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, baseline)
     fixed = run.low(low, is_free=quantised is None)
     goes_on = (settings.int8 or quantised is not None) and "interrupt" not in budget.ended_by
-    return run.int8(fixed, quantised) if goes_on and stands(fixed) else fixed
+    passed = fixed.result.passed and fixed.verdict.passed
+    return run.int8(fixed, quantised) if goes_on and passed else fixed
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A plan, and what is seen of it at each depth, up to the first at which it fails.
+    """A plan, and its verdict if it passes inside and as a file on the samples of the search.
 
     Attributes:
         space: The plans that it was found among.
         result: What was searched, and what it keeps.
         plan: The plan, as a type for each node.
-        infinite: Guards on what is infinite inside on samples of the search.
-        filed: What runners make of its file there.
         judged: Its verdict; None where it failed before.
     """
 
     space: Space
     result: SearchResult
     plan: Plan
-    infinite: tuple[Guard, ...] = ()
-    filed: Filed = field(default_factory=Filed)
     judged: Judged | None = None
 
     @property
@@ -303,7 +295,7 @@ class _Found:
     @property
     def holds(self) -> bool:
         """Whether it passes at every depth."""
-        return self.judged is not None and self.verdict.passed and not self.filed.failing
+        return self.judged is not None and self.verdict.passed
 
 
 @dataclass(frozen=True)
@@ -336,15 +328,12 @@ class _Fix:
         space = int8_rung(below, self.stage, self.watcher, quantised, start)
         if isinstance(space, Fixed):
             return space
-        if below.space.bench.demands_files or self.heldout.filed:
+        if below.space.bench.demands_files:
             _demand_files(space)
         with self.stage("baseline"):
             baseline = Depths(space, self.heldout).baseline()
         low = replace(self, baseline=baseline, below=below).rounds(space)
         best = low if low.improves(below) else below
-        passing = [one for one in (below, low) if one.verdict.passed and built_by(one.verdict)]
-        if low.plan.int8:
-            best = best.priced(len(passing))
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
@@ -387,32 +376,26 @@ class _Fix:
                 failed[found.plan] = found.judged
             before = result if more.variant is space.variant else SearchResult()
             space = more
-        found, priced = self._built(self._passing(found))
+        found = self._built(self._passing(found))
         verdict = found.verdict
         if verdict.passed and not found.result.passed:
             with self.stage("judge"):
                 depths = Depths(found.space, self.heldout)
                 verdict = depths.searched_too(found.plan, verdict)
-        return self._fixed(found, verdict).priced(priced)
+        return self._fixed(found, verdict)
 
     def _looked(self, space: Space, result: SearchResult) -> _Found:
         """Look at the plan of a search at each depth, up to the first at which it fails.
 
         One chosen by the user is judged whatever else is seen, and so is what failed.
         """
-        depths, bench = Depths(space, self.heldout), space.bench
+        depths = Depths(space, self.heldout)
         with self.stage("judge"):
-            if not result.passed:
-                plan = space.plan(result.kept)
-                return _Found(space, result, plan, judged=depths.judge(plan))
-            plan = space.typed(result.kept)
-            infinite = depths.inside(plan).guards
-            if space.searches and infinite:
-                return _Found(space, result, plan, infinite)
-            wrong = filed(bench, space.budget, plan) if space.searches else Filed()
-            if wrong.failing and not bench.demands_files:
-                return _Found(space, result, plan, filed=wrong)
-            return _Found(space, result, plan, filed=wrong, judged=depths.judge(plan))
+            plan = space.typed(result.kept) if result.passed else space.plan(result.kept)
+            is_searched = result.passed and space.searches
+            if is_searched and (depths.inside(plan).guards or _file_of(space, plan).failing):
+                return _Found(space, result, plan)
+            return _Found(space, result, plan, depths.judge(plan))
 
     def _asking_more(self, found: _Found) -> Space | None:
         """Return the plans of which more is asked, where one fails beyond the emulation; or None.
@@ -422,20 +405,21 @@ class _Fix:
         perhaps with other repairs.
         """
         space = found.space
-        if found.infinite:
-            space = space.holding(found.infinite)
-            many, held = len(found.infinite), count(len(space.held_nodes), "node")
+        guards = () if found.judged else Depths(space, self.heldout).inside(found.plan).guards
+        if guards:
+            space = space.holding(guards)
+            many, held = len(guards), count(len(space.held_nodes), "node")
             self.watcher.note(
                 f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
                 f"inside; {held} held in FP32 in total"
             )
             return space
         if found.judged is None:
-            self.watcher.note(
-                f"{count(len(found.filed.failing), 'sample')} of the search fail as the file runs"
-            )
+            wrong = _file_of(space, found.plan)
+            failing = count(len(wrong.failing), "sample")
+            self.watcher.note(f"{failing} of the search fail as the file runs")
             _demand_files(space)
-            return replace(space, deciding=(*space.deciding, *found.filed.guards))
+            return replace(space, deciding=(*space.deciding, *wrong.guards))
         may_go_on = found.result.passed and space.searches and not space.budget.is_spent
         if not (may_go_on and self.heldout.may_join(found.judged)):
             return None
@@ -468,8 +452,8 @@ class _Fix:
             others.append(space.choices)
         return next(self._holding(found, others), found)
 
-    def _built(self, found: _Found) -> tuple[_Found, int]:
-        """Return the cheapest of the last plans by a target's builder, and how many it compared.
+    def _built(self, found: _Found) -> _Found:
+        """Return the cheapest of the last plans by a target's builder.
 
         The others hold at every depth, too, and are predicted to cost about as much.
         """
@@ -477,7 +461,7 @@ class _Fix:
         least = space.cost(result.kept)
         may_differ = found.holds and result.passed and result.kept and space.searches
         if not may_differ or least is None or built_by(found.verdict) is None:
-            return found, 0
+            return found
         near = [kept for kept in self._others(found) if (space.cost(kept) or 0.0) <= NEAR * least]
         further = islice(self._holding(found, near), FURTHER)
         plans = [found, *space.budget.within("curve", lambda: [*further], [])]
@@ -486,7 +470,7 @@ class _Fix:
         # The first in the order of predictions.
         enough = LEAST_DEARER * min(priced)
         best = next(i for i, cost in enumerate(costs) if cost is not None and cost <= enough)
-        return plans[best], len(priced)
+        return plans[best]
 
     def _others(self, found: _Found) -> list[Nodes]:
         """Return what passed in the search besides its result, and its seeds, cheapest first."""
@@ -513,7 +497,7 @@ class _Fix:
         follow = space, result, self.watcher, self.stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self.stage("curve"):
-            curve = TradeOff(Depths(space, self.heldout), plan).curve(result)
+            curve = curve_of(space, plan, result)
         if isinstance(space, Int8Space):
             assert below is not None
             record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
@@ -542,25 +526,12 @@ class _Fix:
         )
 
 
+def _file_of(space: Space, plan: Plan) -> Filed:
+    """Return what targets make of the file of a plan that passes; where that is asked, it does."""
+    return Filed() if space.bench.demands_files else filed(space.bench, space.budget, plan)
+
+
 def _demand_files(space: Space) -> None:
     """Demand of plans that their files pass on the samples of the search."""
     bench, budget = space.bench, space.budget
     bench.demand(lambda plan, asked: filed(bench, budget, plan, asked).excess)
-
-
-def stands(fixed: Fixed) -> bool:
-    """Return whether a plan passed on real data that test it, as strictly as the user demands.
-
-    Args:
-        fixed: Result of the search.
-
-    Raises:
-        RunFailed: the model does not run on a sample.
-    """
-    heldout, variant = fixed.heldout, fixed.space.variant
-    case, settings = variant.case, variant.settings
-    if not (fixed.result.passed and fixed.verdict.passed and (case.real or settings.allow_random)):
-        return False
-    judged = heldout.rest, heldout.rest_references
-    unjudged = find_unjudged(case, fixed.rewritten.model, *judged, runtime=settings.runtime)
-    return settings.allow_unjudged or not unjudged

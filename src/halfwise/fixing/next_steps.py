@@ -12,12 +12,10 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.types import is_of_onnx_runtime
-from halfwise.metrics import AUTO
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
-    Curve,
     Engines,
     Held,
     NodeName,
@@ -275,12 +273,7 @@ def next_steps(
     """
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines)
-    if verdict.required_worth is not None:
-        cheap = cheaper(fixed.curve, verdict.required_worth, out)
-        late = verdict.required_worth >= 1 and fixed.plan.keep and fixed.search.exhausted
-        on = (_again("keep-less", case, request, out),) if late else ()
-        steps = (*lower, *cheap, *on)
-    elif not verdict.passed:
+    if not verdict.passed:
         unfused = () if devices else unbuildable(case.whole, case.notes) or ()
         again = _commands_after_failure(verdict, case, request, fixed, out)
         # Commands first: one screen may have no room for more.
@@ -418,17 +411,6 @@ def after_untested(
     flags = dict.fromkeys(("absent",) * absent + ("split",) * split, "")
     names = {**(options if nodes else {}), **flags}
     return (*few, Step(kind="untested", names=names, items=nodes))
-
-
-def cheaper(curve: Curve, most: float, out: Path | None) -> tuple[Step, ...]:
-    """Return the command that takes the most exact plan within a cost, if one was measured."""
-    fits = any(point.price <= most and not point.is_bound for point in curve.points)
-    if out is None or not fits:
-        return ()
-    chosen = argument(out.with_name(f"{out.name}.chosen"))
-    task = ("--metric", AUTO) if curve.recognised else ()
-    words = ("halfwise", "choose", argument(out), "--worth", f"{most:g}", *task, "-o", chosen)
-    return (Step(kind="choose-cost", numbers={"required": most}, command=words),)
 
 
 def _is_off(verdict: Verdict) -> bool:

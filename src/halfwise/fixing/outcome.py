@@ -15,7 +15,6 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session, runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError
-from halfwise.fixing.depths import Depths
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Plan, Variant
@@ -53,6 +52,7 @@ from halfwise.records import (
     Run,
     RunKind,
     Step,
+    TaskScore,
     Verdict,
     Worth,
     replace,
@@ -90,7 +90,7 @@ def fix_run(
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     kept = frozenset(k.node for k in fixed.plan.searched)
     worth = worth_of(fixed.space, fixed.assigned, engines)
-    verdict = worth_enough(final_verdict(verdict, case, request), worth, request)
+    verdict = final_verdict(verdict, case, request)
     fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
     devices = () if engines is None else (engines, *further)
@@ -164,7 +164,7 @@ def verify_run(
         engine: The candidate, if it is an engine.
         worth: Worth of the candidate, if known.
     """
-    final = worth_enough(final_verdict(verdict, case, request), worth, request)
+    final = final_verdict(verdict, case, request)
     run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
     return replace(run, given_engine=engine, worth=worth)
 
@@ -214,17 +214,6 @@ def final_verdict(verdict: Verdict, case: Case, request: Request) -> Verdict:
         return verdict
     verdict = with_failures(verdict, (Failure(kind="not-real", text=not_real(case.made_up)),))
     return replace(verdict, on_real_data=False)
-
-
-def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
-    """Return the verdict; it fails if the gain is below --require worth."""
-    limit = request.require_worth
-    if limit is None or (worth is not None and worth.ratio <= limit):
-        return verdict
-    cost = {} if worth is None else {"cost": worth.ratio}
-    failure = Failure(kind="worth", numbers={"allowed": limit, **cost})
-    alone = limit if verdict.passed else None
-    return replace(with_failures(verdict, (failure,)), required_worth=alone)
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
@@ -447,11 +436,12 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
     """Yield the FP32 rung and, if there are products, the rung with all of them in TF32."""
     variant, bench, heldout = fixed.space.variant, fixed.space.bench, fixed.heldout
     network, case, prices = fixed.original.variant.case.network, variant.case, variant.prices
+    on = heldout.samples, heldout.references, case.criterion, case.metric
     rung = LadderRung(
         rung="fp32",
         passed=None if by is None else True,
         by=by,
-        scores=heldout.reference if heldout.unseen else (),
+        scores=_scores(judge_outputs(heldout.references, *on).verdict),
         cost=None if prices is None else prices.fp32,
         bytes=written_bytes(network.model),
     )
@@ -469,13 +459,17 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
         error = bench.excess_of([computed(session, sample) for sample in bench.samples])
         rung = replace(rung, error=error * bench.tolerance.factor)
         results = [computed(session, sample) for sample in heldout.samples]
-        judged = results, heldout.samples, heldout.references
-        verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
-        rung = replace(rung, passed=verdict.passed, failures=verdict.failures)
-        if heldout.unseen:
-            assessment = heldout.assess(results, bench.tolerance)
-            rung = replace(rung, heldout=assessment.heldout, scores=assessment.scores)
+        rung = _as_judged(rung, judge_outputs(results, *on).verdict)
     yield rung
+
+
+def _scores(verdict: Verdict) -> tuple[TaskScore, ...]:
+    return () if verdict.metric is None else verdict.metric.scores
+
+
+def _as_judged(rung: LadderRung, verdict: Verdict) -> LadderRung:
+    passed, scores = verdict.passed, _scores(verdict)
+    return replace(rung, passed=passed, failures=verdict.failures, scores=scores)
 
 
 def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
@@ -485,24 +479,21 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     variant, bench, choices = space.variant, space.bench, space.choices
     rung = LadderRung(
         rung=_rung(one),
-        passed=judged.passed if one.plan.int8 or not one.plan.left_out else None,
+        passed=None,
         kept=len(one.plan.keep),
         left_out=len(one.plan.left_out),
         candidates=len(choices) if one.plan.has_int8 else one.plan.candidates,
         error=bench.excess(plan) * bench.tolerance.factor,
         bytes=written_bytes(one.rewritten.model),
-        failures=judged.failures,
     )
-    if variant.prices is not None:
-        quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
-        share = variant.prices.model.macs((choices - kept).union(quantised))
-        rung = replace(rung, cost=variant.cost(plan), low_share=share)
-    depths = Depths(space, one.heldout)
-    depths.measure(plan)
-    assessed = depths.assessment(plan)
-    if assessed is None:
+    rung = _as_judged(rung, judged)
+    if one.plan.left_out and not one.plan.int8:
+        rung = replace(rung, passed=None)
+    if variant.prices is None:
         return rung
-    return replace(rung, heldout=assessed.heldout, scores=assessed.scores)
+    quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
+    share = variant.prices.model.macs((choices - kept).union(quantised))
+    return replace(rung, cost=variant.cost(plan), low_share=share)
 
 
 def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
@@ -522,9 +513,8 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
             timed.append(rung)
             continue
         one = replace(
-            rung,
+            _as_judged(rung, row.verdict),
             latency=row.latency,
-            failures=row.verdict.failures,
             kept=rung.kept if rung.rung == "int8" else row.kept,
             passed=row.verdict.passed if rung.by is None else rung.passed,
             error=rung.error if row.excess is None else row.excess * factor,

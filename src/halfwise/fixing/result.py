@@ -81,11 +81,11 @@ class Result:
         }
 
     def curve(self) -> Columns:
-        """Return a row for each plan that was tried, in that order; none if there is no curve.
+        """Return a row for each plan to choose from, cheapest first; none if there is no curve.
 
         `kept` counts its nodes in FP32. `cost` is relative to everything low. `error` on the
-        samples of the search and `heldout` are relative to what is allowed: 1 just passes. NaN
-        where unknown. `delivered` is true for at most one row.
+        samples of the search is relative to what is allowed: 1 just passes. NaN where unknown.
+        `delivered` is true for at most one row.
         """
         curve = self.run.curve
         points = curve.points if curve is not None else ()
@@ -94,7 +94,6 @@ class Result:
             "kept": np.array([point.count for point in points], np.int64),
             "cost": _numbers(point.cost for point in points),
             "error": _numbers(point.error for point in points),
-            "heldout": _numbers(point.heldout for point in points),
             "delivered": np.arange(len(points)) == (-1 if chosen is None else chosen),
         }
 

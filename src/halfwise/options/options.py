@@ -76,7 +76,6 @@ class Request:
         criterion: For judging.
         settings: For the pipeline.
         start_from: Mixed model or run to start from.
-        require_worth: Largest cost of a plan relative to everything low; None for any.
         given: The given options, as text, for the record.
         target: Where engines are built; None for nowhere.
         ladder: Whether every type from FP32 down is measured and recorded.
@@ -89,7 +88,6 @@ class Request:
     settings: Settings
     given: dict[str, str]
     start_from: Path | None = None
-    require_worth: float | None = None
     target: Target | None = None
     ladder: bool = False
     right_by: RightBy | None = None
@@ -150,7 +148,6 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             **_fields(Settings, values),
         ),
         given={name: _text(value) for name, value in values.items()},
-        require_worth=values.get("require_worth"),
         start_from=Path(values["start_from"]) if "start_from" in values else None,
         target=understand_target(values),
         ladder=values.get("to") == INT8,

@@ -587,7 +587,7 @@ def _timed(engines: Engines | None) -> Iterator[_Shown]:
 
 def _predicted(curve: Curve | None) -> Iterator[_Shown]:
     if curve is not None:
-        shown = ((curve.points[i], i == curve.plan) for i in curve.front)
+        shown = ((curve.points[i], i == curve.plan) for i in curve.shown)
         yield from ((point.cost, point.error, own) for point, own in shown)
 
 

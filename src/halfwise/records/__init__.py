@@ -192,13 +192,6 @@ class Point(Record):
         cost: Predicted cost relative to everything low; None if shapes are unknown.
         error: Error on the calibration samples relative to what is allowed: 1 just passes. With a
             metric, 1 plus the drop beyond its allowance. inf with new NaN or infinities.
-        is_bound: Whether `error` is only a lower bound, 0 if nothing is known, because not all
-            samples were run. A bound may exclude a plan, but is not compared with errors.
-        heldout: `error` on held-out samples, of the run's plan as in its verdict; None if not
-            measured, or if they are too few for the metric. In the search, tensors also need
-            headroom: `error` may be inf where this is finite.
-        nonfinite: Whether there are NaN or infinities there that the reference lacks.
-        scores: Task metrics on held-out samples; empty if none fits the outputs.
         bf16: Those of `kept` in BF16 instead of FP32, likewise.
         tf32: Whether its FP32 matrix products use TF32.
     """
@@ -207,10 +200,6 @@ class Point(Record):
     count: int
     cost: float | None
     error: float
-    is_bound: bool
-    heldout: float | None = None
-    nonfinite: bool = False
-    scores: tuple[TaskScore, ...] = ()
     bf16: str = "0"
     tf32: bool = False
 
@@ -221,19 +210,14 @@ class Point(Record):
 
 
 class Curve(Record):
-    """All plans that a run evaluated, and which of them to choose from.
+    """The plans of a run to choose from.
 
     Attributes:
         nodes: The compute nodes, in graph order.
-        points: The plans, in the order in which they were tried.
-        front: Indices into `points` of those shown, cheapest first: a few that are far apart, of
-            plans with known error that no other beats in both cost and error; and always the run's
-            plan.
+        points: Those that no other beats in both cost and error, of plans that ran on all samples,
+            cheapest first; and the run's plan.
         plan: Index of the run's plan, or of what engines made of it; None if it is not among the
             points, or if the delivered engine computes nothing low.
-        recognised: What the outputs are recognised as; empty if a metric was given or nothing is
-            known.
-        reference: Scores of the FP32 outputs; empty if no plan was scored.
         criterion: What errors are relative to; None for the criterion of the run.
         rung: "int8" for plans with INT8: they keep what is left out of it, and `nodes` are its
             candidates.
@@ -241,21 +225,23 @@ class Curve(Record):
 
     nodes: tuple[NodeName, ...]
     points: tuple[Point, ...]
-    front: tuple[int, ...] = ()
     plan: int | None = None
-    recognised: tuple[Recognised, ...] = ()
-    reference: tuple[TaskScore, ...] = ()
     criterion: Criterion | None = None
     rung: EngineRung | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError where something names a node or a point that there is not."""
-        named = (self.plan, *self.front)
-        if not all(0 <= place < len(self.points) for place in named if place is not None):
+        if self.plan is not None and not 0 <= self.plan < len(self.points):
             raise ValueError("a place is beyond the points")
         for kept, bf16 in ((int(p.kept, 16), int(p.bf16, 16)) for p in self.points):
             if not 0 <= kept < 1 << len(self.nodes) or bf16 & ~kept:
                 raise ValueError("a plan keeps places beyond the nodes, or its BF16 is not kept")
+
+    @property
+    def shown(self) -> list[int]:
+        """Indices of a few points that are far apart, both ends and the run's plan among them."""
+        own = set[int]() if self.plan is None else {self.plan}
+        return sorted(own.union(evenly(len(self.points), SHOWN)))
 
     def named(self, mask: str) -> frozenset[NodeName]:
         """Return the nodes of a mask, such as `kept` or `bf16` of a point."""
@@ -271,6 +257,16 @@ class Curve(Record):
             written = mask(place for place, name in enumerate(self.nodes) if name in kept)
             index = next((i for i, point in enumerate(self.points) if point.kept == written), None)
         return replace(self, plan=index)
+
+
+SHOWN = 8
+"""Plans to choose from that are shown: as many as a reader can compare at a glance. Our choice."""
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """Return at most `most` > 1 of `count` places, evenly spread, both ends among them."""
+    few = min(count, most)
+    return [round(i * (count - 1) / max(1, few - 1)) for i in range(few)]
 
 
 def mask(places: Iterable[int]) -> str:

@@ -351,8 +351,7 @@ class LadderRung(Record):
         candidates: Number of nodes that could have the rung's type.
         error: Error on the calibration samples relative to what is allowed; with a metric, 1 plus
             the drop beyond its allowance. None if not measured.
-        heldout: The same on held-out samples.
-        scores: Task metrics on held-out samples.
+        scores: What its verdict has of a task metric, on held-out samples.
         cost: Predicted cost relative to everything low; None if unknown.
         low_share: Share of multiply-accumulates in the rung's type; None if unknown.
         bytes: Size of its file with weights, or of its engine; None if neither was made.
@@ -368,7 +367,6 @@ class LadderRung(Record):
     left_out: int = 0
     candidates: int = 0
     error: float | None = None
-    heldout: float | None = None
     scores: tuple[TaskScore, ...] = ()
     cost: float | None = None
     low_share: float | None = None

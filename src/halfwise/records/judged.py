@@ -564,8 +564,6 @@ class Verdict(Record):
         metric: The task metric, if one was given.
         failed_runs: Samples on which the candidate did not run.
         failures: Why it failed; empty if it passed.
-        required_worth: The cost relative to everything low that --require worth allows, if that
-            alone made the verdict fail.
         hints: Remarks about the criterion or the data.
         as_file: How the file does without emulation in ONNX Runtime, then in each target; empty if
             it was not run.
@@ -594,7 +592,6 @@ class Verdict(Record):
     metric: MetricResult | None = None
     failed_runs: tuple[FailedRun, ...] = ()
     failures: tuple[Failure, ...] = ()
-    required_worth: float | None = None
     hints: tuple[str, ...] = ()
     as_file: tuple[FileRun, ...] = ()
     sums: Literal["fp32", "fp16"] | None = None

@@ -296,7 +296,6 @@ class Search(Record):
         tolerance_factor: Fraction of the tolerance available to the search.
         calibration: Identifiers of the samples of the search, joined ones last.
         joined: Held-out samples that failed and joined the calibration samples.
-        filed: Those of them that passed in emulation and failed only as the file runs.
         seconds_budget: Time limit of all optional work, in seconds.
         exhausted: Whether the budget ended the search.
         remarks: Steps of the search.
@@ -314,7 +313,6 @@ class Search(Record):
     tolerance_factor: float
     calibration: tuple[str, ...]
     joined: tuple[str, ...]
-    filed: tuple[str, ...] = ()
     seconds_budget: float
     exhausted: bool
     cut: tuple[CutStage, ...] = ()

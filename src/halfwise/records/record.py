@@ -232,7 +232,6 @@ FailureKind = Literal[
     "part",
     "flip",
     "infinite",
-    "worth",
     "worse",
     "not-real",
     "unjudged",
@@ -290,13 +289,11 @@ RemarkKind = Literal[
     "start-int8",
     "seen-only",
     "low-io",
-    "constant",
     "input",
     "other-engine",
     "emulated",
     "spared",
     "added",
-    "built-price",
     "hopeless",
     "spent",
     "futile",
@@ -311,9 +308,8 @@ RemarkKind = Literal[
 "opset-raised", "opset-stays": to support the low format; "repair-…": why a repair is not made;
 "unrepaired": engines refuted all repairs; "int8-untried": why no node is INT8;
 "start", "start-int8": where the search started; "seen-only": only calibration samples need the
-plan; "low-io", "constant", "input": ends of the model; "other-engine", "emulated", "spared",
-"added": how the delivered engine differs from the emulation; "built-price": a target's builder
-decided among the last plans; the rest: steps of a search.
+plan; "low-io", "input": ends of the model; "other-engine", "emulated", "spared",
+"added": how the delivered engine differs from the emulation; the rest: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
     (
@@ -345,7 +341,6 @@ StepKind = Literal[
     "export",
     "use-fp32",
     "lint",
-    "choose-cost",
     "unfused",
     "fix",
     "fix-quantised",

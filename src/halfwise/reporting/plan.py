@@ -154,7 +154,6 @@ def ladder_table(run: Run, *, brief: bool = False) -> Table | None:
             lambda r: f"{r.left_out}/{r.candidates}" if r.rung == "int8" else "",
         ),
         (figure("error / allowed", minor=False), lambda r: "" if by_metric else known(r.error)),
-        (figure("held out"), lambda r: "" if names else known(r.heldout)),
         *(
             (figure(name, minor=not by_metric), lambda r, name=name: score_cell(r.scores, name))
             for name in names
@@ -366,15 +365,13 @@ def curve_table(run: Run) -> Table | None:
     curve = run.curve
     if curve is None:
         return None
-    names = dict.fromkeys(score.metric for score in curve.reference)
-    rows = [(curve.points[i], "this plan" * (i == curve.plan)) for i in curve.front]
-    over, judged = curve.criterion or run.criterion, run.verdict
+    rows = [(curve.points[i], "this plan" * (i == curve.plan)) for i in curve.shown]
+    over = curve.criterion or run.criterion
     note = say(
         "plan",
         "curve",
         over=allowed(over) if over != run.criterion else None,
-        heldout=judged.samples if judged.unseen and judged.level == "emulated" else None,
-        beyond=beyond_seen(run, ", both at"),
+        beyond=beyond_seen(run, ", at"),
     )
     return table_of(
         "Plans to choose from",
@@ -387,14 +384,7 @@ def curve_table(run: Run) -> Table | None:
             (Column("cost", "right"), lambda row: known(row[0].cost, ratio)),
             (
                 Column("error / allowed", "right"),
-                lambda row: f"{'≥ ' if row[0].is_bound else ''}{number(row[0].error)}",
-            ),
-            *(
-                (
-                    Column(name, "right"),
-                    lambda row, name=name: score_cell(row[0].scores, name),
-                )
-                for name in names
+                lambda row: number(row[0].error),
             ),
             (Column(""), lambda row: row[1]),
         ],
@@ -415,7 +405,7 @@ def overflowing(run: Run) -> str:
     if plan is None or not run.verdict.passed or run.verdict.level != "emulated":
         return ""
     where = beyond_seen(run, "At")
-    if not where or (plan.error < inf and not plan.nonfinite):
+    if not where or plan.error < inf:
         return ""
     return say("plan", "overflows", where=where)
 

@@ -289,17 +289,14 @@ def cut_lines(run: Run) -> tuple[str, ...]:
 
 def nothing_gained(run: Run) -> str:
     """Return the end of the title of a run that gains too little; else nothing."""
-    worth, required = run.worth, run.verdict.required_worth
-    if required is None and (worth is None or worth.gains or not run.verdict.passed):
+    worth = run.worth
+    if worth is None or worth.gains or not run.verdict.passed:
         return ""
-    kind = "required"
-    if required is None and worth is not None:
-        # 1 is everything low, which the last lines cover.
-        dearer = worth.is_dearer and worth.ratio != 1
-        kind = "dearer" if dearer else "fp32" if worth.fp32_ratio <= 1 else "little"
-    gain = "little" if worth is not None and worth.saved >= 1e-4 else "nothing"
+    # 1 is everything low, which the last lines cover.
+    dearer = worth.is_dearer and worth.ratio != 1
+    kind = "dearer" if dearer else "fp32" if worth.fp32_ratio <= 1 else "little"
     of = "the low format" if run.plan is None else run.plan.low.upper()
-    return say("worth", kind, worth, of=of, required=required, gain=gain)
+    return say("worth", kind, worth, of=of, gain="little" if worth.saved >= 1e-4 else "nothing")
 
 
 def low_name(run: Run) -> str:

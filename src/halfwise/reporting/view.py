@@ -470,7 +470,6 @@ def _result(run: Run) -> Iterator[str]:
     # No line speaks of the emulation, or of another builder, where engines decided.
     shown = plan if run.engines is None else None
     repaired = "" if shown is None else mended(shown)
-    built = (one for one in (shown.remarks if shown else ()) if one.kind == "built-price")
     yield from filter(
         None,
         (
@@ -480,7 +479,6 @@ def _result(run: Run) -> Iterator[str]:
             *(_largest(run) if metrics is None else metrics.lines),
             times,
             "" if run.rungs or times else cost_line(run),
-            *map(note, built),
             baseline_line(run),
         ),
     )

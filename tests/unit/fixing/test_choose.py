@@ -12,12 +12,12 @@ from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.again import pick
-from halfwise.records import Recognised, replace
+from halfwise.records import replace
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier
 from tests.unit.fixing.test_space import TWO
-from tests.unit.records.curves import curve, point, score
+from tests.unit.records.curves import curve, point
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -79,7 +79,7 @@ def test_a_plan_is_judged_by_its_task_and_written(made, tmp_path):
     assert read_run(tmp_path / "chosen") == picked.run
     assert picked.run.curve is not None
     place = picked.run.curve.plan
-    assert place in picked.run.curve.front
+    assert place in picked.run.curve.shown
     assert picked.run.curve.points[place].count == 0
     assert picked.run.curve.points == before.curve.points
 
@@ -270,18 +270,14 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
     assert run.worth.cost == point.cost
 
 
-LOW = point("", 1.0, 9.0, heldout=8.0, scores=(score(passed=False, value=0.9),))
-ONE = point("0", 1.2, 3.0, heldout=3.5, scores=(score(passed=True, value=0.995),))
-SIDE = point("1", 1.3, 0.1, is_bound=True)
-FULL = point("0-2", 2.0, 0.0, heldout=0.0, scores=(score(passed=True, value=1.0),))
-OWN = (score(passed=True, value=1.0),)
-MASK = Recognised(kind="mask", metric="mask-iou", outputs=("y",), required=0.99, evidence=())
-MADE = curve(LOW, ONE, SIDE, FULL, reference=OWN)
+LOW = point("", 1.0, 9.0)
+ONE = point("0", 1.2, 3.0)
+FULL = point("0-2", 2.0, 0.0)
+MADE = curve(LOW, ONE, FULL)
 
 
 @pytest.mark.parametrize(
     ("most", "picked"),
-    # Of the one at 1.3 only a bound is known.
     [(1.0, LOW), (1.2, ONE), (1.5, ONE), (9, FULL)],
 )
 def test_the_point_that_answers(most, picked):
@@ -294,8 +290,8 @@ def test_a_cost_is_compared_as_it_is_shown():
     assert pick(made, 1.299) == LOW
 
 
-def test_of_equal_errors_that_of_held_out_samples_decides():
-    one, two = (point("0", 1.1, 1.0, heldout=h) for h in (5.0, 2.0))
+def test_of_equal_errors_the_cheaper_is_taken():
+    one, two = (point("0", cost, 1.0) for cost in (1.1, 1.05))
     assert pick(curve(one, two), 1.1) == two
 
 

@@ -6,19 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing import depths
-from halfwise.fixing.bench import Bench
 from halfwise.fixing.curve import (
-    MEASURED,
     MODERATE,
     front,
-    spread,
 )
-from halfwise.judging import inside as judging_inside
-from halfwise.records import Curve
+from halfwise.records import SHOWN, Curve, evenly
 from tests import models
-from tests.tasks import classifier, close_calls, fixed, overflowing_classifier
-from tests.unit.records.curves import point
+from tests.tasks import fixed, overflowing_classifier
+from tests.unit.records.curves import curve, point
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -33,110 +28,47 @@ def curve_of(run) -> Curve:
     return curve
 
 
-def test_the_curve_holds_every_plan_that_was_tried(normal):
+def test_the_delivered_plan_and_both_ends_are_among_the_plans(normal):
     curve = curve_of(normal)
-    kept = {curve.named(point.kept) for point in curve.points}
-    assert kept >= normal.space.tried().keys()
     assert curve.plan is not None
+    low, *_, full = curve.points
     assert curve.named(curve.points[curve.plan].kept) == normal.result.kept
+    assert (low.count, low.cost) == (0, 1)
+    assert (full.count, full.error) == (len(curve.nodes), 0)
+    assert low.error > 1 >= curve.points[curve.plan].error
 
 
-def test_the_front_goes_from_nothing_kept_to_fp32(normal):
-    curve = curve_of(normal)
-    shown = [curve.points[place] for place in curve.front]
-    assert len(shown) <= MEASURED
-    assert (shown[0].count, shown[0].cost) == (0, 1)
-    assert (len(curve.nodes), 0) in [(each.count, each.error) for each in shown]
-    assert curve.plan in curve.front
-    assert shown[0].error > 1 >= curve.points[curve.plan].error
-
-
-def test_what_is_shown_was_measured_on_all_samples_and_on_held_out_ones(normal):
+def test_errors_are_those_on_all_samples(normal):
     curve, space = curve_of(normal), normal.space
-    for place in curve.front:
-        shown = curve.points[place]
-        kept = curve.named(shown.kept)
-        assert not shown.is_bound
-        assert shown.error == pytest.approx(space.excess(kept) * space.bench.tolerance.factor)
-        assert shown.heldout is not None
-
-
-def test_the_error_on_held_out_samples_is_that_of_the_verdict(normal):
-    curve = curve_of(normal)
-    plan = next(p for p in curve.points if curve.named(p.kept) == normal.result.kept)
-    needed = max(o.rel_max_needed for o in normal.verdict.outputs.values())
-    assert plan.heldout == pytest.approx(needed / 0.01, rel=1e-4)
-    assert not plan.nonfinite
+    for one in curve.points:
+        error = space.excess(curve.named(one.kept))
+        assert one.error == pytest.approx(error * space.bench.tolerance.factor)
 
 
 def test_where_nothing_need_be_kept_nothing_more_is_measured():
     run = fixed(models.small())
     curve = curve_of(run)
     assert run.result.kept == frozenset()
-    assert [curve.points[place].count for place in curve.front] == [0, len(curve.nodes)]
+    assert [point.count for point in curve.points] == [0, len(curve.nodes)]
     assert curve.plan == 0
 
 
-def test_without_time_what_was_tried_is_on_record():
+def test_without_time_what_is_known_is_on_record():
     run = fixed(models.layer_norm(), time_budget=0)
-    curve = curve_of(run)
-    assert curve.points[0].count == 0
+    assert curve_of(run).points[-1].error == 0
     assert run.space.budget.cut.count("curve") == 1
 
 
-def test_a_given_metric_is_the_task():
-    curve = curve_of(fixed(classifier(), metric="snr", metric_drop=0))
-    assert curve.recognised == ()
-    low, best = curve.points[0], curve.points[curve.front[-1]]
-    assert [score.metric for score in low.scores] == ["snr"]
-    assert not low.scores[0].passed
-    assert best.scores[0].passed
-
-
-@pytest.mark.parametrize("model", [close_calls(), overflowing_classifier()])
-def test_what_was_run_is_not_run_again(monkeypatch, model):
-    ran, inside = list[object](), list[object]()
-    outputs, look = Bench.outputs, judging_inside.emulate
-
-    def running(bench, plan, samples=None):
-        if samples is not None:
-            ran.append((plan, samples.ids))
-        return outputs(bench, plan, samples)
-
-    def looking(candidate, samples, **options):
-        nodes = sorted((n.name, n.outputs[0].dtype) for n in candidate.graph)
-        inside.append((nodes, samples.ids))
-        return look(candidate, samples, **options)
-
-    monkeypatch.setattr(Bench, "outputs", running)
-    monkeypatch.setattr(depths, "emulate", looking)
-    one = fixed(model, rel_max=1e-3)
-    curve, plan, remaining = curve_of(one), one.assigned, one.heldout.rest.ids
-    low = one.space.plan(frozenset())
-    assert plan.kept
-    assert {curve.named(p.kept) for p in curve.points if p.heldout is not None} >= {
-        low.kept,
-        plan.kept,
-    }
-    assert len(set(ran)) == len(ran)
-    assert all(each not in inside[:place] for place, each in enumerate(inside))
-    assert (low, remaining) not in ran
-    # The search alone finds this plan, so that the verdict runs it first.
-    assert bool(inside) or (plan, remaining) not in ran
-
-
 def test_what_nobody_would_choose_is_not_measured_on_all_samples():
-    curve = curve_of(fixed(models.deep(), rel_max=5e-5))
-    distant = [point for point in curve.points if point.error > MODERATE]
-    assert any(point.is_bound for point in distant)
+    run = fixed(models.deep(), rel_max=5e-5)
+    outcomes = run.space.bench.tried().items()
+    far = [plan for plan, one in outcomes if not one.passed and one.excess > MODERATE]
+    assert any(run.space.bench.exact(plan) is None for plan in far)
 
 
 @pytest.mark.parametrize("options", [{"snr_db": 70}, {"cosine": 0.9999999}])
-def test_the_front_holds_no_plan_of_whose_error_only_a_bound_is_known(options):
-    curve = curve_of(fixed(overflowing_classifier(), **options))
-    assert any(point.is_bound for point in curve.points)
-    assert len(curve.front) > 2
-    assert not any(curve.points[place].is_bound for place in curve.front)
+def test_plans_between_both_ends_are_measured(options):
+    assert len(curve_of(fixed(overflowing_classifier(), **options)).points) > 2
 
 
 def test_what_lacks_nodes_that_the_search_had_to_keep_is_no_plan_to_choose():
@@ -146,13 +78,6 @@ def test_what_lacks_nodes_that_the_search_had_to_keep_is_no_plan_to_choose():
     assert all(held <= curve.named(one.kept) for one in curve.points)
 
 
-def test_with_a_metric_what_is_known_of_a_few_samples_is_no_bound():
-    run = fixed(classifier(40), metric="snr", metric_drop=0)
-    curve = curve_of(run)
-    assert all(point.error in (0, inf) for point in curve.points if point.is_bound)
-    assert not any(curve.points[place].is_bound for place in curve.front)
-
-
 errors = st.one_of(st.floats(0, 1e9), st.just(inf))
 drawn = st.lists(st.tuples(st.floats(1, 3), errors), min_size=1, max_size=40)
 
@@ -160,7 +85,9 @@ drawn = st.lists(st.tuples(st.floats(1, 3), errors), min_size=1, max_size=40)
 @given(drawn)
 def test_nothing_beats_the_front_and_it_beats_the_rest(pairs):
     points = [point("", cost, error) for cost, error in pairs]
-    best = [points[place] for place in front(points)]
+    best = front(points)
+    assert {*best} <= {*front(points, points[0])} <= {*best, points[0]}
+    assert [one.price for one in best] == sorted(one.price for one in best)
     for one in points:
         beaten = [b for b in best if b.price <= one.price and b.error <= one.error]
         assert beaten
@@ -168,39 +95,16 @@ def test_nothing_beats_the_front_and_it_beats_the_rest(pairs):
             assert all((b.price, b.error) == (one.price, one.error) for b in beaten)
 
 
-@given(drawn, st.integers(2, 8))
-def test_few_are_shown_ends_and_what_is_wanted_among_them(pairs, most):
-    points = [point("", cost, error) for cost, error in pairs]
-    shown = spread(points, [0], most)
-    whole = front(points)
-    assert {whole[0], whole[-1], 0} <= set(shown)
-    assert len(shown) == len(set(shown)) <= max(most, 3)
-    assert [points[i].price for i in shown] == sorted(points[i].price for i in shown)
+@given(st.integers(0, 40), st.integers(2, 9))
+def test_places_are_spread_evenly_and_both_ends_are_among_them(count, most):
+    places = evenly(count, most)
+    assert places == sorted({*places})
+    assert len(places) == min(count, most)
+    assert {0, count - 1} <= {*places} or not count
 
 
-def test_no_points_have_no_front():
-    assert front([]) == []
-    assert spread([]) == []
-
-
-bounds = st.lists(st.tuples(st.floats(1, 3), errors, st.booleans()), max_size=30)
-
-
-@given(bounds)
-def test_a_bound_is_no_error(triples):
-    points = [point("", cost, error, is_bound=bound) for cost, error, bound in triples]
-    exact = [p for p in points if not p.is_bound]
-    assert [points[i] for i in front(points)] == [exact[i] for i in front(exact)]
-
-
-def test_bounds_that_nothing_beats_are_worth_measuring():
-    points = [
-        point("", 1.0, 9.0),
-        point("0", 1.1, 2.0, is_bound=True),
-        point("1", 1.5, 2.5, is_bound=True),
-        point("2", 1.5, MODERATE + 1, is_bound=True),
-        point("0-1", 1.6, 1.0, is_bound=True),
-        point("0-2", 2.0, 0.0),
-    ]
-    assert front(points) == [0, 5]
-    assert front(points, bounds=True) == spread(points, bounds=True) == [0, 1, 4, 5]
+def test_few_of_many_plans_are_shown():
+    made = curve(*(point("", 1 + i / 99, 99.0 - i) for i in range(30)), plan=3)
+    assert {0, 3, 29} <= {*made.shown}
+    assert len(made.shown) <= SHOWN + 1
+    assert curve().shown == []

@@ -11,7 +11,6 @@ from halfwise.fixing.next_steps import (
     after_untested,
     after_verify,
     building,
-    cheaper,
     delivered_next,
     diagnose_step,
     fix_step,
@@ -40,7 +39,6 @@ from halfwise.reporting.remarks import steps_told
 from tests import models
 from tests.unit.fixing.running import changed
 from tests.unit.fixing.running import found as outcome
-from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import kept, verdict
 from tests.unit.reporting.test_verdict import BATCH
@@ -179,14 +177,6 @@ def test_where_the_engine_is():
         *("--target", "tensorrt"),
     )
     assert export.command == ("halfwise", "export", "runs/one", "--as", "trtexec")
-
-
-def test_what_would_cost_as_little_as_is_asked_for():
-    plans = curve(point("", 1.0, 9.0), point("0", 1.3, 3.0, is_bound=True))
-    (step,) = cheaper(plans, 1.2, Path("run"))
-    words = ("halfwise", "choose", "run", "--worth", "1.2", "-o", "run.chosen")
-    assert (step.kind, step.command) == ("choose-cost", words)
-    assert cheaper(plans, 1.2, None) == cheaper(plans, 0.9, Path("run")) == ()
 
 
 def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written():

@@ -142,10 +142,6 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
     written = fixed.space.variant.write(fixed.assigned)[0].model
     factor = bench.tolerance.factor
     assert point.error == bench.excess_of(emulate(written, bench.samples).results) * factor
-    left, references = fixed.heldout.rest, fixed.heldout.rest_references
-    seen = emulate(written, left).results
-    assert point.heldout == bench.tolerance.excess(seen, left, references) * factor
-    assert not any(fixed.curve.named(p.bf16) for p in fixed.curve.points if p.is_bound)
 
 
 def test_types_are_chosen_for_a_plan_at_the_end():

@@ -1,21 +1,16 @@
 """Curves of three nodes, made by hand."""
 
-from halfwise.records import Curve, NodeName, Point, TaskScore, mask
+from halfwise.records import Curve, NodeName, Point, mask
 
 
 def point(kept: str, cost: float | None, error: float, **more) -> Point:
     """Return a plan that keeps places such as "0-3 7"."""
     runs = (run.partition("-") for run in kept.split())
     places = [place for a, _, b in runs for place in range(int(a), int(b or a) + 1)]
-    made = {"kept": mask(places), "count": len(places), "is_bound": False}
+    made = {"kept": mask(places), "count": len(places)}
     return Point(**{**made, "cost": cost, "error": error, **more})
-
-
-def score(*, passed: bool, value: float = 0.5) -> TaskScore:
-    return TaskScore(metric="top1", outputs=("y",), value=value, required=0.99, passed=passed)
 
 
 def curve(*points: Point, count: int = 3, **more) -> Curve:
     nodes = tuple(NodeName(f"n{i}") if count > 3 else NodeName("abc"[i]) for i in range(count))
-    shown = {"front": tuple(range(len(points)))}
-    return Curve(nodes=nodes, points=points, **{**shown, **more})
+    return Curve(nodes=nodes, points=points, **more)

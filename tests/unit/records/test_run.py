@@ -34,7 +34,7 @@ def test_the_plan_of_a_run_is_one_of_the_points_or_none():
     "damage",
     [
         {"plan": 1},
-        {"front": (0, -1)},
+        {"plan": -1},
         {"kept": "8"},
         {"kept": "f" * 99_999},
         {"kept": "-1"},

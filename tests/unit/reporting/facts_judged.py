@@ -202,9 +202,6 @@ def worth() -> Iterator[str]:
         Worth(cost=3.0, fp32=2.0),
     ):
         yield remarks.nothing_gained(runs.run(worth=made))
-    short = runs.verdict(passed=False, required_worth=1.1)
-    for given in (NOTHING, measured, None):
-        yield remarks.nothing_gained(runs.run(worth=given, verdict=short))
     int8 = runs.plan((), int8=(NodeName("a"),))
     for priced in (NOTHING, measured):
         yield remarks.cost_line(runs.run(worth=priced, plan=int8))

@@ -229,7 +229,7 @@ def within() -> Iterator[str]:
     """Yield what is told where outputs pass with everything low."""
     asked = {"margin": 0.8, "headroom": 2.0}
     seen = Remark(kind="seen-only", names={"low": "fp16"}, numbers=asked)
-    joined = runs.search(joined=("a", "b", "c"), filed=("a", "b"))
+    joined = runs.search(joined=("a", "b", "c"))
     nine = runs.verdict(samples=runs.HELDOUT[:9])
     mended = replace(SCALED, before=3.0)
     inner = replace(SCALED, before=0.9)
@@ -276,7 +276,7 @@ def cautions() -> Iterator[str]:
 
 
 def nonfinite_curve() -> Curve:
-    low = replace(MADE.points[0], error=inf, nonfinite=True)
+    low = replace(MADE.points[0], error=inf)
     return replace(MADE, points=(low, *MADE.points[1:]), plan=0)
 
 

@@ -13,10 +13,8 @@ NOTHING = Worth(cost=2.9, fp32=3.0)
         (run(), False),
         (run(worth=Worth(cost=1.2, fp32=3.0)), False),
         (run(worth=NOTHING), True),
-        # What fails has another reason, unless it fails for its cost.
+        # What fails has another reason.
         (run(worth=NOTHING, verdict=verdict(passed=False)), False),
-        (run(worth=NOTHING, verdict=verdict(passed=False, required_worth=1.1)), True),
-        (run(verdict=verdict(passed=False, required_worth=1.1)), True),
     ],
 )
 def test_a_gain_is_no_remark_and_a_failure_has_another_reason(made, told):

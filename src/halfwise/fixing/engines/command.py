@@ -8,8 +8,7 @@ from pathlib import Path
 from halfwise.case import Case
 from halfwise.emulation.runner import settled
 from halfwise.errors import CaseError
-from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.depths import Depths
+from halfwise.fixing.curve import curve_of
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file, may_mend
@@ -204,7 +203,7 @@ def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
     space, curve, result = fixed.space, fixed.curve, fixed.result
     if assigned.of is not fixed.assigned.of:
         space, result = fixed.original, replace(result, kept=assigned.kept, spare=added)
-        curve = TradeOff(Depths(space, fixed.heldout), assigned).curve(result)
+        curve = curve_of(space, assigned, result)
         numbers = {"better": len(fixed.plan.repairs)}
         remarks.insert(0, Remark(kind="unrepaired", numbers=numbers))
     else:

@@ -249,10 +249,6 @@ def test_where_int8_fails_in_batches_alone_the_plan_below_is_delivered(monkeypat
     assert not any(node.op_type == "QuantizeLinear" for node in result.mixed.graph)
 
 
-def test_what_does_not_count_is_not_gone_on_from():
-    assert found(outlier(), to="int8", snr_db=25).rungs == ()
-
-
 def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
     ill = outlier()
     network = network_from_proto(ill.proto)

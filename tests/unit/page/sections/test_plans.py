@@ -4,7 +4,7 @@ from tests.unit.records.curves import curve, point
 
 
 def test_plans_are_told_with_their_cost_and_error() -> None:
-    made = curve(point("0", 1.5, 0.5), point("0-1", 2.0, 0.2), front=(0, 1), plan=0)
+    made = curve(point("0", 1.5, 0.5), point("0-1", 2.0, 0.2), plan=0)
     section = plans(stored(curve=made))
     assert section is not None
     _, table = section.facts
