@@ -325,8 +325,6 @@ class Depths:
         return judge_infinities(
             written.model,
             of.case.network,
-            of.roles,
-            self.space.evidence.observations,
             settings.fmt,
             inside,
             samples,

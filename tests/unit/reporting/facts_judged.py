@@ -344,8 +344,8 @@ def sizes() -> Iterator[str]:
 
 
 def not_finite() -> Iterator[str]:
-    ends: tuple[Literal["limit", "unseen", "unread"] | None, ...]
-    ends = (None, "limit", "unseen", "unread")
+    ends: tuple[Literal["limit", "unread"] | None, ...]
+    ends = (None, "limit", "unread")
 
     def told(found: Verdict) -> Iterable[str]:
         lines = verdicts.inside(found)
