@@ -268,7 +268,7 @@ def _is_zero(
     if there is not None:
         zero &= there
     sizes = np.abs(true.astype(np.float64))
-    most = SATURATED * sizes.max(initial=1.0)
+    most = SATURATED * sizes.max(initial=0.0)
     return product.shape == true.shape and bool((sizes[zero] <= most).all())
 
 
