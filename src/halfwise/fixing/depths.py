@@ -21,9 +21,8 @@ from halfwise.fixing.bench import Tolerance, has_new_nonfinite
 from halfwise.fixing.filed import judged_as_file, may_mend
 from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import Space
-from halfwise.graph.casts import Rewritten
-from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.sensitivity import Fate, original
+from halfwise.graph.casts import Rewritten, converted
+from halfwise.graph.sensitivity import Fate
 from halfwise.judging.inside import (
     Emulated,
     emulate,
@@ -302,12 +301,11 @@ class Depths:
         fates: Mapping[TensorName, Fate],
     ) -> dict[TensorName, Infinity]:
         """Return harmful infinities by tensor of the network."""
-        names = {node_name(n) for n in self.space.variant.case.network.all_nodes()}
-        values = {v.name: v for n in written.model.graph.all_nodes() for v in n.outputs}
+        names = converted(written.model.graph)
         harmful: dict[TensorName, Infinity] = {}
         for tensor, fate in fates.items():
             if not fate.is_harmless:
-                root = tensor_name(original(values[tensor], names))
+                root = names.get(tensor, tensor)
                 before = harmful.get(root, Infinity(0, (), ()))
                 harmful[root] = Infinity(
                     max(before.elements, inside[tensor].elements),

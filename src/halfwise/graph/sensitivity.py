@@ -167,20 +167,6 @@ class Fate:
     is_harmless: bool = True
 
 
-def original(value: ir.Value, names: Collection[NodeName]) -> ir.Value:
-    """Return the tensor before the Casts that the rewriter inserted, or `value` without such Casts.
-
-    Args:
-        value: A tensor of the mixed model.
-        names: Names of the nodes of the original; other nodes are inserted Casts.
-    """
-    while (node := value.producer()) is not None and node_name(node) not in names:
-        source = node.inputs[0]
-        assert source is not None
-        value = source
-    return value
-
-
 def masked_by_constants(
     value: ir.Value, roles: Roles, seen: Mapping[TensorName, Observation], limit: float
 ) -> bool:
