@@ -89,7 +89,7 @@ def nonfinite_records(
     nonfinite: Mapping[TensorName, Nonfinite],
     judged: Mapping[TensorName, Fate] = MappingProxyType({}),
 ) -> tuple[IntermediateNonfinite, ...]:
-    """Return a record for each non-finite tensor, once for all its types, with its fates if any."""
+    """Return a record for each non-finite tensor, once for all its types; `judged`: their fates."""
     names, graph = converted(candidate.graph), candidate.graph
     start = (*graph.inputs, *graph.initializers.values())
     producers: dict[str | None, NodeName | None] = {v.name: None for v in start}
@@ -106,17 +106,10 @@ def nonfinite_records(
             tensor=name,
             producer=producers.get(name),
             elements=max(nonfinite[tensor].elements for tensor in tensors),
-            **_fate([judged[tensor] for tensor in tensors if tensor in judged]),
+            harmless=all(judged[t].is_harmless for t in tensors) if judged else None,
         )
         for name, tensors in types.items()
     )
-
-
-def _fate(fates: Sequence[Fate]) -> dict[str, Any]:
-    """Return the record of one tensor, from its fates in each of its types."""
-    if not fates or not all(f.is_harmless for f in fates):
-        return {"harmless": False} if fates else {}
-    return {"harmless": True, "ends": "limit" if any(f.ends for f in fates) else "unread"}
 
 
 def _is_observed(value: ir.Value) -> bool:

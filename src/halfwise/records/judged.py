@@ -444,15 +444,12 @@ class IntermediateNonfinite(Record):
         producer: The node that computes it, skipping Casts; None for an input.
         elements: Number of NaN or infinite values, over all judged samples.
         harmless: Whether all that comes of it is the same in the reference; None if not checked.
-        ends: Why it is harmless. "limit": what computes with it has a finite limit there, which the
-            reference reaches, too; "unread": nothing computes with it. None otherwise.
     """
 
     tensor: TensorName
     producer: NodeName | None
     elements: int
     harmless: bool | None = None
-    ends: Literal["limit", "unread"] | None = None
 
 
 class FailureBound(Record):
