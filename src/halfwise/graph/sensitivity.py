@@ -131,7 +131,6 @@ def _is_mask(value: ir.Value, seen: Mapping[TensorName, Observation]) -> bool:
     return observation.absmax == 1 == observation.detail.smallest_nonzero
 
 
-_SUMS = ("Add", "Sub", "Sum")
 MASK_SHARE = 0.25
 """Share of the range from which a constant counts as a mask: below -0.25 · max, sums of a few masks
 and scores leave the range. -1e4, the usual choice for FP16, is smaller in magnitude
@@ -165,41 +164,6 @@ class Fate:
     ends: dict[End, None] = field(default_factory=dict)
     harmful: dict[NodeName, None] = field(default_factory=dict)
     is_harmless: bool = True
-
-
-def masked_by_constants(
-    value: ir.Value, roles: Roles, seen: Mapping[TensorName, Observation], limit: float
-) -> bool:
-    """Return whether large elements of `value` are mask constants, alone or added to scores.
-
-    So are those of an input that held nothing but zeros and one magnitude: a mask that the caller
-    makes.
-
-    Args:
-        value: A tensor of the network.
-        roles: Roles of its nodes.
-        seen: Observations of the reference, with details.
-        limit: Magnitude from which a constant counts as a mask.
-    """
-    waiting, visited = [value], set[ir.Value]()
-    while waiting:
-        current = waiting.pop()
-        observed = None if current.name is None else seen.get(TensorName(current.name))
-        if current in visited or (observed is not None and observed.absmax < limit):
-            continue
-        visited.add(current)
-        node = current.producer()
-        if node is None and observed is not None and _is_on_or_off(observed):
-            return True
-        if selects_constants(current, roles, seen, limit):
-            return True
-        if node is not None and is_standard(node, *_SUMS, *DATA_MOVEMENT):
-            waiting += [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
-    return False
-
-
-def _is_on_or_off(seen: Observation) -> bool:
-    return seen.detail is not None and seen.detail.smallest_nonzero == seen.absmax
 
 
 def fates(
