@@ -24,7 +24,6 @@ from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.sensitivity import Fate
 from halfwise.judging.inside import (
-    Emulated,
     emulate,
     judge_infinities,
     lacking_in,
@@ -270,10 +269,10 @@ class Depths:
             return Inside()
         of, settings, samples = space.variant, space.variant.settings, space.bench.samples
         rewritten = of.write(plan)[0]
-        emulated = emulate(
+        _, found = emulate(
             rewritten.model, samples, accumulate=settings.accumulate, runtime=settings.runtime
         )
-        new = lacking_in(space.evidence.nonfinite, rewritten.model, emulated.nonfinite)
+        new = lacking_in(space.evidence.nonfinite, rewritten.model, found)
         harmful = self._harmful(rewritten, new, self._fates(rewritten, new, samples))
         needed = attribute_inside(space.evidence, harmful, space.held_nodes)
         guards = tuple(filter(self._may_help, needed))
@@ -403,13 +402,13 @@ class Depths:
         written = plan.of.write(plan)[0]
         passes = (self.space.bench.exact(plan) or inf) <= 1
         exact = self.expects_infinities and not passes
-        emulated = self._run(plan, heldout.samples, exact=exact)
-        self.measure(plan, emulated.results)
+        results, found = self._run(plan, heldout.samples, exact=exact)
+        self.measure(plan, results)
         before = heldout.nonfinite | evidence.nonfinite
-        new = lacking_in(before, written.model, emulated.nonfinite)
+        new = lacking_in(before, written.model, found)
         fates = self._fates(written, new, heldout.samples)
         judged = judge_outputs(
-            emulated.results,
+            results,
             heldout.samples,
             heldout.references,
             case.criterion,
@@ -430,13 +429,15 @@ class Depths:
             return verdict
         tolerance, whole = bench.tolerance, (bench.samples, bench.references)
         question = *whole, tolerance.criterion, tolerance.metric
-        judged = judge_outputs(self._run(plan, bench.samples).results, *question)
+        judged = judge_outputs(self._run(plan, bench.samples)[0], *question)
         if judged.verdict.passed:
             return verdict
         return with_failures(verdict, under("seen", "", judged.verdict.failures))
 
-    def _run(self, plan: Plan, samples: Samples, *, exact: bool = False) -> Emulated:
-        """Run the typed emulation of a plan's model."""
+    def _run(
+        self, plan: Plan, samples: Samples, *, exact: bool = False
+    ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
+        """Run the typed emulation of a plan's model; see `emulate`."""
         settings = plan.of.settings
         self.space.budget.spend("judge", len(samples))
         return emulate(

@@ -1,7 +1,6 @@
 """Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -26,19 +25,6 @@ from halfwise.metrics.kinds import LOOKED_AT
 from halfwise.records import IntermediateNonfinite, NodeName, TensorName
 
 
-@dataclass(frozen=True)
-class Emulated:
-    """Results of a candidate's typed emulation on samples.
-
-    Attributes:
-        results: Outputs of each sample, or why it could not be run.
-        nonfinite: Non-finite tensors of the candidate, as far as they were searched for.
-    """
-
-    results: list[Computed]
-    nonfinite: Mapping[TensorName, Nonfinite]
-
-
 def emulate(
     candidate: ir.Model,
     samples: Samples,
@@ -46,8 +32,8 @@ def emulate(
     accumulate: str = "fp32",
     exact: bool = False,
     runtime: Runtime = CPU,
-) -> Emulated:
-    """Run the typed emulation of `candidate` on every sample.
+) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
+    """Run the typed emulation of `candidate` on every sample; see `inspect_samples`.
 
     Args:
         candidate: A typed model.
@@ -61,7 +47,7 @@ def emulate(
     emulation = emulate_typed(candidate, accumulate=accumulate, late=late)
     computed = (v for n in candidate.graph.all_nodes() for v in n.outputs)
     tensors = [tensor_name(v) for v in computed if _is_observed(v)]
-    return Emulated(*inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime))
+    return inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime)
 
 
 def lacking_in(

@@ -198,10 +198,10 @@ def judge(
         unseen: Whether no search has used these samples; otherwise the verdict fails.
         runtime: Where to run.
     """
-    emulated = emulate(candidate, samples, accumulate=accumulate, runtime=runtime)
-    new = lacking_in(reference_nonfinite, candidate, emulated.nonfinite)
+    results, found = emulate(candidate, samples, accumulate=accumulate, runtime=runtime)
+    new = lacking_in(reference_nonfinite, candidate, found)
     return judge_outputs(
-        emulated.results,
+        results,
         samples,
         references,
         criterion,

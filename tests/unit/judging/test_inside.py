@@ -58,7 +58,7 @@ def harmful(s: Sketch, *outputs: str, x=LARGE) -> dict[str, set[str]]:
         Ill(s.proto(*outputs), {"x": np.stack([x, x if x.min() < -1e38 else x / 2])})
     )
     model = rewrite(prepared.network, prepared.roles, frozenset(), FP16).model
-    inside = emulate(model, prepared.samples).nonfinite
+    inside = emulate(model, prepared.samples)[1]
     fates = judge_infinities(model, prepared.network, FP16, inside, prepared.samples)
     assert fates.keys() == inside.keys()
     return {t: set(f.harmful) for t, f in fates.items() if not f.is_harmless}
