@@ -35,6 +35,7 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.int8.placing import quantisable, quantised
+from halfwise.fixing.kernels import elements, flops
 from halfwise.fixing.loop import fix
 from halfwise.fixing.space import Int8Space
 from halfwise.graph.model import node_name
@@ -220,9 +221,12 @@ class Found:
     @property
     def macs(self) -> float:
         """The share of multiply-accumulates in INT8."""
-        prices = self.space.variant.prices
-        assert prices is not None
-        return prices.model.macs(self.candidates - self.fixed.result.kept)
+        network, shapes = self.space.variant.case.network, self.space.variant.shapes
+        work = {
+            node_name(n): flops(n, shapes, elements(n.outputs[0], shapes)) for n in network.nodes()
+        }
+        quantised = self.candidates - self.fixed.result.kept
+        return sum(work.get(name, 0.0) for name in quantised) / sum(work.values())
 
     def score(self, left: Left, evaluations: int) -> Score:
         """Return the score of leaving these out."""

@@ -334,7 +334,7 @@ def _in_batches(
             return replace(tried, why=why, detail=batching.reason)
         if case.metric is not None:
             return replace(tried, why="metric", detail=batching.reason)
-        batching = Batching(batching.inputs, {}, {})
+        batching = Batching(batching.inputs, {})
     batches, size = _by_twos(batching, samples)
     joined, judged = batches.samples, batches.judged
     assert joined is not None

@@ -347,12 +347,6 @@ class CostModel:
     def _filled(self, part: Part, kind: _Type | None) -> float:
         return part.filled if self._apart and kind is _INT8 else 1.0
 
-    def macs(self, nodes: Assignment) -> float:
-        """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
-        each = {p.name: p.flops for p in self._parts}
-        whole = sum(each.values())
-        return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
-
 
 def cost_model(
     case: Case,

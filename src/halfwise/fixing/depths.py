@@ -16,20 +16,16 @@ from halfwise.fixing.attribute import Infinity, attribute_inside
 from halfwise.fixing.filed import judged_as_file, may_mend
 from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import Space
-from halfwise.graph.casts import Rewritten
-from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.sensitivity import Fate, original
+from halfwise.graph.casts import Rewritten, converted
+from halfwise.graph.sensitivity import Fate
 from halfwise.judging.inside import (
-    Emulated,
     emulate,
     judge_infinities,
     lacking_in,
     nonfinite_records,
 )
 from halfwise.judging.judge import Judged, judge_outputs
-from halfwise.metrics import (
-    Outputs,
-)
+from halfwise.metrics import Computed, Outputs
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -189,10 +185,10 @@ class Depths:
             return Inside()
         of, settings, samples = space.variant, space.variant.settings, space.bench.samples
         rewritten = of.write(plan)[0]
-        emulated = emulate(
+        _, found = emulate(
             rewritten.model, samples, accumulate=settings.accumulate, runtime=settings.runtime
         )
-        new = lacking_in(space.evidence.nonfinite, rewritten.model, emulated.nonfinite)
+        new = lacking_in(space.evidence.nonfinite, rewritten.model, found)
         harmful = self._harmful(rewritten, new, self._fates(rewritten, new, samples))
         needed = attribute_inside(space.evidence, harmful, space.held_nodes)
         guards = tuple(filter(self._may_help, needed))
@@ -220,12 +216,11 @@ class Depths:
         fates: Mapping[TensorName, Fate],
     ) -> dict[TensorName, Infinity]:
         """Return harmful infinities by tensor of the network."""
-        names = {node_name(n) for n in self.space.variant.case.network.all_nodes()}
-        values = {v.name: v for n in written.model.graph.all_nodes() for v in n.outputs}
+        names = converted(written.model.graph)
         harmful: dict[TensorName, Infinity] = {}
         for tensor, fate in fates.items():
             if not fate.is_harmless:
-                root = tensor_name(original(values[tensor], names))
+                root = names.get(tensor, tensor)
                 before = harmful.get(root, Infinity(0, (), ()))
                 harmful[root] = Infinity(
                     max(before.elements, inside[tensor].elements),
@@ -243,8 +238,6 @@ class Depths:
         return judge_infinities(
             written.model,
             of.case.network,
-            of.roles,
-            self.space.evidence.observations,
             settings.fmt,
             inside,
             samples,
@@ -296,12 +289,12 @@ class Depths:
         written = plan.of.write(plan)[0]
         passes = (self.space.bench.exact(plan) or inf) <= 1
         exact = self.expects_infinities and not passes
-        emulated = self._run(plan, heldout.samples, exact=exact)
+        results, found = self._run(plan, heldout.samples, exact=exact)
         before = heldout.nonfinite | evidence.nonfinite
-        new = lacking_in(before, written.model, emulated.nonfinite)
+        new = lacking_in(before, written.model, found)
         fates = self._fates(written, new, heldout.samples)
         judged = judge_outputs(
-            emulated.results,
+            results,
             heldout.samples,
             heldout.references,
             case.criterion,
@@ -322,13 +315,15 @@ class Depths:
             return verdict
         tolerance, whole = bench.tolerance, (bench.samples, bench.references)
         question = *whole, tolerance.criterion, tolerance.metric
-        judged = judge_outputs(self._run(plan, bench.samples).results, *question)
+        judged = judge_outputs(self._run(plan, bench.samples)[0], *question)
         if judged.verdict.passed:
             return verdict
         return with_failures(verdict, under("seen", "", judged.verdict.failures))
 
-    def _run(self, plan: Plan, samples: Samples, *, exact: bool = False) -> Emulated:
-        """Run the typed emulation of a plan's model."""
+    def _run(
+        self, plan: Plan, samples: Samples, *, exact: bool = False
+    ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
+        """Run the typed emulation of a plan's model; see `emulate`."""
         settings = plan.of.settings
         self.space.budget.spend("judge", len(samples))
         return emulate(

@@ -1,14 +1,13 @@
 """Where the error of a plan comes from if no guard explains it."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from itertools import accumulate, groupby
 from math import inf, isfinite, prod
 
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
-from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.runner import ModelRunner, Shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.plan.plan import Nodes
@@ -17,10 +16,6 @@ from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import operands
 from halfwise.graph.model import Network, bodies, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.judging.deciding import (
-    Deciding,
-    with_true_values,
-)
 from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, TensorName
@@ -49,10 +44,7 @@ def followed_of(
     if (is_explained and result.needed == explained) or not space.searches:
         return (), None
     work = lambda: _followed(space, explained, watcher, stage)  # noqa: E731
-    path, followed = space.budget.within("growth", work, ((), None))
-    if followed is not None and followed.out_of_time:
-        space.budget.leave_out("origin")
-    return path, followed
+    return space.budget.within("growth", work, ((), None))
 
 
 def _followed(
@@ -72,26 +64,11 @@ def _followed(
         worst = bench.samples[errors.index(max(errors))]
         names = computed(network, variant.roles)
         path = growth(network, low, names, worst, variant.shapes, runtime=runtime, progress=step)
-    with stage("origin"):
-        deciding = Deciding(
-            network,
-            variant.roles,
-            lambda samples: ModelRunner(low, samples, partial=True, runtime=runtime),
-            with_true_values(low, network, runtime=runtime),
-            bench.error,
-            bench.samples.with_progress(lambda *_: budget.spend("trial")),
-            runtime,
-        )
-        decided, out_of_time = None, True
-        with suppress(OutOfTime):
-            decided, out_of_time = deciding.cause(errors), False
     followed = Followed(
         kept=tuple(n for n in map(node_name, network.all_nodes()) if n in explained),
         error=max(errors),
-        accumulates=decided is None and not out_of_time and accumulates(path),
+        accumulates=accumulates(path),
         samples=len(errors),
-        out_of_time=out_of_time,
-        decided=decided,
     )
     return path, followed
 

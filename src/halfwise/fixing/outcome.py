@@ -19,12 +19,11 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.fixing.plan.rules import starting_plan
-from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import low_nodes, raise_opset, upcast
 from halfwise.graph.model import Network, opset_of
-from halfwise.graph.quantised import quantised_nodes, quantising
+from halfwise.graph.quantised import quantising
 from halfwise.graph.weights import (
     LOW_TYPES,
     without_weights,
@@ -443,16 +442,14 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
         by=by,
         scores=_scores(judge_outputs(heldout.references, *on).verdict),
         cost=None if prices is None else prices.fp32,
-        bytes=written_bytes(network.model),
     )
     yield rung
     products = tf32_nodes(network)
     if not products:
         return
-    rung = LadderRung(rung="tf32", passed=None, candidates=len(products), bytes=rung.bytes)
+    rung = LadderRung(rung="tf32", passed=None, candidates=len(products))
     if prices is not None:
-        share = prices.model.macs(frozenset(products))
-        rung = replace(rung, cost=prices.tf32, low_share=share)
+        rung = replace(rung, cost=prices.tf32)
     with suppress(CaseError):
         runtime = variant.settings.runtime
         session = Session(emulate_tf32(network), runtime=runtime)
@@ -474,7 +471,7 @@ def _as_judged(rung: LadderRung, verdict: Verdict) -> LadderRung:
 
 def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     """Return the rung of a type that has a plan; `verdict` is that of the run, `fixed`."""
-    space, plan, kept = one.space, one.assigned, one.result.kept
+    space, plan = one.space, one.assigned
     judged = verdict if _rung(one) == _rung(fixed) else one.verdict
     variant, bench, choices = space.variant, space.bench, space.choices
     rung = LadderRung(
@@ -484,16 +481,12 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         left_out=len(one.plan.left_out),
         candidates=len(choices) if one.plan.has_int8 else one.plan.candidates,
         error=bench.excess(plan) * bench.tolerance.factor,
-        bytes=written_bytes(one.rewritten.model),
+        cost=variant.cost(plan),
     )
     rung = _as_judged(rung, judged)
     if one.plan.left_out and not one.plan.int8:
-        rung = replace(rung, passed=None)
-    if variant.prices is None:
-        return rung
-    quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
-    share = variant.prices.model.macs((choices - kept).union(quantised))
-    return replace(rung, cost=variant.cost(plan), low_share=share)
+        return replace(rung, passed=None)
+    return rung
 
 
 def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
@@ -518,7 +511,6 @@ def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) 
             kept=rung.kept if rung.rung == "int8" else row.kept,
             passed=row.verdict.passed if rung.by is None else rung.passed,
             error=rung.error if row.excess is None else row.excess * factor,
-            bytes=row.build.engine.bytes if row.build.engine else rung.bytes,
         )
         timed.append(one)
     return timed

@@ -20,7 +20,7 @@ from halfwise.graph.conversion import BF16_OPSET, gaining, raise_opset
 from halfwise.graph.intake import checkable, checked
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import Following
-from halfwise.graph.protobufs import said, skeleton, weightless
+from halfwise.graph.protobufs import said, skeleton
 from halfwise.graph.roles import Roles
 from halfwise.graph.weights import LowWeights, map_files, save
 from halfwise.judging.reference import inspected_reference
@@ -108,17 +108,6 @@ def save_checked(
             f"The rewritten model is not valid: {said(error)}",
             "This is a fault of halfwise; please report it with the model's operators and opset.",
         ) from error
-
-
-def written_bytes(model: ir.Model) -> int:
-    """Return the size of a model's file and its external data, within a few bytes per tensor."""
-    proto, _ = weightless(model)
-    data = 0
-    for tensor in proto.graph.initializer:
-        data += sum(int(entry.value) for entry in tensor.external_data if entry.key == "length")
-        tensor.ClearField("external_data")
-        tensor.ClearField("data_location")
-    return int(proto.ByteSize()) + data
 
 
 def with_opset_for(

@@ -1,16 +1,12 @@
-"""Where an infinity inside a model ends: in a saturating operator, a masked Softmax, or nowhere.
+"""Which nodes decide, which tensors only select constants, and where infinities inside end."""
 
-This considers only structure. Data must show that the reference saturates at the same elements.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import (
-    LONGEST_WAY,
     ancestors,
     moves,
     operands,
@@ -19,11 +15,10 @@ from halfwise.graph.dataflow import (
     uses_in,
 )
 from halfwise.graph.model import Network, bodies, is_standard, node_name, tensor_name
-from halfwise.graph.reading import activations, is_constant, scalar
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, is_float
 from halfwise.records import NodeName, Observation, TensorName
 
-_PICKING = ("Abs", "Max", "Min", "Neg", "ReduceMax", "ReduceMin")
+PICKING = ("Abs", "Max", "Min", "Neg", "ReduceMax", "ReduceMin")
 """Operators whose results are as large as elements of their input."""
 _STEPS = frozenset(("Ceil", "Floor", "Round", "Sign"))
 """Operators that give whole numbers as floats."""
@@ -110,7 +105,7 @@ def selects_constants(
             return False
         floats = [v for v in node.inputs if v is not None and is_float(v)]
         masked = [v for v in floats if not _is_mask(v, seen)]
-        if moves(node, roles) or is_standard(node, *_PICKING):
+        if moves(node, roles) or is_standard(node, *PICKING):
             if node.op_type == "Cast" and not floats and not _is_mask(current, seen):
                 return False  # of positions, say
             waiting += [(v, least) for v in floats]
@@ -136,23 +131,6 @@ def _is_mask(value: ir.Value, seen: Mapping[TensorName, Observation]) -> bool:
     return observation.absmax == 1 == observation.detail.smallest_nonzero
 
 
-_SATURATING = frozenset(
-    (
-        *("Atan", "Clip", "Erf", "HardSigmoid", "Max", "Min", "Sigmoid", "Sign", "Tanh"),
-        *("Celu", "Elu", "Exp", "Relu", "Selu", "Softplus", "ThresholdedRelu"),
-    )
-)
-"""Operators with a finite limit at infinity on at least one side. If the result at an infinity is
-finite, it is that side's limit, and large finite inputs give it too."""
-_COMPARISONS = frozenset(("Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
-_MONOTONE = frozenset(
-    ("Abs", "Exp", "Identity", "LeakyRelu", "Log", "Neg", "Relu", "Softplus", "Sqrt", "ReduceMax")
-)
-"""Operators that pass on an infinity of one operand and turn larger inputs into larger results."""
-_SUMS = frozenset(("Add", "Sub", "Sum"))
-_WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
-_NO_FACTOR = _SUMS | _SATURATING | _COMPARISONS
-"""Readers that do not enlarge a difference of 1/65504."""
 MASK_SHARE = 0.25
 """Share of the range from which a constant counts as a mask: below -0.25 · max, sums of a few masks
 and scores leave the range. -1e4, the usual choice for FP16, is smaller in magnitude
@@ -161,17 +139,15 @@ and scores leave the range. -1e4, the usual choice for FP16, is smaller in magni
 
 @dataclass(frozen=True)
 class End:
-    """A reader at which infinities of a tensor end, if data confirm it.
+    """A node of a mixed model that gives finite results of a tensor's infinities.
 
     Attributes:
-        reader: The reader's name.
-        tensor: What it reads.
-        result: Its finite result, as the mixed model names it.
+        value: The tensor.
+        node: The node.
     """
 
-    reader: NodeName
-    tensor: TensorName
-    result: TensorName
+    value: ir.Value
+    node: ir.Node
 
 
 @dataclass
@@ -179,111 +155,48 @@ class Fate:
     """The fate of one tensor's infinities.
 
     Attributes:
-        ends: Where they end, if data confirm it.
-        harmful: Names of nodes that compute with them and neither end them nor pass them to nodes
+        ends: Where they end.
+        harmful: Names of nodes that compute with them and end them wrongly, or pass them to nodes
             that do; data movement and inserted Casts are left out.
-        given_out: Whether an output of the model holds them.
-        seen: Whether data showed that the reference is at the limit at each of the ends.
+        is_harmless: Whether they all end, none wrongly.
     """
 
     ends: dict[End, None] = field(default_factory=dict)
     harmful: dict[NodeName, None] = field(default_factory=dict)
-    given_out: bool = False
-    seen: bool = False
-
-    @property
-    def is_harmless(self) -> bool:
-        """Whether all readers end them."""
-        return not self.harmful and not self.given_out
-
-
-def saturating_activations(network: Network) -> frozenset[NodeName]:
-    """Return the nodes of decomposed activations whose gate saturates: GELU, Swish, Mish."""
-    ops = ("Gelu", "HardSwish", "Mish", "Swish")
-    return frozenset(node_name(n) for op in ops for f in activations(network, op) for n in f.nodes)
-
-
-def original(value: ir.Value, names: Collection[NodeName]) -> ir.Value:
-    """Return the tensor before the Casts that the rewriter inserted, or `value` without such Casts.
-
-    Args:
-        value: A tensor of the mixed model.
-        names: Names of the nodes of the original; other nodes are inserted Casts.
-    """
-    while (node := value.producer()) is not None and node_name(node) not in names:
-        source = node.inputs[0]
-        assert source is not None
-        value = source
-    return value
-
-
-def masked_by_constants(
-    value: ir.Value, roles: Roles, seen: Mapping[TensorName, Observation], limit: float
-) -> bool:
-    """Return whether large elements of `value` are mask constants, alone or added to scores.
-
-    So are those of an input that held nothing but zeros and one magnitude: a mask that the caller
-    makes.
-
-    Args:
-        value: A tensor of the network.
-        roles: Roles of its nodes.
-        seen: Observations of the reference, with details.
-        limit: Magnitude from which a constant counts as a mask.
-    """
-    waiting, visited = [value], set[ir.Value]()
-    while waiting:
-        current = waiting.pop()
-        observed = None if current.name is None else seen.get(TensorName(current.name))
-        if current in visited or (observed is not None and observed.absmax < limit):
-            continue
-        visited.add(current)
-        node = current.producer()
-        if node is None and observed is not None and _is_on_or_off(observed):
-            return True
-        if selects_constants(current, roles, seen, limit):
-            return True
-        if node is not None and is_standard(node, *_SUMS, *DATA_MOVEMENT):
-            waiting += [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
-    return False
-
-
-def _is_on_or_off(seen: Observation) -> bool:
-    return seen.detail is not None and seen.detail.smallest_nonzero == seen.absmax
+    is_harmless: bool = True
 
 
 def fates(
     graph: ir.Graph,
     infinite: Collection[TensorName],
-    *,
     own: Collection[NodeName],
-    gates: Collection[NodeName],
-    masked: Callable[[ir.Value], bool],
+    wrong: Collection[End] = (),
 ) -> dict[TensorName, Fate]:
     """Return the fate of each infinite tensor of a mixed model.
 
-    What a body of If, Loop or Scan gives out is read as the output of its node is; the state of a
-    Loop or Scan counts as harmful there: its next run reads that.
+    What a body of If, Loop or Scan gives out is read as the output of its node is; what becomes the
+    state of a Loop or Scan counts as harmful there: its next run reads that.
 
     Args:
         graph: Main graph of the mixed model.
         infinite: Tensors with NaN or infinities that the reference does not have, in bodies too.
         own: Names of the nodes of the original; other nodes are inserted Casts.
-        gates: Names of nodes of decomposed activations (`activations`).
-        masked: Returns whether the infinities of a tensor come from mask constants.
+        wrong: Ends at which the reference has something else.
     """
-    reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, _given_out(graph))
+    given_out = _given_out(graph)
     states = {v: node_name(node) for node in graph.all_nodes() for v in carried(node)}
     all_fates: dict[TensorName, Fate] = {}
     for node in _readers_first(graph):
-        for value in node.outputs:
-            if value.name in reader.infinite:
-                names = set(reader.names(value))
-                fate = Fate(given_out=not names.isdisjoint(graph.outputs))
-                fate.harmful |= {states[v]: None for v in names & states.keys()}
-                all_fates[tensor_name(value)] = fate
-                for one, user, slot in reader.uses(value):
-                    _add(fate, reader, all_fates, one, user, slot)
+        for value in (v for v in node.outputs if v.name in infinite):
+            fate = all_fates[tensor_name(value)] = Fate()
+            for held in reaching([value], lambda one: given_out.get(one, ())):
+                if held.is_graph_output():
+                    fate.is_harmless &= held.graph is not graph
+                if held in states:
+                    fate.is_harmless = False
+                    fate.harmful[states[held]] = None
+                for use in held.uses():
+                    _add(fate, all_fates, End(held, use.node), own, wrong)
     return {name: all_fates[name] for name in infinite if name in all_fates}
 
 
@@ -309,119 +222,40 @@ def _given_out(graph: ir.Graph) -> dict[ir.Value, list[ir.Value]]:
 
 def _add(
     fate: Fate,
-    reader: "_Reader",
-    all_fates: dict[TensorName, Fate],
-    value: ir.Value,
-    node: ir.Node,
-    slot: int,
+    all_fates: Mapping[TensorName, Fate],
+    end: End,
+    own: Collection[NodeName],
+    wrong: Collection[End],
 ) -> None:
-    """Add one reader's effect to the fate of `value`."""
-    name = node_name(node)
+    """Add what a reader does to the fate of what it reads."""
+    node, name = end.node, node_name(end.node)
+    copies = name not in own or is_standard(node, *DATA_MOVEMENT)
     onward = [all_fates[tensor_name(v)] for v in node.outputs if v.name in all_fates]
-    if onward:
-        moves = name not in reader.own or is_standard(node, *DATA_MOVEMENT)
-        for behind in onward:
-            fate.ends |= behind.ends
-            fate.given_out |= behind.given_out
-            if moves:
-                fate.harmful |= behind.harmful
-        if not moves and not (
-            reader.hands_on(node, value, slot) and all(f.is_harmless for f in onward)
-        ):
-            fate.harmful[name] = None
-    elif is_standard(node, *TYPE_BLIND):
+    for behind in onward:
+        fate.ends |= behind.ends
+        if not behind.is_harmless:
+            fate.is_harmless = False
+            fate.harmful |= behind.harmful if copies else {name: None}
+    # What a finite float was copied from is another element.
+    if onward or is_standard(node, *TYPE_BLIND) or (copies and is_float(node.outputs[0])):
         return
-    elif reader.may_end(node, value, slot):
-        fate.ends[End(name, tensor_name(value), tensor_name(node.outputs[0]))] = None
+    if end in wrong or bodies(node):
+        fate.is_harmless = False
+        fate.harmful[name] = None
     else:
-        fate.harmful |= dict.fromkeys(map(node_name, reader.computing([node])))
+        fate.ends[end] = None
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """How nodes of a mixed model treat infinities."""
+def products_of(end: End) -> list[ir.Node]:
+    """Return the products and quotients that read what a node gives.
 
-    infinite: frozenset[TensorName]
-    own: Collection[NodeName]
-    gates: frozenset[NodeName]
-    masked: Callable[[ir.Value], bool]
-    given_out: Mapping[ir.Value, Sequence[ir.Value]]
+    Directly, or through nodes that read nothing else, data movement among them.
+    """
 
-    def names(self, value: ir.Value) -> list[ir.Value]:
-        """Return a value, and the outputs of nodes that hold it if bodies give it out."""
-        outer = self.given_out.get(value, ())
-        return [value, *(one for v in outer for one in self.names(v))]
+    def readers(node: ir.Node) -> list[ir.Node]:
+        alone = len(node.inputs) == 1 or is_standard(node, *DATA_MOVEMENT)
+        if not alone and node is not end.node:
+            return []
+        return [use.node for value in node.outputs for use in value.uses()]
 
-    def uses(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.Node, int]]:
-        """Yield who reads a value, under which of its `names`, and at which slot."""
-        yield from ((v, use.node, use.idx) for v in self.names(value) for use in v.uses())
-
-    def computing(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-        """Yield `nodes`, with those that only move data replaced by their readers."""
-
-        def computes(node: ir.Node) -> bool:
-            return node_name(node) in self.own and not is_standard(node, *DATA_MOVEMENT)
-
-        def onward(node: ir.Node) -> Iterator[ir.Node]:
-            made = () if computes(node) else node.outputs
-            return (reader for value in made for _, reader, _ in self.uses(value))
-
-        return filter(computes, reaching(nodes, onward))
-
-    def hands_on(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
-        """Return whether larger elements of `value` give larger results, or masks."""
-        if not is_standard(node):
-            return False
-        if node.op_type in _MONOTONE or node_name(node) in self.gates:
-            return True
-        if node.op_type not in _WITH_CONSTANTS:
-            return False
-        others = [v for i, v in enumerate(node.inputs) if i != slot]
-        fixed = all(v is value or _is_fixed(v) for v in others)
-        if node.op_type in ("Div", "Pow"):
-            return fixed and slot == 0 and not _may_vanish(others[0], node.op_type)
-        return fixed or (node.op_type in _SUMS and self.masked(value))
-
-    def may_end(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
-        """Return whether larger elements would give the same finite results of `node`."""
-        if not is_standard(node):
-            return False
-        if node.op_type in _SATURATING:
-            return True
-        if node.op_type in _COMPARISONS:
-            return all(_is_fixed(v) for v in node.inputs if v is not value)
-        if node.op_type in ("Softmax", "ReduceMax"):
-            return self.masked(value)
-        divides = node.op_type == "Div" and slot == 1
-        if node.op_type == "Reciprocal" or (divides and _is_fixed(node.inputs[0])):
-            readers = dict.fromkeys(n for _, n, _ in self.uses(node.outputs[0]))
-            return _grows_exponentially(value) or all(
-                is_standard(n, *_NO_FACTOR) for n in self.computing(readers)
-            )
-        return divides and node_name(node) in self.gates
-
-
-def _is_fixed(value: ir.Value | None) -> bool:
-    return value is None or is_constant(value)
-
-
-def _may_vanish(exponent: ir.Value | None, op: str) -> bool:
-    """Return whether `exponent` may turn infinity into zero."""
-    return op == "Pow" and not (scalar(exponent) or 0.0) > 0
-
-
-def _grows_exponentially(value: ir.Value) -> bool:
-    """Return whether `value` is an exponential plus a constant: its inverse beats any factor."""
-    for _ in range(LONGEST_WAY):
-        node = value.producer()
-        if node is None:
-            return False
-        if is_standard(node, "Exp"):
-            return True
-        if not is_standard(node, "Add", "Cast", "Identity"):
-            return False
-        moving = [v for v in node.inputs if v is not None and not is_constant(v)]
-        if len(moving) != 1:
-            return False
-        value = moving[0]
-    return False
+    return [n for n in reaching(readers(end.node), readers) if is_standard(n, "Mul", "Div")]

@@ -37,12 +37,11 @@ class Batching:
     Attributes:
         inputs: Batch axis of each input that has one; the others are the same for all samples.
         outputs: Batch axis of each output that has one; the others do not depend on the samples.
-        rows: For these outputs, their size along it divided by that of the inputs.
+            Their size along it is a multiple of that of the inputs.
     """
 
     inputs: Mapping[TensorName, int]
     outputs: Mapping[TensorName, int]
-    rows: Mapping[TensorName, int]
 
     def join(self, samples: Sequence[Sample]) -> dict[str, NDArray[Any]]:
         """Return the samples joined; inputs without a batch axis come from the first."""
@@ -65,13 +64,11 @@ class Batching:
         its shape differs from one that fits.
         """
         cut = dict(outputs)
-        for name, array in outputs.items():
-            rows, axis = self.rows.get(TensorName(name), 0), self.outputs.get(TensorName(name), 0)
-            if array.ndim > axis and array.shape[axis] == total * rows:
-                at = (slice(None),) * axis + (slice(begin * rows, end * rows),)
-                cut[name] = array[at]
-            elif rows:
-                cut[name] = array[np.newaxis]
+        for name, axis in self.outputs.items():
+            array = outputs[name]
+            rows, rest = divmod(array.shape[axis], total) if array.ndim > axis else (0, 1)
+            at = (slice(None),) * axis + (slice(begin * rows, end * rows),)
+            cut[name] = array[at] if rows and not rest else array[np.newaxis]
         return cut
 
 
@@ -92,44 +89,16 @@ class Apart:
     inputs: Mapping[TensorName, int]
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Properties of a sample that decide which others it can be joined with.
+def kind_of(sample: Sample, batching: Batching | None) -> tuple[object, ...]:
+    """Return a key that is equal for samples that can be joined, and are of one size.
 
-    Attributes:
-        shapes: Shape of every input; the batch axis counts as 0.
-        values: Elements of the inputs of rank 0 or 1 that have no batch axis.
-        shared: Hash of all inputs without a batch axis.
-        rows: Size along the batch axis; 0 for a sample that cannot be in a batch.
+    Without a batch axis they can if they are equal.
     """
-
-    shapes: Mapping[str, Shape]
-    values: Mapping[str, Shape]
-    shared: str
-    rows: int
-
-    @classmethod
-    def of(cls, sample: Sample, batching: Batching | None) -> "Facts":
-        """Return the properties of `sample`; without batching, every axis counts."""
-        rows = None if batching is None else batching.size(sample)
-        axes = {} if batching is None or rows is None else batching.inputs
-        apart = {n: a for n, a in sample.items() if batching is not None and n not in axes}
-        shared = sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in apart.values()))
-        return cls(
-            shapes={n: without_axis(a.shape, axes.get(TensorName(n))) for n, a in sample.items()},
-            values={
-                n: tuple(int(v) for v in np.ravel(a))
-                for n, a in sample.items()
-                if a.ndim < 2 and a.dtype.kind in "iu" and n not in axes
-            },
-            shared=shared.hexdigest(),
-            rows=rows or 0,
-        )
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """A key that is equal for samples that can be joined."""
-        return (tuple(self.shapes.items()), self.shared)
+    size = None if batching is None else batching.size(sample)
+    axes = {} if batching is None or size is None else batching.inputs
+    apart = b"".join(np.ascontiguousarray(a).tobytes() for n, a in sample.items() if n not in axes)
+    shapes = tuple((n, without_axis(a.shape, axes.get(TensorName(n)))) for n, a in sample.items())
+    return size, shapes, sha256(apart).hexdigest()
 
 
 def find_batching(
@@ -197,7 +166,7 @@ def _confirmed(
     references: Mapping[str, Outputs],
     axes: Mapping[TensorName, int],
 ) -> Batching | Apart:
-    trial = Batching(axes, {}, {})
+    trial = Batching(axes, {})
     names, chosen = zip(*_alike(samples, trial), strict=True)
     sizes = [size for sample in chosen if (size := trial.size(sample))]
     if len(sizes) < len(chosen):
@@ -209,7 +178,7 @@ def _confirmed(
     except RunFailed as error:
         why = f"the model fails on a batch of {sum(sizes)}, though the axis is dynamic: "
         return Apart("fails", f"{why}{_suspects(network)}{error.message}", axes)
-    outputs, rows = {}, {}
+    outputs = {}
     for name, array in together.items():
         alone = [np.asarray(single[name]) for single in singles]
         if all(is_close(array, one, _SAME) for one in alone):
@@ -231,15 +200,14 @@ def _confirmed(
             )
             return Apart("whole", why, axes)
         outputs[TensorName(name)] = axis
-        rows[TensorName(name)] = array.shape[axis] // sum(sizes)
-    return Batching(axes, outputs, rows)
+    return Batching(axes, outputs)
 
 
 def _alike(samples: Samples, trial: Batching) -> list[tuple[str, Sample]]:
     """Return up to three samples that can be joined, with identifiers; one alone twice."""
     groups: dict[object, list[tuple[str, Sample]]] = {}
     for name, sample in zip(samples.ids, samples, strict=True):
-        group = groups.setdefault(Facts.of(sample, trial).kind, [])
+        group = groups.setdefault(kind_of(sample, trial)[1:], [])
         group.append((name, sample))
         if len(group) == TOGETHER:
             return group
@@ -281,7 +249,6 @@ class Batches:
         reason: Why there are no samples.
         note: Further remarks, such as that samples were repeated; empty if there are none.
         batching: Batch axes; None if samples run one by one.
-        rows: Size of each of `samples` along them.
         parts: The real samples that form each of `samples`, by index; all of a batch have as many
             rows. Empty if samples run one by one.
     """
@@ -295,7 +262,6 @@ class Batches:
     note: str = ""
     batching: Batching | None = field(default=None, repr=False)
     parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
-    rows: int = 0
 
     def take_apart(self, outputs: Sequence[Outputs]) -> list[Outputs]:
         """Return the outputs of each of `judged`.
@@ -307,10 +273,13 @@ class Batches:
         if self.batching is None:
             return list(outputs)
         outputs_of: dict[int, Outputs] = {}
+        name, axis = next(iter(self.batching.inputs.items()))
+        total = self.shapes[name][axis]
         for result, part in zip(outputs, self.parts, strict=True):
+            rows = total // len(part)
             for place, sample in enumerate(part):
-                begin, end = place * self.rows // len(part), (place + 1) * self.rows // len(part)
-                cut = self.batching.cut_outputs(result, begin, end, self.rows)
+                begin = place * rows
+                cut = self.batching.cut_outputs(result, begin, begin + rows, total)
                 outputs_of.setdefault(sample, cut)
         return list(outputs_of.values())
 
@@ -328,7 +297,9 @@ def plan_batches(
         samples: Real samples; each is loaded once here, and again when it is run.
     """
     batching = joining if isinstance(joining, Batching) else None
-    facts = [Facts.of(sample, batching) for sample in samples]
+    groups: dict[object, list[int]] = {}
+    for index, sample in enumerate(samples):
+        groups.setdefault(kind_of(sample, batching), []).append(index)
     plans: list[Batches] = []
     places: tuple[Place, ...] = ("opt", "min", "max")
     for index, profile in enumerate(profiles):
@@ -338,7 +309,7 @@ def plan_batches(
             if (shapes, values) not in shapes_taken:
                 shapes_taken.append((shapes, values))
                 head = Batches(at, index, shapes, batching=batching)
-                plans.append(_plan(head, values, joining, samples, facts))
+                plans.append(_plan(head, values, joining, samples, list(groups.values())))
     return tuple(plans)
 
 
@@ -351,70 +322,61 @@ def _plan(
     values: Mapping[TensorName, Shape],
     joining: Batching | Apart,
     samples: Samples,
-    facts: Sequence[Facts],
+    groups: Sequence[Sequence[int]],
 ) -> Batches:
-    """Return `head` with what to run, or with the reason why there is nothing."""
-    axes = {} if head.batching is None else head.batching.inputs
+    """Return `head` with what to run, or with the reason why there is nothing.
+
+    Samples of a group can be joined, and are of one size. The last batch of a group is filled with
+    its first samples.
+    """
+    batching = head.batching
+    axes = {} if batching is None else batching.inputs
     sizes = {head.shapes[name][axis] for name, axis in axes.items()}
     if len(sizes) > 1 or 0 in sizes:
         listed = " and ".join(map(str, sorted(sizes)))
         return replace(head, reason=f"the profile requires batches of {listed} here")
-    size = sizes.pop() if sizes else 1
-    wanted = {name: without_axis(shape, axes.get(name)) for name, shape in head.shapes.items()}
-    groups: dict[object, list[int]] = {}
-    for index, fact in enumerate(facts):
-        if (
-            all(fact.shapes[name] == shape for name, shape in wanted.items())
-            and all(fact.values.get(name) == value for name, value in values.items())
-            and size % (fact.rows or 1) == 0
-        ):
-            groups.setdefault((fact.kind, fact.rows), []).append(index)
-    if not groups:
-        return replace(head, reason=_lack(head, values, joining))
-    if head.batching is None:
-        fitting = samples.select(sorted(index for group in groups.values() for index in group))
-        return replace(head, samples=fitting, judged=fitting)
-    return _joined(head, head.batching, size, list(groups.values()), samples, facts)
-
-
-def _joined(
-    head: Batches,
-    batching: Batching,
-    size: int,
-    groups: Sequence[Sequence[int]],
-    samples: Samples,
-    facts: Sequence[Facts],
-) -> Batches:
-    """Return `head` with batches of `size` rows, each from one group."""
-    counts = [size // facts[group[0]].rows for group in groups]
-    pairs = list(zip(groups, counts, strict=True))
-    parts = [chunk for group, count in pairs for chunk in _chunks(group, count)]
-    note = ""
+    total = sizes.pop() if sizes else 1
+    parts, notes = list[tuple[int, ...]](), list[str]()
+    for group in groups:
+        sample = samples[group[0]]
+        size = 1 if batching is None else batching.size(sample) or 0
+        fits = size > 0 and total % size == 0 and _fits(sample, head.shapes, values, axes)
+        count = total // size if fits else 0
+        for start in range(0, len(group), count) if fits else ():
+            parts.append(tuple(islice(cycle((*group[start:], *group[:start])), count)))
+        if len(group) < count:
+            notes.append(
+                f"only {len(group)} real for a batch of {count}, so they are repeated; the repeats "
+                "are not judged"
+            )
     if not parts:
-        group, count = max(pairs, key=lambda pair: len(pair[0]) / pair[1])
-        parts = [list(islice(cycle(group), count))]
-        note = (
-            f"only {len(group)} real for a batch of {count}, so they are repeated; the repeats "
-            "are not judged"
-        )
+        return replace(head, reason=_lack(head, values, joining))
+    judged = samples.select(list(dict.fromkeys(i for part in parts for i in part)))
+    if batching is None:
+        return replace(head, samples=judged, judged=judged)
     return replace(
         head,
         samples=Samples(
             tuple(_range([samples.ids[i] for i in part]) for part in parts),
             lambda i: batching.join([samples[place] for place in parts[i]]),
         ),
-        judged=samples.select(list(dict.fromkeys(i for part in parts for i in part))),
-        note=note,
-        rows=size,
-        parts=tuple(map(tuple, parts)),
+        judged=judged,
+        note=notes[0] if notes else "",
+        parts=tuple(parts),
     )
 
 
-def _chunks(group: Sequence[int], count: int) -> list[Sequence[int]]:
-    """Return full batches that cover all samples; the last may overlap the one before."""
-    starts = range(0, len(group) - count + 1, count)
-    rest = [group[-count:]] if len(group) > count and len(group) % count else []
-    return [*(group[start : start + count] for start in starts), *rest]
+def _fits(
+    sample: Sample,
+    shapes: Mapping[TensorName, Shape],
+    values: Mapping[TensorName, Shape],
+    axes: Mapping[TensorName, int],
+) -> bool:
+    """Return whether a sample has these shapes, but for batch axes, and these shape tensors."""
+    return all(
+        without_axis(sample[name].shape, axes.get(name)) == without_axis(shape, axes.get(name))
+        for name, shape in shapes.items()
+    ) and all(np.array_equal(np.ravel(sample[name]), value) for name, value in values.items())
 
 
 def _range(names: Sequence[str]) -> str:

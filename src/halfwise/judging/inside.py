@@ -1,7 +1,6 @@
 """Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -17,34 +16,13 @@ from halfwise.emulation.runner import ModelRunner, Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import Format
 from halfwise.graph.casts import converted
-from halfwise.graph.model import Network, constant_array, node_name, tensor_name
-from halfwise.graph.roles import Roles, is_float
-from halfwise.graph.sensitivity import (
-    MASK_SHARE,
-    End,
-    Fate,
-    fates,
-    masked_by_constants,
-    original,
-    saturating_activations,
-)
+from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.graph.sensitivity import PICKING, End, Fate, fates, products_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Computed
 from halfwise.metrics.kinds import LOOKED_AT
-from halfwise.records import IntermediateNonfinite, NodeName, Observations, TensorName
-
-
-@dataclass(frozen=True)
-class Emulated:
-    """Results of a candidate's typed emulation on samples.
-
-    Attributes:
-        results: Outputs of each sample, or why it could not be run.
-        nonfinite: Non-finite tensors of the candidate, as far as they were searched for.
-    """
-
-    results: list[Computed]
-    nonfinite: Mapping[TensorName, Nonfinite]
+from halfwise.records import IntermediateNonfinite, NodeName, TensorName
 
 
 def emulate(
@@ -54,8 +32,8 @@ def emulate(
     accumulate: str = "fp32",
     exact: bool = False,
     runtime: Runtime = CPU,
-) -> Emulated:
-    """Run the typed emulation of `candidate` on every sample.
+) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
+    """Run the typed emulation of `candidate` on every sample; see `inspect_samples`.
 
     Args:
         candidate: A typed model.
@@ -69,7 +47,7 @@ def emulate(
     emulation = emulate_typed(candidate, accumulate=accumulate, late=late)
     computed = (v for n in candidate.graph.all_nodes() for v in n.outputs)
     tensors = [tensor_name(v) for v in computed if _is_observed(v)]
-    return Emulated(*inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime))
+    return inspect_samples(emulation, tensors, samples, exact=exact, runtime=runtime)
 
 
 def lacking_in(
@@ -97,7 +75,7 @@ def nonfinite_records(
     nonfinite: Mapping[TensorName, Nonfinite],
     judged: Mapping[TensorName, Fate] = MappingProxyType({}),
 ) -> tuple[IntermediateNonfinite, ...]:
-    """Return a record for each non-finite tensor, once for all its types, with its fates if any."""
+    """Return a record for each non-finite tensor, once for all its types; `judged`: their fates."""
     names, graph = converted(candidate.graph), candidate.graph
     start = (*graph.inputs, *graph.initializers.values())
     producers: dict[str | None, NodeName | None] = {v.name: None for v in start}
@@ -114,19 +92,10 @@ def nonfinite_records(
             tensor=name,
             producer=producers.get(name),
             elements=max(nonfinite[tensor].elements for tensor in tensors),
-            **_fate([judged[tensor] for tensor in tensors if tensor in judged]),
+            harmless=all(judged[t].is_harmless for t in tensors) if judged else None,
         )
         for name, tensors in types.items()
     )
-
-
-def _fate(fates: Sequence[Fate]) -> dict[str, Any]:
-    """Return the record of one tensor, from its fates in each of its types."""
-    if not fates or not all(f.is_harmless for f in fates):
-        return {"harmless": False} if fates else {}
-    ending = [f for f in fates if f.ends]
-    ends = "limit" if all(f.seen for f in ending) else "unseen"
-    return {"harmless": True, "ends": ends if ending else "unread"}
 
 
 def _is_observed(value: ir.Value) -> bool:
@@ -143,8 +112,6 @@ SATURATED = 2.0**-10
 def judge_infinities(
     candidate: ir.Model,
     network: Network,
-    roles: Roles,
-    observations: Observations,
     fmt: Format,
     inside: Mapping[TensorName, Nonfinite],
     samples: Samples,
@@ -154,17 +121,15 @@ def judge_infinities(
 ) -> dict[TensorName, Fate]:
     """Return the fate of each tensor that is infinite inside `candidate` and not in FP32.
 
-    An infinity is harmless under two conditions. Every reader, directly or through data movement,
-    has a finite limit that larger inputs keep (tanh, a clip, a comparison with a constant, a
-    reciprocal that nothing multiplies) or is a Softmax that reads masks. And the reference is at
-    that limit at those very elements (`SATURATED`), on the samples checked. A NaN is never
-    harmless.
+    An infinity is harmless if, wherever it ends, the reference has the same result at those very
+    elements (`SATURATED`): 1 for the tanh of a large value, 0 for the softmax of a mask. A result
+    of zero may be a factor, such as one over an infinity: what is computed from it element by
+    element and is zero, too, has to be zero in the reference, beside its largest element. A NaN is
+    never harmless.
 
     Args:
         candidate: The mixed model made from `network`.
         network: The FP32 model.
-        roles: Roles of its nodes.
-        observations: Of its tensors, with details.
         fmt: The low format.
         inside: Tensors of the candidate with new NaN or infinities.
         samples: The samples that `inside` indexes.
@@ -172,80 +137,118 @@ def judge_infinities(
         runtime: Where to run.
 
     Returns:
-        The fate of each tensor in `inside`; limits that the data refute count as harmful readers.
+        The fate of each tensor in `inside`, as seen on one sample for each end, and more if there
+        are few.
     """
     nodes = {node_name(n): n for n in network.all_nodes()}
-    masked = _masked(network, roles, observations, MASK_SHARE * fmt.max)
-    by_tensor = fates(
-        candidate.graph, inside, own=nodes, gates=saturating_activations(network), masked=masked
-    )
-    ends = list(dict.fromkeys(e for f in by_tensor.values() if f.is_harmless for e in f.ends))
+    found = fates(candidate.graph, inside, nodes)
+    ends = list(dict.fromkeys(e for f in found.values() if f.is_harmless for e in f.ends))
     if not ends:
-        return by_tensor
-    with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
-    chosen = samples.select(list(with_some)[:LOOKED_AT])
-    refuted, confirmed = _compared(
-        ends,
-        emulate_typed(candidate, accumulate=accumulate),
-        network.model,
-        nodes=nodes,
-        fmt=fmt,
-        samples=chosen,
-        runtime=runtime,
-    )
-    for fate in by_tensor.values():
-        fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
-        fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed
-    return by_tensor
+        return found
+    where = [inside[tensor_name(end.value)].samples for end in ends]
+    more = (i for some in where for i in some[:LOOKED_AT])
+    firsts = {some[0] for some in where}
+    chosen = list(dict.fromkeys((*firsts, *more)))[: max(LOOKED_AT, len(firsts))]
+    low = emulate_typed(candidate, accumulate=accumulate)
+    right = _right(ends, low, network.model, nodes, fmt, samples.select(chosen), runtime)
+    return fates(candidate.graph, inside, nodes, set(ends) - right)
 
 
-def _masked(
-    network: Network, roles: Roles, observations: Observations, least: float
-) -> Callable[[ir.Value], bool]:
-    """Return whether a value of a mixed model is masked by constants of that size."""
-    observed = {o.tensor: o for o in observations.tensors}
-    nodes = {node_name(n): n for n in network.all_nodes()}
-    computed = (v for n in nodes.values() for v in n.outputs)
-    values = {v.name: v for v in (*network.graph.inputs, *computed)}
-
-    def masked(value: ir.Value) -> bool:
-        root = values.get(original(value, nodes).name)
-        return root is not None and masked_by_constants(root, roles, observed, least)
-
-    return masked
-
-
-_Found = tuple[dict[End, None], set[End]]
-"""The ends at which a reference is not at the limit, and those where it was seen to be."""
-
-
-def _compared(
+def _right(
     ends: Sequence[End],
     low: ir.Model,
     reference: ir.Model,
-    *,
     nodes: Mapping[NodeName, ir.Node],
     fmt: Format,
     samples: Samples,
     runtime: Runtime,
-) -> _Found:
-    """Compare a candidate with a reference at some ends.
+) -> set[End]:
+    """Return the ends at which a reference has the same result; `nodes` are its own.
 
-    An end in a body is compared in the runs that `observed_bodies` gives; one that is in none of
-    them counts as refuted, and so does one in a body that the two do not run as often.
+    An end in a body is compared in the runs that `observed_bodies` gives. It is not the same if it
+    is in none of them, or if the two do not run its body as often.
     """
     main = {node_name(n) for n in low.graph}
-    inner = not main.issuperset(e.reader for e in ends)
+    inner = not main.issuperset(node_name(end.node) for end in ends)
     lows, rights = (_scopes(model, samples, runtime, bodies=inner) for model in (low, reference))
-    results = {e: tensor_name(nodes[e.reader].outputs[0]) for e in ends}
-    refuted, confirmed = dict.fromkeys(ends), set[End]()
+    right = set[End]()
     for one, other in product(lows, rights):
-        there = {e: r for e, r in results.items() if e.result in one.names and r in other.names}
+        there = [end for end in ends if _name(end.node) in one.names]
+        there = [end for end in there if _name(nodes[node_name(end.node)]) in other.names]
         if len(one.samples) == len(other.samples):
-            wrong, right = _compared_in(one, other, there, nodes, fmt)
-            refuted = {e: None for e in refuted if e in wrong or e not in there}
-            confirmed |= right
-    return refuted, confirmed
+            for start in range(0, len(there), AT_ONCE):
+                right |= _right_in(there[start : start + AT_ONCE], one, other, nodes, fmt)
+    return right
+
+
+def _right_in(
+    ends: Sequence[End],
+    low: ModelRunner,
+    reference: ModelRunner,
+    nodes: Mapping[NodeName, ir.Node],
+    fmt: Format,
+) -> set[End]:
+    """Return the ends at which a reference has the same result in all runs of one scope."""
+    read = {node for end in ends for node in (end.node, *products_of(end))}
+    lows = low.get([*map(_name, read), *(tensor_name(end.value) for end in ends)])
+    rights = reference.get([_name(nodes[node_name(node)]) for node in read])
+    right = set(ends)
+    for sample, actual, expected in zip(low.samples, lows, rights, strict=True):
+        # A body reads what it captures.
+        held = {**sample, **actual}
+        right = {end for end in right if _is_right(end, held, expected, nodes, fmt)}
+    return right
+
+
+def _name(node: ir.Node) -> TensorName:
+    return tensor_name(node.outputs[0])
+
+
+def _is_right(
+    end: End,
+    actual: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    nodes: Mapping[NodeName, ir.Node],
+    fmt: Format,
+) -> bool:
+    """Return whether a reference has the same result where a tensor is infinite in one run."""
+    own = nodes[node_name(end.node)]
+    infinite = np.asarray(actual[tensor_name(end.value)])
+    result, true = actual[_name(end.node)], expected[_name(own)]
+    if np.isnan(infinite).any() or result.shape != true.shape:
+        return False
+    there = _at(np.isinf(infinite), result)
+    if there is None:  # a maximum along an axis has no element of its own
+        return is_standard(own, *PICKING)
+    if not _equal(true[there], result[there], _constants(own), fmt):
+        return False
+    zero = there & (result == 0)
+    pairs = ((_name(n), _name(nodes[node_name(n)])) for n in products_of(end) if zero.any())
+    return all(
+        _is_zero(zero, actual[one], expected[other])
+        for one, other in pairs
+        if one in actual and other in expected  # else it is in another scope
+    )
+
+
+def _at(flags: NDArray[np.bool_], array: NDArray[np.generic]) -> NDArray[np.bool_] | None:
+    """Return flags for the elements of an array; None if these are others."""
+    try:
+        return np.broadcast_to(flags, array.shape)
+    except ValueError:
+        return None
+
+
+def _is_zero(
+    factor: NDArray[np.bool_], product: NDArray[np.generic], true: NDArray[np.generic]
+) -> bool:
+    """Return whether the true product is about zero, too, where a factor makes it so."""
+    zero, there = product == 0, _at(factor, product)
+    if there is not None:
+        zero &= there
+    sizes = np.abs(true.astype(np.float64))
+    most = SATURATED * sizes.max(initial=0.0)
+    return product.shape == true.shape and bool((sizes[zero] <= most).all())
 
 
 def _scopes(
@@ -255,47 +258,6 @@ def _scopes(
     inner = observed_bodies(Network(model, None, "", {}), samples, runtime) if bodies else ()
     every = [(model, samples), *((body.network.model, body.runs) for body in inner)]
     return [ModelRunner(one, reads, runtime=runtime) for one, reads in every]
-
-
-def _compared_in(
-    low: ModelRunner,
-    reference: ModelRunner,
-    results: Mapping[End, TensorName],
-    nodes: Mapping[NodeName, ir.Node],
-    fmt: Format,
-) -> _Found:
-    """Compare in one scope. A few ends at a time: their tensors are held for a sample.
-
-    Args:
-        low: The candidate.
-        reference: What it is compared with, on as many samples.
-        results: For each end, what the reference has for its result.
-        nodes: The network's.
-        fmt: The low format.
-    """
-    refuted, confirmed = dict[End, None](), set[End]()
-    for start in range(0, len(results), AT_ONCE):
-        some = [*results.items()][start : start + AT_ONCE]
-        lows = low.get([tensor for end, _ in some for tensor in (end.tensor, end.result)])
-        rights = reference.get([result for _, result in some])
-        for sample, actual, right in zip(low.samples, lows, rights, strict=True):
-            for end, name in some:
-                # A body reads what it captures.
-                infinite = np.asarray({**sample, **actual}[end.tensor])
-                limit, expected = actual[end.result], right[name]
-                try:
-                    there = np.broadcast_to(np.isinf(infinite), limit.shape)
-                except ValueError:  # a maximum along an axis has no element of its own
-                    there = np.zeros(limit.shape, np.bool_)
-                bounds = _constants(nodes[end.reader])
-                is_there = limit.shape == expected.shape and _equal(
-                    expected[there], limit[there], bounds, fmt
-                )
-                if np.isnan(infinite).any() or not is_there:
-                    refuted[end] = None
-                elif there.any():
-                    confirmed.add(end)
-    return refuted, confirmed
 
 
 def _equal(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Built, FileRunner, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import ModelRunner, OnnxRuntime, Runner
+from halfwise.emulation.runner import ModelRunner, OnnxRuntime
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import node_name
@@ -134,21 +134,8 @@ def flips(
         runtime: Where to run.
     """
     emulation = emulate_typed(model, accumulate=accumulate)
-    return differing(
-        decisions,
-        ModelRunner(emulation, samples, runtime=runtime),
-        ModelRunner(model, fed(model, samples), runtime=runtime),
-    )
-
-
-def differing(decisions: Sequence[ir.Node], one: Runner, other: Runner) -> tuple[Flip, ...]:
-    """Return the decisions that differ between two models on the same samples, in their order.
-
-    Args:
-        decisions: Nodes to examine, if both models have their outputs.
-        one: A model.
-        other: Another with the same tensor names.
-    """
+    one = ModelRunner(emulation, samples, runtime=runtime)
+    other = ModelRunner(model, fed(model, samples), runtime=runtime)
     wanted = [t for node in decisions for t in decided(node)]
     unlike, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
     for a, b in zip(one.get(wanted), other.get(wanted), strict=True):
@@ -211,10 +198,10 @@ def judge(
         unseen: Whether no search has used these samples; otherwise the verdict fails.
         runtime: Where to run.
     """
-    emulated = emulate(candidate, samples, accumulate=accumulate, runtime=runtime)
-    new = lacking_in(reference_nonfinite, candidate, emulated.nonfinite)
+    results, found = emulate(candidate, samples, accumulate=accumulate, runtime=runtime)
+    new = lacking_in(reference_nonfinite, candidate, found)
     return judge_outputs(
-        emulated.results,
+        results,
         samples,
         references,
         criterion,
@@ -300,6 +287,11 @@ def judge_outputs(
     if criterion.failing is None:
         alone = [metric is not None or error > 1 for error in each]
     return Judged(verdict, tuple([i for i in worst if alone[i]] or worst[:1]))
+
+
+def worst_first(errors: Sequence[float]) -> list[int]:
+    """Return the places of samples, those with the largest errors first."""
+    return sorted(range(len(errors)), key=lambda i: -errors[i])
 
 
 def not_failing(verdict: Verdict, samples: Samples, criterion: Criterion) -> Samples:

@@ -353,8 +353,6 @@ class LadderRung(Record):
             the drop beyond its allowance. None if not measured.
         scores: What its verdict has of a task metric, on held-out samples.
         cost: Predicted cost relative to everything low; None if unknown.
-        low_share: Share of multiply-accumulates in the rung's type; None if unknown.
-        bytes: Size of its file with weights, or of its engine; None if neither was made.
         latency: Speed of its engine; None without one.
         by: What FP32 was checked against; None for other rungs, and if it was not judged.
         failures: Why it did not pass; those of the run's verdict if that is about this rung.
@@ -369,8 +367,6 @@ class LadderRung(Record):
     error: float | None = None
     scores: tuple[TaskScore, ...] = ()
     cost: float | None = None
-    low_share: float | None = None
-    bytes: int | None = None
     latency: Latency | None = None
     by: RightBy | None = None
     failures: tuple[Failure, ...] = ()

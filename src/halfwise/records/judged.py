@@ -443,18 +443,13 @@ class IntermediateNonfinite(Record):
         tensor: Its name in the reference, or in the candidate if only that has it.
         producer: The node that computes it, skipping Casts; None for an input.
         elements: Number of NaN or infinite values, over all judged samples.
-        harmless: Whether everything that reads it was shown to have a finite limit at infinity,
-            which also holds for larger inputs; None if not checked.
-        ends: Why it is harmless. "limit": everything that computes with it has a finite limit, and
-            the reference was seen to reach it; "unseen": it has such a limit, but no sample showed
-            the reference reach it; "unread": nothing computes with it. None otherwise.
+        harmless: Whether all that comes of it is the same in the reference; None if not checked.
     """
 
     tensor: TensorName
     producer: NodeName | None
     elements: int
     harmless: bool | None = None
-    ends: Literal["limit", "unseen", "unread"] | None = None
 
 
 class FailureBound(Record):

@@ -7,7 +7,6 @@ are FP32 there too, as are nodes that move data from an FP32 input to an FP32 ou
 from collections.abc import Mapping
 from typing import Literal
 
-from halfwise.records.judged import Flip
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
 
 RepairRule = Literal["scale", "one-node", "mask", "split", "shift"]
@@ -129,7 +128,6 @@ CutStage = Literal[
     "repair",
     "search",
     "growth",
-    "origin",
     "curve",
     "sums",
 ]
@@ -137,7 +135,7 @@ CutStage = Literal[
 
 "observe": sums, rounding, distributions inside ops, or all statistics on samples that joined;
 "emulate": which samples are worst; "repair": untried repairs; "search": smaller
-plans; "growth" and "origin": the source of an error that no guard explains; "curve": other plans to
+plans; "growth": the source of an error that no guard explains; "curve": other plans to
 choose from; "sums": whether the plan, or one with more kept nodes, passes with sums in FP16.
 """
 
@@ -485,35 +483,6 @@ class Blame(Record):
         return self.bare <= MOST * self.error
 
 
-class Decided(Record):
-    """Decisions that differ from the reference, and that cause most of an error.
-
-    Attributes:
-        flips: The decisions, and how many of their values differ from the reference.
-        nodes: Compute nodes that lead to them, in graph order, themselves included.
-        error: Error of the outputs relative to what is allowed, on the worst of `samples`; with a
-            metric, relative to the default tolerance.
-        left: The same with the reference's decisions and everything else as before.
-        samples: Number of samples behind this: all that were searched.
-    """
-
-    flips: tuple[Flip, ...]
-    nodes: tuple[NodeName, ...]
-    error: float
-    left: float
-    samples: int
-
-    @property
-    def deciding(self) -> tuple[NodeName, ...]:
-        """The nodes that decide."""
-        return tuple(flip.node for flip in self.flips)
-
-    @property
-    def before(self) -> tuple[NodeName, ...]:
-        """The compute nodes before them."""
-        return tuple(name for name in self.nodes if name not in self.deciding)
-
-
 class Followed(Record):
     """Where an error comes from that no guard explains, as far as that was found.
 
@@ -524,13 +493,9 @@ class Followed(Record):
             infinities.
         accumulates: Whether no single node causes most of the relative error at the outputs.
         samples: Number of samples of which it is the worst.
-        out_of_time: Whether the time budget ended the trials of decisions.
-        decided: Decisions that cause it.
     """
 
     kept: tuple[NodeName, ...]
     error: float
     accumulates: bool
     samples: int = 1
-    out_of_time: bool = False
-    decided: Decided | None = None

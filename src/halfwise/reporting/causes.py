@@ -27,9 +27,7 @@ from halfwise.reporting.plan import cause_line as engine_cause
 from halfwise.reporting.remarks import (
     CAUSES,
     Reason,
-    flipped,
     followed_over,
-    found_at,
     low_name,
     message,
     reason_of,
@@ -295,7 +293,7 @@ def reason_line(run: Run) -> str:
     def told(reason: Reason) -> str:
         key = "rule-chosen" if reason == "rule" and chosen else reason
         if key in WORDS["cause"]:
-            return say("cause", key, found_at(reason, run.followed), nodes=reasons[reason])
+            return say("cause", key, nodes=reasons[reason])
         return f"{'' if reason in certain else 'perhaps '}{CAUSES[reason]}"
 
     ordered = sorted(reasons, key=lambda r: (r in _LAST, -reasons[r]))
@@ -370,14 +368,12 @@ def followed_lines(run: Run) -> Iterator[str]:
     lacking = sum(k.guard is None and k.kept_by == "search" and not k.spare for k in plan.keep)
     several = followed.samples if followed.samples > 1 else None
     start = everything_low(plan.low, own, len(plan.unsupported), len(followed.kept) - own)
-    if followed.decided is not None:
-        origin = flipped(followed.decided, allowed)
-    elif followed.accumulates:
+    if followed.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
         origin = say("trouble", "accumulates", path=", ".join(path))
     else:
-        origin = say("trouble", "unknown", followed)
+        origin = say("trouble", "unknown")
     told = {"start": start, "allowed": allowed, "several": several, "origin": origin}
     kept = {"lacking": lacking or None, "kept": len(plan.keep)}
     yield sentence(say("trouble", "followed", followed, told, kept))

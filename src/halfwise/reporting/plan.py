@@ -46,7 +46,6 @@ from halfwise.wording import (
     count,
     listed,
     number,
-    percent,
     ratio,
     sentence,
     shorten,
@@ -158,13 +157,11 @@ def ladder_table(run: Run, *, brief: bool = False) -> Table | None:
             (figure(name, minor=not by_metric), lambda r, name=name: score_cell(r.scores, name))
             for name in names
         ),
-        (figure("share"), lambda r: known(r.low_share, percent)),
         (figure("cost", minor=False), lambda r: known(r.cost, ratio)),
         (
             figure("ms", minor=False),
             lambda r: known(r.latency.median_ms if r.latency else None),
         ),
-        (figure("size"), lambda r: known(r.bytes, size_of)),
         (
             figure("memory"),
             lambda r: known(r.latency.device_bytes if r.latency else None, size_of),

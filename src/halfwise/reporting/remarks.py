@@ -5,7 +5,6 @@ from math import inf
 from typing import Any, Literal, TypeVar
 
 from halfwise.records import (
-    Decided,
     Failure,
     Followed,
     Guard,
@@ -35,19 +34,6 @@ from halfwise.wording import (
 )
 
 
-def flipped(decided: Decided, allowed: str) -> str:
-    """Return which decisions change, and the effect of the reference's; `allowed`: of the error."""
-    return say(
-        "kept",
-        "flipped",
-        decided,
-        nodes=decided.deciding,
-        elements=sum(flip.elements for flip in decided.flips),
-        of=sum(flip.of for flip in decided.flips),
-        allowed=allowed,
-    )
-
-
 def followed_over(metric: str | None) -> str:
     """Return the unit of errors that a run follows; `metric` is its metric, or None."""
     return "what the search allows" if metric is None else "the default tolerance"
@@ -57,15 +43,10 @@ _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards that rest on what was seen in the plan, not on what happens when a node is low."""
 Reason = (
     GuardKind
-    | Literal["rule", "model", "engine", "flip"]
+    | Literal["rule", "model", "engine"]
     | Literal["accumulated error", "effect", "little", "spare", "unknown"]
 )
 CAUSES: Mapping[str, str] = WORDS["suspicion"]
-
-
-def found_at(reason: Reason, followed: Followed | None) -> Decided | None:
-    """Return the decisions if they are the reason, else None."""
-    return followed.decided if followed and reason == "flip" else None
 
 
 def message(guard: Guard) -> str:
@@ -99,7 +80,6 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
     """Return why a node is kept, by what was measured; `followed` is that of the run."""
     facts, measured = kept.because or Because(), kept.error_without
     unknown = not facts.nonfinite and (measured, facts.contribution) == (None, None)
-    decided = followed.decided if followed else None
     grows = followed is not None and followed.accumulates
     # What only adds to an error is no cause of NaN or infinities.
     ways: tuple[tuple[bool, Reason | None], ...] = (
@@ -107,7 +87,6 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
         (kept.guard is not None, kept.guard),
         (facts.spare, "spare"),
         (unknown, "unknown"),
-        (decided is not None and kept.node in decided.nodes and not facts.nonfinite, "flip"),
         (grows and not facts.nonfinite, "accumulated error"),
         (measured is None and not facts.nonfinite and (facts.contribution or 0) <= 1, "little"),
     )
@@ -146,7 +125,7 @@ def _reason(
         reason, way = reason_of(kept, followed), facts.opposed
         opposed = None if way is None else " and ".join(way) or "low inputs and outputs"
         own = {"rule": facts.rule, "opposed": opposed, "effect": effect}
-        return say("kept", reason, found_at(reason, followed), own)
+        return say("kept", reason, own)
     guard = guards[facts.guard]
     doubt = "suspected: " if guard.severity < 1 else ""
     if not effect and guard.kind not in _SEEN_INSIDE:

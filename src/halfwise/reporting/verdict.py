@@ -1,6 +1,5 @@
 """What a verdict rests on: what is allowed, what was judged, and what the samples can show."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import floor, isfinite
 from typing import Literal
@@ -272,9 +271,9 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
     which = "first" if first is tensors[0] else "first of those that may do harm"
     where = {"first": shorten(first.tensor), "node": first.producer and shorten(first.producer)}
     yield say("inside", "tensors", where, tensors=tensors, which=which)
-    for end, some in Counter(t.ends for t in tensors if t.harmless).items():
+    if some := sum(t.harmless is True for t in tensors):
         who = f"{some} of them {verb(some, 'does', 'do')}" if some < len(tensors) else "They do"
-        yield f"{who} no harm{WORDS['inside'][end or 'none']}."
+        yield f"{who} no harm{WORDS['inside']['harmless']}."
 
 
 def file_lines(verdict: Verdict) -> Iterator[str]:

@@ -28,7 +28,7 @@ from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.qoperators import as_pairs
 from halfwise.graph.quantised import Pair, keeps_nothing, pairs_of
 from halfwise.graph.reading import moves
-from halfwise.judging.deciding import worst_first
+from halfwise.judging.judge import worst_first
 from halfwise.metrics import Outputs
 from halfwise.metrics.slices import Group, constant_slices
 from halfwise.progress import Watcher

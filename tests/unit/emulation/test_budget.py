@@ -170,7 +170,7 @@ def test_what_ended_stages_is_told_in_order_and_once(clock):
     assert ends(budget, clock, 5)
     budget.spend("trial", 10)
     budget.within("growth", lambda: None, None)
-    budget.leave_out("origin")
+    budget.leave_out("growth")
     assert budget.ended_by == ["seconds", "work"]
 
 
@@ -179,8 +179,8 @@ def test_a_block_that_swallows_its_end_is_told_of_when_it_is_left_out(clock):
     with budget.bounding(), suppress(OutOfTime):
         for _ in range(9):
             budget.spend("trial")
-    budget.leave_out("origin")
-    assert (budget.cut, budget.ended_by) == (["origin"], ["work"])
+    budget.leave_out("growth")
+    assert (budget.cut, budget.ended_by) == (["growth"], ["work"])
 
 
 def test_ctrl_c_spends_everything(clock):

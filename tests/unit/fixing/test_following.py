@@ -19,7 +19,6 @@ from tests.control import BOOL, MATRIX, graph
 from tests.unit.casing import names, prepare
 from tests.unit.fixing.running import Clock, found
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.judging.test_deciding import near_a_threshold
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -37,16 +36,6 @@ def test_without_time_the_error_is_not_followed(monkeypatch):
     assert not fixed.search.exhausted
     assert (fixed.growth, fixed.followed) == ((), None)
     assert fixed.space.budget.cut == ["growth", "curve"]
-
-
-def test_without_time_for_decisions_the_path_stays(monkeypatch):
-    ill = near_a_threshold("Greater", 4.0)
-    fixed = found(ill, Clock(monkeypatch, "origin"), rel_max=5e-3)
-    assert fixed.growth
-    assert fixed.followed is not None
-    assert fixed.followed.out_of_time
-    assert (fixed.followed.decided, fixed.followed.accumulates) == (None, False)
-    assert fixed.space.budget.cut == ["origin", "curve"]
 
 
 def followed(ill, kept=frozenset()):

@@ -465,11 +465,9 @@ def test_errors_scores_and_costs_are_those_of_each_type(classified):
     )
     assert low["cost"] == space.cost(kept)
     assert low["error"] == pytest.approx(space.excess(kept) * space.bench.tolerance.factor)
-    assert low["low_share"] == prices.model.macs(space.choices - kept)
     assert {score["metric"] for score in low["scores"]} == {
         score["metric"] for score in fp32["scores"]
     }
-    assert low["bytes"] <= fp32["bytes"]
 
 
 def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(classified):
@@ -479,7 +477,7 @@ def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(classified):
 
 
 @pytest.mark.parametrize(("decibels", "delivered"), [(25, "int8"), (58, "fp16")])
-def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, tmp_path):
+def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered):
     found = tasks.fixed(outlier(), to="int8", snr_db=decibels, allow_random=True)
     whole = climbed(found, found.verdict, None)
     rungs = {rung["rung"]: rung for rung in whole}
@@ -487,12 +485,7 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, t
     (int8,) = (one for one in found.rungs if one.plan.has_int8)
     own = rungs["int8"]
     assert (own["left_out"], own["candidates"]) == (len(int8.plan.left_out), 4)
-    assert own["low_share"] == 1 - own["left_out"] / 4
     assert own["cost"] == int8.space.cost(int8.result.kept)
-    for one, rung in zip(found.rungs, ("fp16", "int8"), strict=True):
-        ir.save(one.rewritten.model, tmp_path / f"{rung}.onnx")
-        size = (tmp_path / f"{rung}.onnx").stat().st_size
-        assert rungs[rung]["bytes"] == pytest.approx(size, rel=0.01)
     assert (found.plan.int8 != ()) == (delivered == "int8")
     assert own["passed"] == (True if delivered == "int8" else None)
     assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
@@ -523,7 +516,6 @@ def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(classified):
     assert [r["chosen"] for r in (fp32, tf32, low)] == [False, False, True]
     # The engine with nothing kept is faster, and failed.
     assert (low["latency"]["median_ms"], low["kept"], low["passed"]) == (1.05, 13, True)
-    assert low["bytes"] == 10 * 2**20
     own = rows[-1]
     # Excesses are over what the search may use.
     assert low["error"] == own.excess * classified.space.bench.tolerance.factor

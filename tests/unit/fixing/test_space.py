@@ -141,7 +141,7 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, taken):
     assert point.cost == cost_of(fixed, bf16=frozenset(bf16))
     written = fixed.space.variant.write(fixed.assigned)[0].model
     factor = bench.tolerance.factor
-    assert point.error == bench.excess_of(emulate(written, bench.samples).results) * factor
+    assert point.error == bench.excess_of(emulate(written, bench.samples)[0]) * factor
 
 
 def test_types_are_chosen_for_a_plan_at_the_end():
@@ -168,7 +168,7 @@ def test_samples_that_join_are_tried_with_bf16_anew():
     bench = fixed.space.bench
     assert fixed.search.joined == ("inputs[7]",)
     assert fixed.verdict.passed
-    results = emulate(fixed.rewritten.model, bench.samples).results
+    results = emulate(fixed.rewritten.model, bench.samples)[0]
     assert bench.exact(fixed.assigned) == bench.excess_of(results) <= 1
 
 
@@ -197,13 +197,13 @@ def test_products_that_need_range_get_tf32_and_cost_less():
     assert worth.cost == pytest.approx(space.variant.cost(plan))
     # What is told of the plan is of the written model, whose nodes say that they are TF32.
     written, factor = space.variant.write(plan)[0].model, bench.tolerance.factor
-    error = bench.excess_of(emulate(written, bench.samples).results) * factor
+    error = bench.excess_of(emulate(written, bench.samples)[0]) * factor
     assert fixed.curve.plan is not None
     point = fixed.curve.points[fixed.curve.plan]
     assert (point.tf32, point.error) == (True, error)
     for node in written.graph:
         node.metadata_props.pop(TF32_MARK, None)
-    assert bench.excess_of(emulate(written, bench.samples).results) * factor != error
+    assert bench.excess_of(emulate(written, bench.samples)[0]) * factor != error
 
 
 def test_a_model_that_was_marked_before_is_marked_anew():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from halfwise import records
 from halfwise.metrics.recognised import KINDS, SEEN
@@ -341,18 +341,11 @@ def sizes() -> Iterator[str]:
 
 
 def not_finite() -> Iterator[str]:
-    ends: tuple[Literal["limit", "unseen", "unread"] | None, ...]
-    ends = (None, "limit", "unseen", "unread")
-
     def told(found: Verdict) -> Iterable[str]:
         lines = verdicts.inside(found)
         return () if lines is None else lines.lines
 
-    for end in ends:
-        tensors = nonfinite_in(True, True).intermediate_nonfinite
-        each = tuple(replace(t, ends=end) for t in tensors)
-        found = replace(nonfinite_in(), intermediate_nonfinite=each)
-        yield from told(found) if end is None else tuple(told(found))[1:]
+    yield from told(nonfinite_in(True, True))
     yield from told(nonfinite_in(True, False))
     yield from told(nonfinite_in(True, True, None))
     side = replace(runs.SIDE, nonfinite=446, elements=960)

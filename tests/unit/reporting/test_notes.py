@@ -24,8 +24,8 @@ def test_nothing_is_told_where_nothing_was_cut():
 
 
 @pytest.mark.parametrize("stage", get_args(CutStage))
-def test_every_stage_is_told_here_or_where_plans_and_origins_are(stage):
-    assert bool(lines(stage)) != (stage in {"search", "origin"})
+def test_every_stage_is_told_here_or_where_plans_are(stage):
+    assert bool(lines(stage)) != (stage == "search")
 
 
 def test_a_line_for_what_was_cut_one_for_late_runs_and_one_for_refused_ones():

@@ -2,10 +2,11 @@ import re
 
 import pytest
 
+from halfwise.records import Growth, NodeName
 from halfwise.reporting import causes as nodes
 from halfwise.reporting.remarks import CAUSES
 from halfwise.reporting.view import screen
-from tests.unit.reporting.facts_planned import DECIDED, FLIP, KEPT, followed_by
+from tests.unit.reporting.facts_planned import KEPT, followed_by
 from tests.unit.reporting.runs import FIX, guard, kept, plan, run
 
 
@@ -39,7 +40,7 @@ def test_every_kept_node_has_a_reason_on_the_first_screen(node, found):
 
 
 def test_any_name_is_left_as_it_is():
-    flip = {**FLIP, "node": "choose[0|1]{x}"}
-    found = followed_by(decided={**DECIDED, "flips": [flip]})
-    (line,) = nodes.followed_lines(run(followed=found))
-    assert "choose[0|1]{x} " in line
+    growth = (Growth(node=NodeName("choose[0|1]{x}"), error=0.1, inherited=0.0),)
+    found = followed_by(accumulates=True)
+    (line,) = nodes.followed_lines(run(followed=found, growth=growth))
+    assert "choose[0|1]{x}" in line

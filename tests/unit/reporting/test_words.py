@@ -109,8 +109,8 @@ PLAN = plan(
     remarks=(Remark(kind="emulated"),),
 )
 RUNGS = (
-    LadderRung(rung="fp32", passed=True, by="labels", cost=2.0, bytes=4096),
-    LadderRung(rung="tf32", passed=False, error=3.0, low_share=1.0),
+    LadderRung(rung="fp32", passed=True, by="labels", cost=2.0),
+    LadderRung(rung="tf32", passed=False, error=3.0),
     LadderRung(rung="fp16", passed=True, kept=2, candidates=9, cost=1.5, chosen=True),
 )
 TOP1 = MetricResult(name="top1", reference=0.98, candidate=0.96, allowed_drop=0.01, passed=False)

@@ -21,7 +21,7 @@ from halfwise.fixing.attribute.ranges import ADDENDS
 from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
 from halfwise.graph.scaling import Constant, Edge, Relations
-from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
+from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
 from halfwise.graph.weights import binades
 from halfwise.records import Observation, TensorName
 from halfwise.user_code import diverted
@@ -146,9 +146,10 @@ def _tensor(
         summed = ((-SUM * (within - ROOM * (within < 0)), -SUM),)
     if limit is not None and limit < 0 and weight is None:
         value = evidence.values.get(observation.tensor)
-        seen_too = dict(evidence.tensors)
-        if value is None or masked_by_constants(
-            value, evidence.roles, seen_too, MASK_SHARE * fmt.max
+        edge = MASK_SHARE * fmt.max
+        if value is None or (
+            observation.absmax >= edge
+            and selects_constants(value, evidence.roles, evidence.tensors, edge)
         ):
             limit = None
     if observation.detail is None or not observation.detail.histogram.counts:

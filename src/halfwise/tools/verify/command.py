@@ -24,8 +24,7 @@ from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
-from halfwise.judging.deciding import worst_first
-from halfwise.judging.judge import Judged, judge, judge_outputs, not_failing
+from halfwise.judging.judge import Judged, judge, judge_outputs, not_failing, worst_first
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.linting import precision_remarks
 from halfwise.metrics import Outputs
