@@ -24,8 +24,7 @@ from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.loading import REFUSALS, normalise
 from halfwise.graph.model import Attribute, Network, Writer, is_standard, node_name, tensor_name
 from halfwise.graph.norms import Normalisation, read_normalisations
-from halfwise.graph.reading import activations, axes_of
-from halfwise.graph.written_out import read_softmaxes
+from halfwise.graph.reading import axes_of
 from halfwise.records import Record, Repair, RepairRule, replace
 from halfwise.wording import listed
 
@@ -116,7 +115,7 @@ def _split(writer: Writer, node: ir.Node, axis: int, sizes: list[int]) -> ir.Val
     )
 
 
-FIRST_OPSET = {"LayerNormalization": 17, "Gelu": 20, "RMSNormalization": 23}
+FIRST_OPSET = {"LayerNormalization": 17, "RMSNormalization": 23}
 """Of the operators that replace patterns, those that some opset lacks, with their first one (ONNX
 operator changelog)."""
 _HIGHEST = FIRST_OPSET["LayerNormalization"]
@@ -124,30 +123,29 @@ _HIGHEST = FIRST_OPSET["LayerNormalization"]
 
 
 class OneNode(Rewriting):
-    """Replace a written-out LayerNormalization, Softmax and the like by one node.
+    """Replace a written-out LayerNormalization or the like by one node.
 
-    Such a node keeps squares, sums and exponentials in FP32 inside, in ONNX (`stash_type`) and in
-    TensorRT, so only its input and output have to fit.
+    Such a node keeps squares and sums in FP32 inside, in ONNX (`stash_type`) and in TensorRT, so
+    only its input and output have to fit.
 
     Limits: FP32; a norm has to be over the last axes, or over all places of each channel, with
-    known sizes. An RMSNormalization (opset 23) and a Gelu (20) are made only if the model already
-    has that opset. For a LayerNormalization it is raised to 17.
+    known sizes. An RMSNormalization (opset 23) is made only if the model already has that opset.
+    For a LayerNormalization it is raised to 17.
 
-    The function stays for all x. Sums run in another order, and a Softmax subtracts the largest
-    value, so it is finite where exp(x) is not.
+    The function stays for all x; sums run in another order.
     """
 
     name: RepairRule = "one-node"
     identity = (
-        "(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), "
-        "exp(x) / Σ exp(x) = Softmax(x), and likewise: ONNX defines the operators so"
+        "(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), and "
+        "likewise: ONNX defines the operators so"
     )
 
     def changes(self, network: Network) -> Iterator[Change]:
         """Yield every pattern in FP32 that one node can replace."""
         places = {node: place for place, node in enumerate(network.all_nodes())}
         highest = max(network.opset, _HIGHEST)
-        for one in (*_norms(network), *_gelus(network), *_softmaxes(network)):
+        for one in filter(None, map(_norm, read_normalisations(network))):
             first = FIRST_OPSET.get(one.op, 0)
             if one.x.dtype != ir.DataType.FLOAT or first > highest:
                 continue
@@ -189,22 +187,6 @@ class Single:
         constants = [writer.constant(part, array) for part, array in self.constants.items()]
         result = writer.op(self.op, self.x, *constants, **self.attributes)
         put_in_place(writer, self.output, result)
-
-
-def _gelus(network: Network) -> Iterator[Single]:
-    for gelu in activations(network, "Gelu"):
-        tanh = any(node.op_type == "Tanh" for node in gelu.nodes)
-        yield Single("Gelu", gelu.x, gelu.output, {"approximate": "tanh"} if tanh else {})
-
-
-def _softmaxes(network: Network) -> Iterator[Single]:
-    for softmax in read_softmaxes(network):
-        if softmax.axis is not None:
-            yield Single("Softmax", softmax.x, softmax.output, {"axis": softmax.axis})
-
-
-def _norms(network: Network) -> Iterator[Single]:
-    yield from filter(None, map(_norm, read_normalisations(network)))
 
 
 def _norm(norm: Normalisation) -> Single | None:
