@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from math import isfinite, isqrt
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -226,13 +226,12 @@ Rule = Rewriting | Scale
 RULES: tuple[Rule, ...] = (Mask(), Scale(), Shift(), OneNode(), Split())
 """In the order in which they are made: exact ones, with powers of two, come first."""
 KEY = "halfwise.repairs"
-VERSION = 1
 MOST_EXPONENT = 252
 """Maximum exponent of two; FP32 has no more between its smallest and largest normal numbers."""
 
 
 class _Entry(Record):
-    version: int
+    version: Literal[1]
     repairs: Annotated[tuple[Repair, ...], msgspec.Meta(max_length=10_000)]
 
 
@@ -246,28 +245,28 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
     """
     plain = (replace(repair, before=None, after=None, proof=None) for repair in repairs)
     repaired_by = (*marked(model), *plain)
-    model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).to_json()
+    model.metadata_props[KEY] = _Entry(version=1, repairs=repaired_by).to_json()
 
 
 def marked(model: ir.Model) -> tuple[Repair, ...]:
     """Return the repairs recorded in a model's metadata, in order; none without an entry.
 
     Raises:
-        CaseError: the entry was not written by halfwise, or is of a later version.
+        CaseError: the entry was not written by halfwise, or by a later version.
     """
     text = model.metadata_props.get(KEY)
     if text is None:
         return ()
-    hint = f"Remove the entry {KEY} from the model's metadata, or give the file as it was written."
+    hint = (
+        f"Use the version of halfwise that wrote the model, or remove the entry {KEY} from its "
+        "metadata."
+    )
     try:
         entry = _Entry.from_json(text)
     except msgspec.MsgspecError as error:
-        raise CaseError(f"The metadata's {KEY} is not a list of repairs.", hint) from error
-    if entry.version != VERSION:
         raise CaseError(
-            f"The metadata's {KEY} has version {entry.version}; this halfwise knows {VERSION}.",
-            "Use the version of halfwise that wrote the model.",
-        )
+            f"The metadata's {KEY} is not a list of repairs that this halfwise knows.", hint
+        ) from error
     exponents = (e for repair in entry.repairs for e in repair.exponents.values())
     numbers = (n for repair in entry.repairs for n in repair.numbers.values())
     if any(abs(e) > MOST_EXPONENT for e in exponents) or not all(map(isfinite, numbers)):
