@@ -7,7 +7,6 @@ and data movement anywhere in between.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -20,7 +19,6 @@ from halfwise.graph.reading import (
     Function,
     Nodes,
     activations,
-    axes_of,
     is_constant,
     maker,
     other_operand,
@@ -35,42 +33,20 @@ from halfwise.records import NodeName
 _ARITHMETIC = ("Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where")
 """Operators between an attention's products and its softmax: scale, bias, mask."""
 _PRODUCTS = ("Einsum", "Gemm", "MatMul")
-BY_AXIS = 13
-"""From this opset on, Softmax reduces one axis; before, it reduced all axes from its axis on."""
-_OF_SOFTMAX = frozenset(("Div", "Exp", "Mul", "Reciprocal", "ReduceSum", "Sub"))
-"""Operators of the forms that compute exactly what one node does."""
 
 
-@dataclass(frozen=True, eq=False)
-class WrittenSoftmax(Function):
-    """A Softmax that was read.
-
-    Attributes:
-        x: Its argument; where the largest element is subtracted first, the difference.
-        nodes: All its nodes, that subtraction included.
-        axis: The axis, not negative, of the one node that computes the same from x; None if none
-            does: with something added to the sum, say, or data movement in between.
-    """
-
-    axis: int | None
-
-
-def read_softmaxes(network: Network) -> Iterator[WrittenSoftmax]:
+def read_softmaxes(network: Network) -> Iterator[Function]:
     """Yield every Softmax of more than one node, in graph order.
 
-    These are exp(x) / Σ exp(x), perhaps with an eps added to Σ; x may be z - max(z).
+    These are exp(x) / Σ exp(x), perhaps with an eps added to Σ; x may be z - max(z), and that
+    subtraction is among the nodes.
     """
     for node in network.all_nodes():
         exp = maker(node.inputs[0], "Exp") if is_standard(node, "ReduceSum") else None
         x = None if exp is None else exp.inputs[0]
-        if x is None:
-            continue
-        for output in _quotients(node.outputs[0], x):
-            exact = all(is_standard(n, *_OF_SOFTMAX) for n in nodes_between(x, output))
-            axis = summed_axis(node) if exact else None
-            by_axis = network.opset >= BY_AXIS or (x.shape and axis == x.shape.rank() - 1)
-            whole = nodes_between(_unshifted(x), output)
-            yield WrittenSoftmax(x, output, whole, axis if by_axis else None)
+        if x is not None:
+            for output in _quotients(node.outputs[0], x):
+                yield Function(x, output, nodes_between(_unshifted(x), output))
 
 
 def _quotients(total: ir.Value, x: ir.Value, *, eps: bool = True) -> Iterator[ir.Value]:
@@ -103,15 +79,6 @@ def _unshifted(x: ir.Value) -> ir.Value:
     bounded = split_constant(subtracted, "Max")
     largest = maker(bounded[0].value if bounded else subtracted, "ReduceMax")
     return z if z is not None and largest is not None and same(largest.inputs[0], z) else x
-
-
-def summed_axis(node: ir.Node) -> int | None:
-    """Return the axis, not negative, of a reduction over one axis that it keeps; else None."""
-    x, axes = node.inputs[0], axes_of(node)
-    if x is None or not x.shape or axes is None or len(axes) != 1:
-        return None
-    kept = bool(node.attributes.get_int("keepdims", 1))
-    return axes[0] % x.shape.rank() if kept else None
 
 
 def attentions(network: Network) -> Iterator[Nodes]:

@@ -20,7 +20,7 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import constant_array, is_standard, node_name
 from halfwise.graph.roles import is_float
-from halfwise.records import Guard, Observation
+from halfwise.records import Guard
 from halfwise.wording import number
 
 _PROPORTIONAL = frozenset(("CumSum", "Div", "Mul", "ReduceSum", "Resize"))
@@ -51,22 +51,27 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
             yield from _angle(evidence, node)
         elif node.op_type == "GridSample":
             yield from _grid(evidence, node)
-    for value in evidence.made.values():
+    for value in (*evidence.made.values(), *evidence.constants):
         yield from _integers(evidence, value)
-    for value in evidence.constants:
-        yield from _integer_constant(evidence, value)
 
 
 def _integers(evidence: Evidence, value: ir.Value) -> list[Guard]:
-    observation = evidence.observed(value)
-    if observation is None or observation.absmax <= evidence.fmt.largest_exact_integer:
-        return []
-    counts = observation.detail is not None and observation.detail.integers
+    limit, largest = evidence.fmt.largest_exact_integer, evidence.absmax(value)
     indexed = [use.node for use in value.uses() if _is_index(use.node)]
-    node = value.producer() or next(iter(indexed), None)
-    if node is None or not (counts or indexed):
+    readers = low_consumers(value, evidence.roles)
+    node = value.producer() or next(iter(indexed or readers), None)
+    if largest <= limit or node is None or not (indexed or _counts(evidence, value)):
         return []
-    return _counted(evidence, node, value, observation.absmax, observation)
+    return evidence.guard(
+        "integer",
+        node,
+        value,
+        seen=evidence.observed(value),
+        facts={"value": largest, "limit": limit},
+        fix="Compute positions and indices in FP32 (or as integers) and cast the result.",
+        nodes=[node, *readers],
+        severity=graded(Band.INEXACT, largest / limit),
+    )
 
 
 def _is_index(node: ir.Node) -> bool:
@@ -74,36 +79,15 @@ def _is_index(node: ir.Node) -> bool:
     return is_standard(node, "Cast") and node.outputs[0].dtype in _INDICES
 
 
-def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
-    largest = evidence.absmax(value)
-    if not evidence.fmt.largest_exact_integer < largest <= evidence.fmt.max:
-        return []
+def _counts(evidence: Evidence, value: ir.Value) -> bool:
+    """Return whether elements are whole numbers some of which rounding changes, or makes equal."""
+    if value.const_value is None:
+        detail = evidence.detail(value)
+        return detail is not None and detail.integers
     distinct = np.unique(constant_array(value).astype(np.float32))
-    whole = bool((distinct == np.rint(distinct)).all())
-    if not whole or np.unique(evidence.fmt.round(distinct)).size == distinct.size:
-        return []
-    readers = low_consumers(value, evidence.roles)
-    return _counted(evidence, readers[0], value, largest) if readers else []
-
-
-def _counted(
-    evidence: Evidence,
-    node: ir.Node,
-    value: ir.Value,
-    largest: float,
-    seen: Observation | None = None,
-) -> list[Guard]:
-    limit = evidence.fmt.largest_exact_integer
-    return evidence.guard(
-        "integer",
-        node,
-        value,
-        seen=seen,
-        facts={"value": largest, "limit": limit},
-        fix="Compute positions and indices in FP32 (or as integers) and cast the result.",
-        nodes=[node, *low_consumers(value, evidence.roles)],
-        severity=graded(Band.INEXACT, largest / limit),
-    )
+    if evidence.absmax(value) > evidence.fmt.max or (distinct != np.rint(distinct)).any():
+        return False
+    return np.unique(evidence.fmt.round(distinct)).size < distinct.size
 
 
 def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
@@ -228,8 +212,8 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
 
 def _demanding_slot(evidence: Evidence, node: ir.Node) -> int | None:
     """Return the operand of `node` whose relative error matters however small it is."""
-    power = constant_behind(node.inputs[1], evidence.roles) if node.op_type == "Pow" else None
-    if power is not None and evidence.span(power)[1] < 1.0:
+    power = _power(evidence, node)
+    if power is not None and power < 1.0:
         return 0
     return {"Sqrt": 0, "Log": 0, "Reciprocal": 0, "Div": 1}.get(node.op_type)
 
@@ -246,9 +230,15 @@ def _demands(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     return demanding
 
 
-def _is_root(evidence: Evidence, node: ir.Node) -> bool:
+def _power(evidence: Evidence, node: ir.Node) -> float | None:
+    """Return the largest constant power of a node; None if it has none."""
     power = constant_behind(node.inputs[1], evidence.roles) if node.op_type == "Pow" else None
-    return node.op_type == "Sqrt" or (power is not None and evidence.span(power)[0] > 0.0)
+    return None if power is None else evidence.span(power)[1]
+
+
+def _is_root(evidence: Evidence, node: ir.Node) -> bool:
+    power = _power(evidence, node)
+    return node.op_type == "Sqrt" or (power is not None and power > 0.0)
 
 
 def _severity(evidence: Evidence, lost: float, demands: list[ir.Node]) -> float:

@@ -8,10 +8,9 @@ found by mixed-integer linear programming (HiGHS).
 
 import math
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +32,10 @@ ADDED = 0.05
 _SHARES = (1e-3, 1e-2, 0.1, 0.5, 1.0)
 """Shares of the elements at which the slope of a loss changes; it never exceeds the true loss."""
 ROOM = 6
-"""Octaves that should stay free on both sides, beyond the headroom: 2^6 and more squares of values
-eight times as large as those seen."""
-_SPARE = 0.03
-"""Cost of missing room: of its square above, in octaves, as overflow is worse than lost bits; and
-of what would be lost below, as a share."""
+"""Octaves that should stay free above, beyond the headroom: squares of values eight times as large
+as those seen."""
+_SPARE = 2e-2
+"""Cost of missing room, of its square in octaves: hardly worth a Mul."""
 SUM = 0.05
 """Cost of one octave by which a running sum inside an op leaves the range where sums are in FP32:
 other runtimes sum in the low format. Hardly worth a Mul, but it decides where one goes: before the
@@ -63,23 +61,13 @@ class Loss:
         """Return the loss, ignoring the range."""
         return max([0.0, *(a - b * e for a, b in self.lines)])
 
+    def fits(self, e: int) -> bool:
+        """Return whether it is in range times 2^e."""
+        return self.limit is None or e <= self.limit
+
     def mended(self, e: int) -> bool:
         """Return whether 2^e brings it into range, or makes it lose less within the range."""
-        before, after = (self.limit is None or one <= self.limit for one in (0, e))
-        return after and (not before or self.cost(e) < self.cost(0))
-
-    def with_room(self) -> "Loss":
-        """Return the loss, plus a little for missing `ROOM`."""
-
-        def cost(e: int) -> float:
-            short = 0 if self.limit is None else max(0, e + ROOM - self.limit)
-            return self.cost(e) + _SPARE * (short**2 + self.cost(e - ROOM))
-
-        # Beyond the limit overflow costs more than all else.
-        last = FARTHEST if self.limit is None else min(FARTHEST, max(self.limit, -FARTHEST) + 1)
-        costs = [(e, cost(e)) for e in range(-FARTHEST, last + 1)]
-        slopes = {round(b - a, 9): (e, a) for (e, a), (_, b) in pairwise(costs)}
-        return Loss(self.limit, tuple((a - slope * e, -slope) for slope, (e, a) in slopes.items()))
+        return self.fits(e) and (not self.fits(0) or self.cost(e) < self.cost(0))
 
 
 NOTHING = Loss()
@@ -98,12 +86,10 @@ def losses(
     inside = dict(_inside(evidence))
     read: dict[TensorName, Loss] = {}
     for name in constraints.tensors:
-        observation = evidence.tensors.get(name)
-        if observation is not None:
-            read[name] = _tensor(evidence, observation, None, problems.get(name))
-            reached = inside.get(name)
-            stored = reached and _tensor(evidence, observation, reached, problems.get(name))
-            yield name, stored or read[name]
+        if (observation := evidence.tensors.get(name)) is not None:
+            weight = problems.get(name)
+            read[name] = _tensor(evidence, observation, 0.0, weight)
+            yield name, _tensor(evidence, observation, inside.get(name, 0.0), weight)
     yield from ((n, read[e.tensor]) for n, e in constraints.edges.items() if e.tensor in read)
     for name, constant in constraints.constants.items():
         if constant.value is not None:
@@ -116,18 +102,16 @@ def _inside(evidence: Evidence) -> Iterator[tuple[TensorName, float]]:
 
     In units of the tensor: for a root of squares, the root.
     """
+    limit = evidence.fmt.overflow_threshold / evidence.headroom
     for node, observation in (*evidence.inside("sum"), *evidence.inside("square")):
         root = observation.kind == "square" and node.op_type == "ReduceL2"
+        size = math.sqrt(observation.value * limit) if root else observation.value
         if node.op_type != "Softmax":
-            limit = evidence.fmt.overflow_threshold / evidence.headroom
-            yield (
-                tensor_name(node.outputs[0]),
-                math.sqrt(observation.value * limit) if root else observation.value,
-            )
+            yield tensor_name(node.outputs[0]), size
 
 
 def _tensor(
-    evidence: Evidence, observation: Observation, inside: float | None, weight: float | None
+    evidence: Evidence, observation: Observation, inside: float, weight: float | None
 ) -> Loss:
     """Return the cost of the exponents of an observed tensor.
 
@@ -138,12 +122,12 @@ def _tensor(
     """
     fmt, most = evidence.fmt, evidence.fmt.overflow_threshold / evidence.headroom
     limit = _limit(most, observation.absmax, strict=True)
-    within = limit if inside is None else _limit(most, max(observation.absmax, inside), strict=True)
-    summed: tuple[Line, ...] = ()
+    within = _limit(most, max(observation.absmax, inside), strict=True)
+    lines: tuple[Line, ...] = ()
     if evidence.accumulate == "fp16":
         limit = within
     elif within is not None and within != limit:
-        summed = ((-SUM * (within - ROOM * (within < 0)), -SUM),)
+        lines = ((-SUM * (within - ROOM * (within < 0)), -SUM),)
     if limit is not None and limit < 0 and weight is None:
         value = evidence.values.get(observation.tensor)
         edge = MASK_SHARE * fmt.max
@@ -152,9 +136,8 @@ def _tensor(
             and selects_constants(value, evidence.roles, evidence.tensors, edge)
         ):
             limit = None
-    if observation.detail is None or not observation.detail.histogram.counts:
-        return Loss(limit, summed)
-    lines = (*_lines(observation.detail.histogram.binades, fmt, weight), *summed)
+    if observation.detail is not None:
+        lines += _lines(observation.detail.histogram.binades, fmt, weight)
     return Loss(limit, lines)
 
 
@@ -218,24 +201,11 @@ _GAP = 1e-5
 """Maximum relative distance of a solution from the best one."""
 _NODES = 1000
 """Nodes of the search tree for whole numbers, per program; most need one."""
-_LARGEST = 10_000
+LARGEST = 10_000
 """Names of one program: above this, one may take minutes."""
 WORK = 50_000
 """Names of all programs of one model together, counted once per program: about 10 s. Work is
 limited, not time, so that the result is the same however busy a machine is."""
-
-
-@dataclass
-class Allowance:
-    """Number of names that programs may still have."""
-
-    remaining: int = WORK
-
-    def take(self, size: int) -> bool:
-        """Take what a program with this many names needs; return whether that was left."""
-        enough = size <= min(self.remaining, _LARGEST)
-        self.remaining -= size if enough else 0
-        return enough
 
 
 @dataclass(frozen=True)
@@ -251,58 +221,27 @@ class Solution:
     worth: float
 
 
-def multiplied(
-    constraints: Relations, exponents: Mapping[TensorName, int]
-) -> dict[TensorName, TensorName]:
-    """Return the edges with a Mul, whose exponent is not their tensor's, and these tensors."""
-    pairs = ((name, edge.tensor) for name, edge in constraints.edges.items())
-    return {n: t for n, t in pairs if exponents.get(n, 0) != exponents.get(t, 0)}
+def multiplied(constraints: Relations, exponents: Mapping[TensorName, int]) -> Set[TensorName]:
+    """Return the edges with a Mul, whose exponent is not their tensor's."""
+    edges = constraints.edges.items()
+    return {n for n, e in edges if exponents.get(n, 0) != exponents.get(e.tensor, 0)}
 
 
 def solve(
     constraints: Relations,
     free: frozenset[TensorName],
     losses: Mapping[TensorName, Loss],
-    allowance: Allowance,
-    muls: Set[TensorName] | None = None,
-    mul: float = MUL,
+    mul: float | None = MUL,
 ) -> Solution:
-    """Return the exponents of least cost; none if nothing is allowed for the program.
+    """Return the exponents of least cost; none, at infinite cost, if none are found.
 
     Args:
         constraints: What they must satisfy.
         free: The names that may have an exponent; all others have 0.
         losses: Costs of exponents, by name; zero for others.
-        allowance: What is left for programs.
-        muls: The edges that may get a Mul; None for all.
-        mul: The cost of a Mul.
+        mul: The cost of a Mul; None if there may be none.
     """
-    if not free:
-        return Solution({}, 0.0)
-    if not allowance.take(len(free)):
-        return Solution({}, math.inf)
-    muls = constraints.edges.keys() if muls is None else muls
-    return _Program(constraints, free, losses, muls, mul).solved()
-
-
-def _carried(constraints: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
-    """Return the names that take over the exponent of another one, by that name.
-
-    What an operator passes on unchanged has one exponent before and behind: a Mul before it may as
-    well be behind it.
-    """
-    first: dict[TensorName, TensorName] = {}
-    read = Counter(edge.node for edge in constraints.edges.values())
-    for relation in constraints.equations:
-        edges = [n for n in relation.terms if n in constraints.edges]
-        rest = [n for n in relation.terms if n not in constraints.edges]
-        if len(edges) == len(rest) == 1 and sum(relation.terms.values()) == 0:
-            (edge,), (result,) = edges, rest
-            stored = constraints.edges[edge].tensor
-            alone = result not in constraints.constants and read[constraints.edges[edge].node] == 1
-            if alone and {edge, result, stored} <= free:
-                first[edge] = first[result] = first.get(stored, stored)
-    return first
+    return _Program(constraints, free, losses, mul).solved()
 
 
 class _Program:
@@ -313,27 +252,27 @@ class _Program:
         constraints: Relations,
         free: frozenset[TensorName],
         losses: Mapping[TensorName, Loss],
-        muls: Set[TensorName],
-        mul: float,
+        mul: float | None,
     ) -> None:
-        self.mul = mul
         self.variables: list[tuple[float, float, float, bool]] = []
         self.rows: list[tuple[_Terms, float, float]] = []
-        same = _carried(constraints, free)
-        self.columns = {
-            name: self._exponent(constraints, name) for name in sorted(free - same.keys())
-        }
-        self.columns |= {name: self.columns[stored] for name, stored in same.items()}
-        for relation in constraints.equations:
-            self._row(self._terms(relation.terms), 0, 0)
-        self._read({n: e for n, e in constraints.edges.items() if n not in same}, muls)
-        follow = {r.absorber for r in constraints.equations}
-        for name, column in self.columns.items():
-            if name not in follow and name not in constraints.edges:
+        edges, follow = constraints.edges, {r.absorber for r in constraints.equations}
+        own = free if mul is not None else free - edges.keys()
+        self.columns = {name: self._exponent(constraints, name) for name in sorted(own)}
+        for name, column in list(self.columns.items()):
+            if name not in follow and name not in edges:
                 size = self._variable(_OCTAVE, 0, 2 * FARTHEST)
                 self._within({column: 1.0}, {size: 1.0})
-            if name not in constraints.edges or name not in same:
-                self._lose(column, losses.get(name, NOTHING))
+            self._lose(column, losses.get(name, NOTHING), grows=name not in constraints.constants)
+        if mul is None:
+            stored = {n: self.columns.get(e.tensor) for n, e in edges.items() if n in free}
+            self.columns |= {n: column for n, column in stored.items() if column is not None}
+            for name, edge in edges.items():
+                self._row(self._terms({name: 1, edge.tensor: -1}), 0, 0)
+        else:
+            self._multiply(edges, mul)
+        for relation in constraints.equations:
+            self._row(self._terms(relation.terms), 0, 0)
 
     def solved(self) -> Solution:
         """Return the exponents of least cost."""
@@ -360,10 +299,10 @@ class _Program:
         if solution.x is None:
             return Solution({}, math.inf)
         exponents = {n: e for n, column in self.columns.items() if (e := round(solution.x[column]))}
-        worth = float(np.where(costs == _OCTAVE, 0, costs) @ solution.x)
+        worth = float(np.where(costs < MUL, 0, costs) @ solution.x)
         return Solution(exponents, worth)
 
-    def _read(self, edges: Mapping[TensorName, Edge], muls: Set[TensorName]) -> None:
+    def _multiply(self, edges: Mapping[TensorName, Edge], mul: float) -> None:
         """Give reads the exponent of their tensor, or another one behind a Mul.
 
         All reads by one node have the same: a square stays one.
@@ -371,18 +310,31 @@ class _Program:
         first: dict[object, TensorName] = {}
         placed: dict[TensorName, int] = {}
         for name, edge in edges.items():
-            one = first.setdefault((edge.tensor, edge.node), name) if name in muls else edge.tensor
+            one = first.setdefault((edge.tensor, edge.node), name)
             if one != name:
                 self._row(self._terms({name: 1, one: -1}), 0, 0)
             elif apart := self._terms({name: 1, edge.tensor: -1}):
                 if edge.tensor not in placed:
-                    placed[edge.tensor] = self._variable(self.mul, 0, 1, whole=True)
+                    placed[edge.tensor] = self._variable(mul, 0, 1, whole=True)
                 self._within(apart, {placed[edge.tensor]: _LARGEST_FACTOR})
 
-    def _lose(self, column: int, loss: Loss) -> None:
+    def _lose(self, column: int, loss: Loss, *, grows: bool) -> None:
+        """Add the cost of overflow, of missing room in what grows with the data, and of lost bits.
+
+        What misses room today, but fits, asks for no more.
+        """
         if loss.limit is not None:
             over = self._variable(OVERFLOW, 0, np.inf)
             self._row({column: -1.0, over: 1.0}, -loss.limit)
+            if grows:
+                free = min(ROOM, loss.limit) if loss.limit >= 0 else ROOM
+                missing = self._variable(_SPARE, 0, np.inf)
+                # The square of the octaves above, between 0, half and all of the room.
+                for e, slope in (
+                    (loss.limit - free, ROOM / 2),
+                    (loss.limit - free / 2, 3 * ROOM / 2),
+                ):
+                    self._row({missing: 1.0, column: -slope}, -slope * e)
         if lines := [line for line in loss.lines if line[1]]:
             lost = self._variable(1.0, 0, np.inf)
             for a, b in lines:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from math import isfinite, isqrt
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -24,8 +24,7 @@ from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.loading import REFUSALS, normalise
 from halfwise.graph.model import Attribute, Network, Writer, is_standard, node_name, tensor_name
 from halfwise.graph.norms import Normalisation, read_normalisations
-from halfwise.graph.reading import activations, axes_of
-from halfwise.graph.written_out import read_softmaxes
+from halfwise.graph.reading import axes_of
 from halfwise.records import Record, Repair, RepairRule, replace
 from halfwise.wording import listed
 
@@ -116,7 +115,7 @@ def _split(writer: Writer, node: ir.Node, axis: int, sizes: list[int]) -> ir.Val
     )
 
 
-FIRST_OPSET = {"LayerNormalization": 17, "Gelu": 20, "RMSNormalization": 23}
+FIRST_OPSET = {"LayerNormalization": 17, "RMSNormalization": 23}
 """Of the operators that replace patterns, those that some opset lacks, with their first one (ONNX
 operator changelog)."""
 _HIGHEST = FIRST_OPSET["LayerNormalization"]
@@ -124,30 +123,29 @@ _HIGHEST = FIRST_OPSET["LayerNormalization"]
 
 
 class OneNode(Rewriting):
-    """Replace a written-out LayerNormalization, Softmax and the like by one node.
+    """Replace a written-out LayerNormalization or the like by one node.
 
-    Such a node keeps squares, sums and exponentials in FP32 inside, in ONNX (`stash_type`) and in
-    TensorRT, so only its input and output have to fit.
+    Such a node keeps squares and sums in FP32 inside, in ONNX (`stash_type`) and in TensorRT, so
+    only its input and output have to fit.
 
     Limits: FP32; a norm has to be over the last axes, or over all places of each channel, with
-    known sizes. An RMSNormalization (opset 23) and a Gelu (20) are made only if the model already
-    has that opset. For a LayerNormalization it is raised to 17.
+    known sizes. An RMSNormalization (opset 23) is made only if the model already has that opset.
+    For a LayerNormalization it is raised to 17.
 
-    The function stays for all x. Sums run in another order, and a Softmax subtracts the largest
-    value, so it is finite where exp(x) is not.
+    The function stays for all x; sums run in another order.
     """
 
     name: RepairRule = "one-node"
     identity = (
-        "(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), "
-        "exp(x) / Σ exp(x) = Softmax(x), and likewise: ONNX defines the operators so"
+        "(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), and "
+        "likewise: ONNX defines the operators so"
     )
 
     def changes(self, network: Network) -> Iterator[Change]:
         """Yield every pattern in FP32 that one node can replace."""
         places = {node: place for place, node in enumerate(network.all_nodes())}
         highest = max(network.opset, _HIGHEST)
-        for one in (*_norms(network), *_gelus(network), *_softmaxes(network)):
+        for one in filter(None, map(_norm, read_normalisations(network))):
             first = FIRST_OPSET.get(one.op, 0)
             if one.x.dtype != ir.DataType.FLOAT or first > highest:
                 continue
@@ -191,22 +189,6 @@ class Single:
         put_in_place(writer, self.output, result)
 
 
-def _gelus(network: Network) -> Iterator[Single]:
-    for gelu in activations(network, "Gelu"):
-        tanh = any(node.op_type == "Tanh" for node in gelu.nodes)
-        yield Single("Gelu", gelu.x, gelu.output, {"approximate": "tanh"} if tanh else {})
-
-
-def _softmaxes(network: Network) -> Iterator[Single]:
-    for softmax in read_softmaxes(network):
-        if softmax.axis is not None:
-            yield Single("Softmax", softmax.x, softmax.output, {"axis": softmax.axis})
-
-
-def _norms(network: Network) -> Iterator[Single]:
-    yield from filter(None, map(_norm, read_normalisations(network)))
-
-
 def _norm(norm: Normalisation) -> Single | None:
     """Return the replacement of a normalisation; None if no operator computes the same.
 
@@ -244,13 +226,12 @@ Rule = Rewriting | Scale
 RULES: tuple[Rule, ...] = (Mask(), Scale(), Shift(), OneNode(), Split())
 """In the order in which they are made: exact ones, with powers of two, come first."""
 KEY = "halfwise.repairs"
-VERSION = 1
 MOST_EXPONENT = 252
 """Maximum exponent of two; FP32 has no more between its smallest and largest normal numbers."""
 
 
 class _Entry(Record):
-    version: int
+    version: Literal[1]
     repairs: Annotated[tuple[Repair, ...], msgspec.Meta(max_length=10_000)]
 
 
@@ -264,28 +245,28 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
     """
     plain = (replace(repair, before=None, after=None, proof=None) for repair in repairs)
     repaired_by = (*marked(model), *plain)
-    model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).to_json()
+    model.metadata_props[KEY] = _Entry(version=1, repairs=repaired_by).to_json()
 
 
 def marked(model: ir.Model) -> tuple[Repair, ...]:
     """Return the repairs recorded in a model's metadata, in order; none without an entry.
 
     Raises:
-        CaseError: the entry was not written by halfwise, or is of a later version.
+        CaseError: the entry was not written by halfwise, or by a later version.
     """
     text = model.metadata_props.get(KEY)
     if text is None:
         return ()
-    hint = f"Remove the entry {KEY} from the model's metadata, or give the file as it was written."
+    hint = (
+        f"Use the version of halfwise that wrote the model, or remove the entry {KEY} from its "
+        "metadata."
+    )
     try:
         entry = _Entry.from_json(text)
     except msgspec.MsgspecError as error:
-        raise CaseError(f"The metadata's {KEY} is not a list of repairs.", hint) from error
-    if entry.version != VERSION:
         raise CaseError(
-            f"The metadata's {KEY} has version {entry.version}; this halfwise knows {VERSION}.",
-            "Use the version of halfwise that wrote the model.",
-        )
+            f"The metadata's {KEY} is not a list of repairs that this halfwise knows.", hint
+        ) from error
     exponents = (e for repair in entry.repairs for e in repair.exponents.values())
     numbers = (n for repair in entry.repairs for n in repair.numbers.values())
     if any(abs(e) > MOST_EXPONENT for e in exponents) or not all(map(isfinite, numbers)):

@@ -94,22 +94,7 @@ class _Move:
                 self._object("repair-useless", some)
             elif (made := self._made(*self._fewest(some, plan))) is not None:
                 return made
-        if self.space.variant.settings.rules.only:
-            return self._least_wrong(bare)
-        return self._searched(max(self._exact, key=len)) if self._exact else None
-
-    def _least_wrong(self, bare: Plan) -> Space | None:
-        """Return the plans with the repairs that bring everything low nearest to what is allowed.
-
-        Nothing can be kept beside them, so no search finds more; None if none brings it to within
-        `NEAR` times that: the reasons of a failure are those of the user's own nodes.
-        """
-        least, best = min(self._trials.excess(bare), NEAR), None
-        for some in self._exact:
-            for plan in self._plans(some):
-                if (error := self._trials.excess(plan)) < least:
-                    least, best = error, (some, plan)
-        return None if best is None else self._made(*best, must_pass=False)
+        return self._nearest()
 
     def _tries(self) -> Iterator[tuple[Set, Plan]]:
         """Yield plans of networks with repairs, in the order of `_order`.
@@ -125,21 +110,27 @@ class _Move:
             tries = tries[len(early) :]
         yield from tries
 
-    def _searched(self, some: Set) -> Space | None:
-        """Return the plans with repairs among which a search finds a cheaper one than without.
+    def _nearest(self) -> Space | None:
+        """Return the plans with all exact repairs; with those that a search keeps, if some may be.
 
-        None is looked for unless they leave at most `NEAR` times the error that is allowed.
+        None if they leave more than `NEAR` times the error that is allowed, or if plans without
+        repairs cost as little. Where nothing may be kept, the reasons of the failure are then those
+        of the user's own nodes.
         """
-        if (variant := self._variant(some)) is None:
+        some = max(self._exact, key=len, default=())
+        variant = self._variant(some) if some else None
+        if variant is None:
             return None
-        if not self._trials.excess(variant.plan(variant.ruled)) <= NEAR:
+        plan = variant.plan(variant.ruled)
+        if not self._trials.excess(plan) <= NEAR:
             return None
+        if self.space.variant.settings.rules.only:
+            return self._made(some, plan, must_pass=False)
         made = self.space.repaired(some, variant)
         result = made.find()
         plan = made.plan(result.kept)
-        if not result.passed or LEAST_DEARER * self._price(plan) >= self._without:
-            return None
-        return self._made(some, plan)
+        dear = LEAST_DEARER * self._price(plan) >= self._without
+        return self._made(some, plan) if result.passed and not dear else None
 
     # --- sets ----------------------------------------------------------------------------------
 

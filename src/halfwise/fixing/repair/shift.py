@@ -49,7 +49,6 @@ from halfwise.graph.reading import (
 )
 from halfwise.graph.roles import is_float
 from halfwise.graph.scaling import add_behind
-from halfwise.graph.written_out import BY_AXIS
 from halfwise.records import Guard, Place, RepairRule
 
 _CHOICES: Mapping[str, tuple[int, int]] = {
@@ -317,38 +316,34 @@ class Mask(Rewriting):
     """Masks that leave the range of the low format together with a score.
 
     The function stays for scores of a row less than 15256 apart, and mask values up to 2¹⁷, or
-    beyond 2⁶⁴, where FP32 loses all scores.
+    beyond 2⁶⁴, where FP32 loses all scores. Rows run along the last axis. That Softmaxes alone read
+    the sums is left to the proof.
     """
 
     name: RepairRule = "mask"
     identity = "softmax(s + m) = softmax(s + max(m − max m, −15360))"
+    kind = "mask"
 
     def changes(self, network: Network) -> Iterator[Change]:
-        """Yield every tensor that is added in front of Softmaxes, with all sums that read it.
+        """Yield every tensor that is added or subtracted, with all sums that read it.
 
         Whether it is a mask, and whether it swallows scores, only numbers tell.
         """
-        groups: dict[tuple[ir.Value, str, int, int, object], list[ir.Node]] = {}
+        groups: dict[tuple[ir.Value, str, int, object], list[ir.Node]] = {}
         for node in network.all_nodes():
-            sums = is_standard(node, "Add", "Sub")
-            axis = _axis(node.outputs[0], network.opset) if sums else None
-            if axis is None:
-                continue
-            for slot in (0, 1) if node.op_type == "Add" else (1,):
-                mask = node.inputs[slot]
-                rank = mask.shape.rank() if mask is not None and mask.shape is not None else 0
-                if mask is not None and is_float(mask) and rank >= -axis:
-                    key = mask, node.op_type, slot, axis, node.graph
-                    groups.setdefault(key, []).append(node)
-        for (mask, op, slot, axis, _), nodes in groups.items():
+            slots = {"Add": (0, 1), "Sub": (1,)}.get(node.op_type, ()) if is_standard(node) else ()
+            for mask, slot in ((node.inputs[slot], slot) for slot in slots):
+                if mask is not None and is_float(mask) and mask.shape is not None and mask.shape:
+                    groups.setdefault((mask, node.op_type, slot, node.graph), []).append(node)
+        for (mask, op, slot, _), nodes in groups.items():
             for swallows in (False, True):
                 yield Change(
                     tuple(map(node_name, nodes)),
                     nodes,
-                    partial(_replace, mask, nodes, slot, axis, swallows, positive=op == "Sub"),
+                    partial(_replace, mask, nodes, slot, swallows, positive=op == "Sub"),
                     stem=node_name(nodes[0]),
                     advice=_ADVICE,
-                    numbers={"slot": slot, "axis": axis, "swallows": float(swallows)},
+                    numbers={"slot": slot, "swallows": float(swallows)},
                 )
 
     def needs(
@@ -359,28 +354,28 @@ class Mask(Rewriting):
         A value of the binade k has FP32's spacing 2^(k−23); a score of less than half of it leaves
         no trace. If the mask swallows scores, it has to swallow all up to `_ALL`.
         """
+        answering = tuple(place(guard) for guard in guards if guard.node in change.nodes)
         slot, swallows = int(change.numbers["slot"]), bool(change.numbers["swallows"])
-        read = [evidence.nodes[name].inputs for name in change.nodes]
-        mask, most = read[0][slot], _LARGER * max(evidence.absmax(v[1 - slot]) for v in read)
-        large = [k for k in evidence.binades(mask) if 2.0 ** (k + 1) > MASK_BOUND]
+        read = [evidence.nodes[name].inputs for name in change.nodes if answering]
+        most = _LARGER * max((evidence.absmax(v[1 - slot]) for v in read), default=0.0)
+        binades = evidence.binades(read[0][slot]) if read else ()
+        large = [k for k in binades if 2.0 ** (k + 1) > MASK_BOUND]
         kept = all(2.0 ** (k + 1) <= _QUANTISED for k in large)
         lost = not kept and all(max(_ALL, most) < 2.0 ** (k - 24) for k in large)
-        if not large or 2 * most > MASK_BOUND - _VANISHED or not (lost if swallows else kept):
-            return ()
-        return tuple(place(guard) for guard in guards if guard.node in change.nodes)
+        fits = 2 * most <= MASK_BOUND - _VANISHED and (lost if swallows else kept)
+        return answering if large and fits else ()
 
 
 def _replace(
     mask: ir.Value,
     sums: list[ir.Node],
     slot: int,
-    axis: int,
     swallows: bool,
     writer: Writer,
     *,
     positive: bool,
 ) -> None:
-    distance, top = _distance(writer, mask, axis, positive=positive)
+    distance, top = _distance(writer, mask, positive=positive)
     lost = _beyond(writer, top) if swallows else None
     sums[0].prepend(writer.made)
     for node in sums:
@@ -392,23 +387,21 @@ def _replace(
             node.prepend(writer.made[-1])
 
 
-def _distance(
-    writer: Writer, mask: ir.Value, axis: int, *, positive: bool
-) -> tuple[ir.Value, ir.Value]:
+def _distance(writer: Writer, mask: ir.Value, *, positive: bool) -> tuple[ir.Value, ir.Value]:
     """Return the bounded distance from each row's largest value, and that value.
 
     A subtracted mask is positive: the row's smallest value counts.
     """
     if mask.const_value is not None:
         array: NDArray[np.float32] = constant_array(mask).astype(np.float32)
-        top = (array.min if positive else array.max)(axis=axis, keepdims=True)
+        top = (array.min if positive else array.max)(axis=-1, keepdims=True)
         with np.errstate(invalid="ignore"):
             distance = np.clip(array - top, -MASK_BOUND, MASK_BOUND)
         return writer.constant("mask", distance), writer.constant("top", top)
     edge = writer.constant(
         "lowest", np.asarray(MASK_BOUND if positive else -MASK_BOUND, np.float32)
     )
-    largest = writer.reduced("ReduceMin" if positive else "ReduceMax", mask, axis)
+    largest = writer.reduced("ReduceMin" if positive else "ReduceMax", mask, -1)
     return writer.op("Min" if positive else "Max", writer.op("Sub", mask, largest), edge), largest
 
 
@@ -422,33 +415,3 @@ def _beyond(writer: Writer, top: ir.Value) -> ir.Value | None:
         )
     beyond = np.abs(constant_array(top)) > MASK_BOUND
     return writer.constant("lost", beyond) if beyond.any() else None
-
-
-def _axis(value: ir.Value, opset: int) -> int | None:
-    """Return the axis of the Softmaxes that alone read `value`, from the end; None otherwise."""
-    if value.is_graph_output() or value.shape is None or not value.uses():
-        return None
-    axes = {_axis_of(value, use.node, use.idx, opset) for use in value.uses()}
-    return axes.pop() if len(axes) == 1 else None
-
-
-def _axis_of(value: ir.Value, node: ir.Node, slot: int, opset: int) -> int | None:
-    assert value.shape is not None
-    rank = value.shape.rank()
-    if is_standard(node, "Softmax"):
-        axis = node.attributes.get_int("axis", -1 if opset >= BY_AXIS else 1)
-        axis -= rank if axis >= 0 else 0
-        return axis if opset >= BY_AXIS or axis == -1 else None
-    bound = scalar(node.inputs[1 - slot]) if is_standard(node, "Max") and rank else None
-    if is_standard(node, "Identity") or (bound is not None and bound < -_QUANTISED):
-        return _axis(node.outputs[0], opset)
-    if is_standard(node, "Reshape") and _keeps_rows(value, node.outputs[0]):
-        axis_behind = _axis(node.outputs[0], opset)
-        return axis_behind if axis_behind == -1 else None
-    return None
-
-
-def _keeps_rows(before: ir.Value, after: ir.Value) -> bool:
-    shapes = (before.shape, after.shape)
-    sizes = [shape[-1] if shape is not None and shape.rank() else None for shape in shapes]
-    return isinstance(sizes[0], int) and sizes[0] == sizes[1]

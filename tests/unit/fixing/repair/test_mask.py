@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from halfwise.case import Samples
 from halfwise.fixing.attribute.ranges import mask_guards
+from halfwise.fixing.repair.proof import is_same, prove
 from halfwise.fixing.repair.shift import Mask
 from halfwise.graph.model import Network
 from tests import repairing
@@ -130,15 +132,15 @@ def test_what_is_no_identity_is_not_proposed() -> None:
     assert unrepaired(attention("product", -65504, hidden), hidden=~hidden & False)
 
 
-def test_a_reader_that_is_no_softmax_keeps_its_mask() -> None:
+def test_a_reader_that_is_no_softmax_is_not_the_same_function() -> None:
     s = Sketch()
     scores = s.input("scores_0", [2, ROWS, KEYS])
-    hidden = np.ones((1, ROWS, KEYS), bool)
-    z = s.op("Add", scores, s.constant(f32(np.where(hidden, -65504, 0))), name="add")
+    hidden = np.arange(ROWS)[:, None] < np.arange(KEYS)
+    z = s.op("Add", scores, s.constant(f32(np.where(hidden, -65504, -3))[None]), name="add")
     y = s.op("Softmax", z, name="softmax", axis=-1)
-    other = s.op("ReduceMean", z, name="mean", axes=[-1])
-    network = s.network(y, other)
     sample = {"scores_0": f32(np.random.default_rng(0).normal(size=(2, ROWS, KEYS)))}
-    assert not repairing.proposed(network, [sample], Mask())
-    given_out = s.network(y, z)
-    assert not repairing.proposed(given_out, [sample], Mask())
+    for network in (s.network(y), s.network(y, z)):
+        repairs = repairing.proposed(network, [sample], Mask())
+        made = repairing.repaired(network, repairs, Mask())
+        data = Samples(("0",), lambda _: sample)
+        assert is_same(prove(network, made, data, data)) is (len(network.graph.outputs) == 1)

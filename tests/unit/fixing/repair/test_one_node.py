@@ -8,12 +8,11 @@ from halfwise.fixing.repair.making import OneNode
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import NodeName, Repair
 from tests.models import layer_norm
-from tests.models.exponentials import softmax
 from tests.models.illness import Ill
 from tests.models.normalisation import group_norm, instance_norm, rms_norm
 from tests.spellings import proto
 from tests.unit.fixing.repair.functions import errors, evidence, repaired
-from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.graph.sketch import f32
 
 SPELLINGS = {
     "torchscript_layer_norm": "LayerNormalization",
@@ -55,7 +54,6 @@ def test_norms_are_the_same_function(name: str, seed: int, scale: float, shift: 
         (layer_norm(), "LayerNormalization"),
         (group_norm(), "LayerNormalization"),
         (instance_norm(), "InstanceNormalization"),
-        (softmax(), "Softmax"),
     ],
 )
 def test_one_node_is_proposed_where_a_guard_points_inside(ill: Ill, op: str) -> None:
@@ -67,29 +65,11 @@ def test_one_node_is_proposed_where_a_guard_points_inside(ill: Ill, op: str) -> 
     # ONNX Runtime's node adds in another order.
     assert now <= max(2 * before, 1e-5)
     small = {name: array / 1e4 for name, array in ill.inputs.items()}
-    # Of 65,536 exponentials the sum is large whatever x is.
-    assert ill.name == "softmax" or not list(OneNode().propose(evidence(Ill(ill.proto, small))))
+    assert not list(OneNode().propose(evidence(Ill(ill.proto, small))))
 
 
 def test_rms_norms_need_an_opset_that_not_all_targets_read() -> None:
     assert not list(OneNode().propose(evidence(rms_norm())))
-
-
-@given(st.integers(0, 2**20), st.sampled_from([0, 80, -80]))
-def test_softmax_is_the_same_function(seed: int, shift: float) -> None:
-    s = Sketch()
-    x = s.input("x", [3, 40])
-    exp = s.op("Exp", x)
-    y = s.op("Div", exp, s.op("ReduceSum", exp, [-1]))
-    rows = np.random.default_rng(seed).normal(size=(1, 3, 40))
-    guards = evidence(Ill(s.proto(y), {"x": f32(rows + 12)}))
-    (repair,) = OneNode().propose(guards)
-    after = repaired(guards.network, OneNode(), repair)
-    # One element that all others vanish beside, one that is masked, all alike.
-    rows[0, 0, 0], rows[0, 0, 1], rows[0, 1] = 5, -np.inf, 1
-    before, now = errors(guards.network, after, {"x": f32(rows[0] + shift)})
-    # ONNX Runtime's node adds in another order.
-    assert now <= max(2 * before, 1e-5)
 
 
 def test_another_model_is_refused() -> None:
