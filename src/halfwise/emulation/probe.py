@@ -424,6 +424,8 @@ def _packed(
     last = [_joined(of_groups, kind) for kind, of_groups in ends.items()]
     graph.extend(last)
     added = [n for group in reversed(groups) for n in group]
+    for node in added:
+        node.outputs[0].type = None  # ONNX Runtime infers it sooner than it is written and read
     graph.insert_before(graph[0], added)
     graph.outputs.extend(node.outputs[0] for node in last)
     try:

@@ -418,4 +418,4 @@ class SwitchedRunner:
         self._session = Session(switched.model, runtime=self._runtime)
         del switched
         if len(self.switches.nodes) >= _MANY:
-            gc.collect()
+            gc.collect(1)  # it was made since the last one

@@ -19,6 +19,7 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, add_constant, node_name
 from halfwise.graph.roles import Role, roles_of
+from halfwise.memory import few_collections
 from halfwise.records import NodeName
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans
 from tests.unit.emulation.test_switched import (
@@ -99,8 +100,9 @@ def test_the_graph_goes_once_its_session_is_made(monkeypatch):
         models.append(weakref.ref(made.model.graph))
         return made
 
-    runner = SwitchedRunner(lambda: make(alike=True), make)
-    runner.prepare(frozenset({NodeName("n1")}))
+    with few_collections():  # as in a command
+        runner = SwitchedRunner(lambda: make(alike=True), make)
+        runner.prepare(frozenset({NodeName("n1")}))
     assert [model() for model in models] == [None, None]
 
 
