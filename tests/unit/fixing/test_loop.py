@@ -9,10 +9,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation import budget as bounded
 from halfwise.emulation.budget import Budget, OutOfTime
-from halfwise.errors import UsageError
+from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ExtremaProbe
+from halfwise.emulation.switched import SwitchedRunner
+from halfwise.errors import RunFailed, UsageError
 from halfwise.fixing import depths, loop
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import end_remarks, fix, stands
+from halfwise.fixing.plan.plan import NONE
 from halfwise.fixing.plan.search import MOST_FAILURES
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
@@ -522,3 +526,29 @@ def test_a_low_output_that_is_a_constant_beyond_the_range_is_told(io):
     assert [remark(r).split(" (")[0] for r in remarks] == (
         ["Output scale is a constant that FP16 cannot hold"] if io == "fp16" else []
     )
+
+
+def test_a_plan_that_fails_with_branches_runs_without_them_from_then_on(monkeypatch):
+    """As on a GPU, where branches fail now and then: each session takes half a second there."""
+    low, other = space_of(models.layer_norm()), space_of(models.layer_norm())
+    expected = other.excess(NONE), other.excess(other.choices)
+    asked, loaded = [], []
+
+    def fails(*_):
+        asked.append(True)
+        raise RunFailed("a fault of a branch", "")
+
+    monkeypatch.setattr(SwitchedRunner, "run", fails)
+    monkeypatch.setattr(loop, "Session", lambda *a, **k: loaded.append(True) or Session(*a, **k))
+    assert (low.excess(NONE), low.excess(low.choices)) == expected
+    assert len(asked) == len(loaded) == 2
+
+
+def test_one_session_shows_the_reference_and_what_is_observed(monkeypatch):
+    probed, load = [], ExtremaProbe._load
+    monkeypatch.setattr(
+        ExtremaProbe, "_load", lambda self: probed.append(self._model) or load(self)
+    )
+    fixed = found(models.layer_norm(), strict=True)
+    model = fixed.space.variant.case.network.model
+    assert sum(one is model for one in probed) == 1
