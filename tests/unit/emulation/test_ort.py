@@ -214,8 +214,13 @@ def test_a_device_starts_while_a_model_is_read_and_leaves_errors_to_its_first_se
     (thread,) = begun
     assert thread is not threading.current_thread()
     monkeypatch.undo()
+
+    def refuses(_):
+        raise ort.ort_errors.Fail("no driver")
+
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
-    ort._start()  # no CUDA here
+    monkeypatch.setattr(ort, "_smallest", refuses)
+    ort._start()
 
 
 def test_the_version_is_that_of_the_import_package():
