@@ -183,11 +183,11 @@ class Probe(Protocol):
 
 @dataclass(frozen=True)
 class Seen:
-    """What the FP32 model showed on the first samples, as its outputs decided the metric.
+    """What the FP32 model showed on the first samples, if its outputs decided the metric.
 
     Attributes:
         model: The model.
-        samples: Their identifiers.
+        samples: Their identifiers; none if it did not run.
         results: Their outputs, and the extrema of tensors.
         probe: Runs further samples.
     """
@@ -199,10 +199,11 @@ class Seen:
 
     def on(
         self, model: ir.Model, samples: Samples, tensors: Collection[TensorName]
-    ) -> tuple[_Shown, ...]:
-        """Return the results if `samples` begin with these, and these tensors were observed."""
+    ) -> tuple[_Shown, ...] | None:
+        """Return the results if `samples` begin with these, and these tensors are observed."""
         known = model is self.model and samples.ids[: len(self.samples)] == self.samples
-        return self.results if known and self.results[0][1].keys() == set(tensors) else ()
+        observed = all(shown.keys() == set(tensors) for _, shown in self.results[:1])
+        return self.results if known and observed else None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -168,7 +169,7 @@ def give_back() -> None:
     """Return free memory of the arena and the heap to the system; later sessions take it again."""
     options = ort.RunOptions()
     options.add_run_config_entry(_GIVE_BACK, "cpu:0")
-    _smallest().run(None, {"x": np.zeros(1, np.float32)}, options)
+    _smallest("cpu").run(None, {"x": np.zeros(1, np.float32)}, options)
     with suppress(OSError, AttributeError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -194,18 +195,37 @@ def _register_arena() -> None:
 
 
 @functools.cache
-def _smallest() -> ort.InferenceSession:
-    """Return a session whose run does nothing: the arena only shrinks at the end of a run."""
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+def _smallest(device: str) -> ort.InferenceSession:
+    """Return a session whose run does little: the arena only shrinks at the end of a run."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "g", [x], [y])
     opset = [helper.make_opsetid("", 17)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=8)
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    share(options)
-    return ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    if device == "cpu":
+        share(options)
+    return ort.InferenceSession(model.SerializeToString(), options, providers=_CHAINS[device])
+
+
+def start(runtime: Runtime) -> None:
+    """Begin to start a GPU while others read a model: its libraries take most of a second."""
+    if runtime.device == "cuda" and devices()["cuda"]:
+        threading.Thread(target=_start, name="halfwise-start", daemon=True).start()
+
+
+def _start() -> None:
+    _preload()
+    with suppress(*OrtFailure, RuntimeError, OSError):  # the first session says why
+        _smallest("cuda").run(None, {"x": np.zeros(1, np.float32)})
+
+
+def _preload() -> None:
+    memory.uncap()
+    ort.preload_dlls()
+    # The provider writes what cuDNN refuses to the logger of the process.
+    ort.set_default_logger_severity(_FATAL)
 
 
 _REGISTERED = 2
@@ -369,10 +389,7 @@ class Session:
         self._device = device = runtime.device
         provider = provider_of(device)
         if device == "cuda":
-            memory.uncap()
-            ort.preload_dlls()
-            # The provider writes what cuDNN refuses to the logger of the process.
-            ort.set_default_logger_severity(_FATAL)
+            _preload()
         else:
             give_back()
         proto, arrays = weightless(model)

@@ -198,7 +198,7 @@ def visit_elements(
     model runs once per sample and chunk.
 
     Args:
-        model: Any model; not changed.
+        model: Any model; changed in the end.
         samples: The samples; iterated once per chunk.
         views: Best in graph order, so that neighbours share tensors.
         sizes: Elements per FP32 tensor, to cut chunks; a tensor without a size counts as 0.
@@ -210,12 +210,16 @@ def visit_elements(
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
     inputs = {tensor_name(v) for v in model.graph.inputs}
-    for chunk in _chunks(views, sizes, live_bytes or _affordable(model, sizes)):
+    chunks = [*_chunks(views, sizes, live_bytes or _affordable(model, sizes))]
+    for number, chunk in enumerate(chunks, start=1):
         wanted = dict.fromkeys((t, view.drawn) for view in chunk for t in view.tensors)
         fetched = {w: _output(*w) for w in wanted if w[1] or w[0] not in inputs}
         session = None  # it holds as much memory as the new one will
         if fetched:
-            session = Session(_fetching(model, fetched), runtime=runtime)
+            part = model.clone() if number < len(chunks) else model
+            _fetch(part, fetched)
+            session = Session(part, runtime=runtime)
+            del part
         for index, sample in enumerate(samples):
             results: dict[str, NDArray[Any]] = {}
             if session is not None:
@@ -244,15 +248,14 @@ def _output(tensor: TensorName, drawn: int) -> str:
     return f"halfwise::drawn::{tensor}" if drawn else tensor
 
 
-def _fetching(model: ir.Model, fetched: Iterable[tuple[TensorName, int]]) -> ir.Model:
-    """Return a copy that only outputs tensors or elements of them, first ones first.
+def _fetch(model: ir.Model, fetched: Iterable[tuple[TensorName, int]]) -> None:
+    """Make a model output only tensors or elements of them, first ones first.
 
     Args:
-        model: The model.
+        model: The model; changed in place.
         fetched: Tensors, and of each its size if elements are drawn from it, else 0.
     """
-    copy = model.clone()
-    graph, values = copy.graph, _values(copy.graph)
+    graph, values = model.graph, _values(model.graph)
     places: dict[int, ir.Value] = {}
     first: list[ir.Node] = []
     outputs = []
@@ -283,7 +286,6 @@ def _fetching(model: ir.Model, fetched: Iterable[tuple[TensorName, int]]) -> ir.
         graph.extend(first)
     graph.outputs[:] = outputs[::-1]
     drop_unused_nodes(graph)
-    return copy
 
 
 def shapes_of(
@@ -424,6 +426,8 @@ def _packed(
     last = [_joined(of_groups, kind) for kind, of_groups in ends.items()]
     graph.extend(last)
     added = [n for group in reversed(groups) for n in group]
+    for node in added:
+        node.outputs[0].type = None  # ONNX Runtime infers it sooner than it is written and read
     graph.insert_before(graph[0], added)
     graph.outputs.extend(node.outputs[0] for node in last)
     try:

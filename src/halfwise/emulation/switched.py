@@ -1,6 +1,5 @@
 """Runs any assignment of low precision to nodes in one session of ONNX Runtime."""
 
-import gc
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -367,10 +366,6 @@ def _name(value: ir.Value) -> str:
     return value.name or ""
 
 
-_MANY = 1000
-"""Nodes from which garbage collection pays: at 5,000 nodes it takes 1 to 3 s and frees 100 MiB."""
-
-
 class SwitchedRunner:
     """A switched model in ONNX Runtime, which runs any assignment."""
 
@@ -411,11 +406,8 @@ class SwitchedRunner:
         return self._session.run({**sample, SWITCH_INPUT: self._switch(fp32)})
 
     def _load(self, make: Callable[[], Switched]) -> None:
-        """Load a model, and free its graph, the largest object of a run."""
+        """Load a model; its graph, the largest object of a run, is not kept."""
         switched = make()
         self.switches = switched.switches
         self._switch = lru_cache(maxsize=4)(self.switches.switch)
         self._session = Session(switched.model, runtime=self._runtime)
-        del switched
-        if len(self.switches.nodes) >= _MANY:
-            gc.collect()

@@ -10,9 +10,10 @@ from itertools import islice
 
 import onnx_ir as ir
 
-from halfwise.case import Case, Sample, Settings
+from halfwise.case import Case, Sample, Seen, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session, give_back
+from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
@@ -51,7 +52,7 @@ class Emulation:
     """A judge that needs no device: ONNX Runtime with explicit rounding.
 
     Plans that differ in which nodes are low or INT8 are runs of one session; those with BF16 or
-    TF32 are emulated as they are written.
+    TF32, and one that fails there, are emulated as they are written.
     """
 
     def __init__(self, observed: Observed) -> None:
@@ -63,7 +64,7 @@ class Emulation:
 
     def prepare(self, plan: Plan, /) -> None:
         """Load the session of a plan; raises as `Session` does."""
-        if plan.is_typed:
+        if self._as_written(plan):
             self._session(plan)
         else:
             self._typed = None
@@ -75,19 +76,23 @@ class Emulation:
         Raises:
             RunFailed: it fails on the sample, also in the form in which it is written.
         """
-        if plan.is_typed:
+        if self._as_written(plan):
             return self._session(plan).run(sample)
         try:
             return self._runner(plan).run(sample, self._assignment(plan))
         except RunFailed as failure:
             if failure.late:
                 raise
-        return self._session(plan).run(sample)  # without branches, as the plan is written
+        return self._session(plan).run(sample)
 
     def release(self) -> None:
         """Free all sessions; the next run loads its own again."""
         self._typed = None
         self._runners.clear()
+
+    def _as_written(self, plan: Plan) -> bool:
+        """Return whether a plan runs without branches: for its types, or as it failed with them."""
+        return plan.is_typed or (self._typed is not None and self._typed[0] == plan)
 
     def _session(self, plan: Plan) -> Session:
         if self._typed is None or self._typed[0] != plan:
@@ -231,7 +236,11 @@ def fix(
     with stage("reference"):
         check(case.network, runtime=settings.runtime)
         prepared = prepare(case, quantised, settings, watcher)
-        case = prepared.case
+        case, model = prepared.case, prepared.case.network.model
+        if case.seen is None and case.network is prepared.original:
+            # Weights of hundreds of megabytes take long to load: one session runs all samples.
+            probe = ExtremaProbe(model, observable(model), runtime=settings.runtime)
+            case = replace(case, seen=Seen(model, (), (), probe))
         variant = Variant(case, settings)
         _ = variant.forced, variant.may_have_bf16  # or an option does not fit the model
         if start_from is not None:
@@ -349,12 +358,7 @@ class _Fix:
                 tried = lambda: any(low.evaluate(kept).passed for kept in seeds)  # noqa: E731
                 low.budget.within("search", tried, None)
                 made = with_repairs(low, self.heldout)
-            if made.variant is space.variant:
-                return replace(space, undone=made.undone)
-            if made.searches:
-                # If everything low passes now, it is the plan, and this is its verdict.
-                Depths(made, self.heldout).baseline()
-        return made
+        return replace(space, undone=made.undone) if made.variant is space.variant else made
 
     # --- rounds --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -97,7 +98,8 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
             folder, inputs or outputs that hold maps, or a graph that the ONNX checker refuses.
     """
     digest = hashlib.sha256()
-    proto = read_proto(path, digest.update)
+    with ThreadPoolExecutor() as beside:  # as it takes as long as parsing
+        proto = read_proto(path, lambda content: beside.submit(digest.update, content))
     files = dict.fromkeys(external_files(proto, path).values())
     files.pop(path, None)
     done, size = 0, sum(file.stat().st_size for file in files)

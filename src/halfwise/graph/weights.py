@@ -26,6 +26,7 @@ from halfwise.formats import CHUNK, Format
 from halfwise.graph.model import graphs_of
 from halfwise.wording import size_of
 
+_Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
 
 LARGE_MODEL_BYTES = 1 << 27
@@ -138,19 +139,20 @@ def each_piece(work: Callable[..., _Found], *arrays: NDArray[Any]) -> list[_Foun
     return list(chain.from_iterable(found))
 
 
-def once_for_each(work: Callable[[NDArray[Any]], _Found]) -> Callable[[NDArray[Any]], _Found]:
-    """Remember what `work` finds of an array, as long as it lives: those of constants never change.
+def once_for_each(work: Callable[[_Given], _Found]) -> Callable[[_Given], _Found]:
+    """Remember what `work` finds of an object that never changes, as long as it lives.
 
-    Exceptions are not remembered.
+    Such as the array of a constant, or a network. What is found must not hold it. Exceptions are
+    not remembered.
     """
     known = dict[int, _Found]()
 
     @wraps(work)
-    def found(array: NDArray[Any]) -> _Found:
-        if id(array) not in known:
-            known[id(array)] = work(array)
-            finalize(array, known.pop, id(array), None).atexit = False
-        return known[id(array)]
+    def found(given: _Given) -> _Found:
+        if id(given) not in known:
+            known[id(given)] = work(given)
+            finalize(given, known.pop, id(given), None).atexit = False
+        return known[id(given)]
 
     return found
 

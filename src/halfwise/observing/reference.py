@@ -192,10 +192,11 @@ class Observer:
         self._drawn: dict[TensorName, int] = {}
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
-        known = () if seen is None else seen.on(network.model, samples, self._reach)
-        if seen is not None and not known:
+        known = None if seen is None else seen.on(network.model, samples, self._reach)
+        if seen is not None and known is None:
             seen.probe.release()  # of another model, such as one whose opset was raised
-        self.outputs = self._extrema(seen.probe if seen is not None and known else None, known)
+        probe = None if seen is None or known is None else seen.probe
+        self.outputs = self._extrema(probe, known or ())
         self._bodies = [
             (body, Observer(body.network, body.runs, fmt, roles, runtime=runtime, budget=budget))
             for body in observed_bodies(network, samples, runtime)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, TOGETHER, Case, Runtime, Sample, Samples, hash_sample
 from halfwise.emulation.budget import expect_repeating
-from halfwise.emulation.ort import Session, has_operator
+from halfwise.emulation.ort import Session, has_operator, start
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.graph.aside import Aside, ending_in_ifs, outermost, resolve, seeded, set_aside
@@ -168,6 +168,7 @@ def load_case(
             "--heldout does not apply here: there is no search, so every input counts.",
             "Give all samples with --inputs.",
         )
+    start(runtime)
     network, stored = upcast(load_model(model, watcher))
     specs, metric = input_specs(network), named_metric(criterion)
     read = partial(load_inputs, preprocess=data.preprocess)

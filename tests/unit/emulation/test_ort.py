@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import onnxruntime
 import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from halfwise import memory
 from halfwise.case import Runtime
@@ -202,6 +204,24 @@ def test_a_device_that_does_not_start_is_missing(monkeypatch):
     model = network([helper.make_node("Relu", ["x"], ["y"])], [info("x")], [info("y")]).model
     with pytest.raises(BackendMissing, match="cannot start it"):
         Session(model, runtime=Runtime("cuda"))
+
+
+def test_a_device_starts_while_a_model_is_read_and_leaves_errors_to_its_first_session(monkeypatch):
+    begun = []
+    monkeypatch.setattr(ort, "_start", lambda: begun.append(threading.current_thread()))
+    for device, is_there in (("cpu", True), ("cuda", False), ("cuda", True)):
+        monkeypatch.setattr(ort, "devices", lambda is_there=is_there: {"cuda": is_there})
+        ort.start(Runtime(device))
+    (thread,) = begun
+    assert thread is not threading.current_thread()
+    monkeypatch.undo()
+
+    def refuses(_):
+        raise ort_errors.Fail("no driver")
+
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(ort, "_smallest", refuses)
+    ort._start()
 
 
 def test_the_version_is_that_of_the_import_package():

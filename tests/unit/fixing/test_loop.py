@@ -9,10 +9,14 @@ from onnx import TensorProto
 
 from halfwise.emulation import budget as bounded
 from halfwise.emulation.budget import Budget, OutOfTime
-from halfwise.errors import UsageError
+from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ExtremaProbe
+from halfwise.emulation.switched import SwitchedRunner
+from halfwise.errors import RunFailed, UsageError
 from halfwise.fixing import depths, loop
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import end_remarks, fix
+from halfwise.fixing.plan.plan import NONE
 from halfwise.fixing.plan.search import MOST_FAILURES
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
@@ -492,3 +496,37 @@ def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
     ]
     low = space_of(exported(TensorProto.BFLOAT16), io="fp16")
     assert low.variant.low_io == {"x", "relu_out"}
+
+
+def test_a_plan_that_fails_with_branches_runs_without_them_from_then_on(monkeypatch):
+    """As on a GPU, where branches fail now and then: each session takes half a second there."""
+    low, other = space_of(models.layer_norm()), space_of(models.layer_norm())
+    expected = other.excess(NONE), other.excess(other.choices)
+    asked, loaded = [], []
+
+    def fails(*_):
+        asked.append(True)
+        raise RunFailed("a fault of a branch", "")
+
+    monkeypatch.setattr(SwitchedRunner, "run", fails)
+
+    def load(*of, **options):
+        loaded.append(True)
+        return Session(*of, **options)
+
+    monkeypatch.setattr(loop, "Session", load)
+    assert (low.excess(NONE), low.excess(low.choices)) == expected
+    assert len(asked) == len(loaded) == 2
+
+
+def test_one_session_shows_the_reference_and_what_is_observed(monkeypatch):
+    probed, load = [], ExtremaProbe._load
+
+    def seen(probe):
+        probed.append(probe._model)
+        return load(probe)
+
+    monkeypatch.setattr(ExtremaProbe, "_load", seen)
+    fixed = found(models.layer_norm(), strict=True)
+    model = fixed.space.variant.case.network.model
+    assert sum(one is model for one in probed) == 1

@@ -13,7 +13,7 @@ from halfwise.graph.dataflow import moves
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.graph.weights import binades, span
+from halfwise.graph.weights import binades, once_for_each, span
 from halfwise.records import (
     Detail,
     Guard,
@@ -68,6 +68,14 @@ _FIXES: Mapping[str, str] = {
 One node keeps its squares and sums in FP32 (attribute `stash_type`), and TensorRT's own warning
 advises it: "Exporting the model to the latest available ONNX opset (later than opset 17)".
 """
+
+
+@once_for_each
+def _norms(network: Network) -> Mapping[NodeName, str]:
+    """Return the operator of the written-out norm that a node is part of, by its name."""
+    ops, norms = list(_FIXES), normalisations(network)
+    ordered = sorted((n for n in norms if n[0] in _FIXES), key=lambda n: -ops.index(n[0]))
+    return {node_name(node): op for op, nodes in ordered for node in nodes}
 
 
 @dataclass(frozen=True)
@@ -128,12 +136,6 @@ class Evidence:
             return node is not None and moves(node, self.roles) and any(map(is_float, node.inputs))
 
         return {name: v for name, v in self.values.items() if not copies(v.producer())}
-
-    @cached_property
-    def _norms(self) -> Mapping[NodeName, str]:
-        ops, norms = list(_FIXES), normalisations(self.network)
-        ordered = sorted((n for n in norms if n[0] in _FIXES), key=lambda n: -ops.index(n[0]))
-        return {node_name(node): op for op, nodes in ordered for node in nodes}
 
     def observed(self, value: ir.Value | None) -> Observation | None:
         """Return the observation of `value`; None if it was not observed."""
@@ -212,7 +214,7 @@ class Evidence:
 
     def norm_fix(self, node: ir.Node, otherwise: str = "") -> str:
         """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""
-        norm = self._norms.get(node_name(node))
+        norm = _norms(self.network).get(node_name(node))
         return otherwise if norm is None else _FIXES[norm]
 
     def guard(

@@ -8,6 +8,7 @@ found by mixed-integer linear programming (HiGHS).
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import accumulate
@@ -287,14 +288,19 @@ class _Program:
         ends = np.cumsum([0, *map(len, rows)])
         matrix = csr_array((numbers, columns, ends), shape=(len(rows), len(costs)))
         limits = np.array([[least, most] for _, least, most in self.rows]).reshape(-1, 2).T
-        # HiGHS prints a line for itself, whatever its options say.
-        with Path(os.devnull).open("w") as nowhere, diverted(nowhere.fileno()):
+        # HiGHS prints a line for itself, whatever its options say; SciPy warns of those that it
+        # passes on. On many cores, threads that wait for such small programs take a second.
+        with (
+            Path(os.devnull).open("w") as nowhere,
+            diverted(nowhere.fileno()),
+            warnings.catch_warnings(action="ignore", category=RuntimeWarning),
+        ):
             solution = milp(
                 costs,
                 integrality=whole,
                 bounds=Bounds(lower, upper),
                 constraints=LinearConstraint(matrix, *limits),
-                options={"node_limit": _NODES, "mip_rel_gap": _GAP},
+                options={"node_limit": _NODES, "mip_rel_gap": _GAP, "threads": 1},
             )
         if solution.x is None:
             return Solution({}, math.inf)
