@@ -56,8 +56,8 @@ class Parts:
         """Cut a model and load its parts, without weights.
 
         Args:
-            proto: A `divisible` model, with types of all values; large weights lie in a file that
-                may not exist. Not changed.
+            proto: A `divisible` model, with types of what operators do not tell; large weights lie
+                in a file that may not exist. Not changed.
             weights: The large weights by name, for each run.
             sizes: Bytes that each of them takes on the device during a run; 0 if it is there.
             most: Bytes of weights that a part should bring; as many are left for values.
@@ -74,7 +74,7 @@ class Parts:
                 tuple(value.name for value in part.graph.input),
                 tuple(value.name for value in part.graph.output),
             )
-            for part in _cut(proto, sizes, most)
+            for part in _cut(onnx.shape_inference.infer_shapes(proto), sizes, most)
         ]
         made = {o.name: o for part in self._parts for o in part.session.get_outputs()}
         self._outputs = [made[name] for name in outputs]
