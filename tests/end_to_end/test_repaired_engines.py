@@ -123,6 +123,3 @@ def test_a_repaired_plan_that_is_slower_than_fp32_leaves_one_without_repairs(eng
     assert (engine["rung"], len(engine["keep"])) == ("fp16", 3)
     last = engine["builds"][-1]
     assert last["config"]["model_sha256"] == sha256(ended.folder / "model.fp32.onnx")
-    (spared,) = engine["spared"]
-    assert (spared["kind"], spared["numbers"]["beside"]) == ("slower", last["number"])
-    assert "No more plans were built but one without repairs" in told(ended)

@@ -94,7 +94,6 @@ def test_what_no_engine_showed_to_be_needed_rests_on_the_emulation(fix):
     run = fix(models.layer_norm(), version="10.0.1").run
     assert run.verdict.passed
     assert run.plan.minimal
-    assert run.engines.needed_as_predicted
 
 
 def test_held_out_samples_that_joined_are_on_record(fix):
