@@ -159,7 +159,6 @@ def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
     (cause,) = ended.record["engines"]["causes"]
     assert (cause["kind"], set(cause["nodes"])) == ("ignored", {"conv_b", "relu", "conv_c"})
     assert all(node in told(ended).partition(". ")[0] for node in cause["nodes"])
-    assert len(purposes(ended)) > 4
 
 
 @pytest.mark.parametrize(

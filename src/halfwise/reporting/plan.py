@@ -84,7 +84,12 @@ def in_full(devices: Sequence[Engines]) -> str:
         return ""
     low, causes = engines.rungs[-1], {cause.kind: cause for cause in reversed(engines.causes)}
     # Others are not at fault if a worker is lost, or if builds or engines fail there.
-    broken = [one for one in devices if any(r.failure for r in one.results if r.rung == low.rung)]
+    broken = [
+        one
+        for one in devices
+        if any(r.failure for r in one.results if r.rung == low.rung)
+        or any(r.measured is None for r in one.rounds)
+    ]
     at_fault = broken or devices
     tried = [b for one in at_fault for b in one.builds if b.config.low is not None]
     crashed = [build for build in tried if build.status == "crashed"]

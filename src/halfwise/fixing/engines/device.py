@@ -301,7 +301,6 @@ class Device(Workbench):
     """
 
     full: dict[EngineRung, EngineResult] = field(default_factory=dict, init=False)
-    _reasons: set[str] = field(default_factory=set, init=False)
 
     @property
     def is_strong(self) -> bool:
@@ -320,16 +319,8 @@ class Device(Workbench):
             BuildFailed: TensorRT cannot build it, and therefore no engine of this model.
             RunFailed: it does not run.
             CaseError: samples, including the calibration, do not fit any engine.
+            EngineFailed: the worker was lost before there is a right engine to deliver.
         """
-        try:
-            return self._judge_reference()
-        except EngineFailed as failed:
-            if not is_lost(failed):
-                raise
-            why = "The worker was lost before a correct engine was fetched, so there is none to"
-            raise EngineFailed(f"{why} deliver: {failed.message}", LOST, status="lost") from failed
-
-    def _judge_reference(self) -> EngineResult | None:
         measure, case = self.measure, self.case
         plan = self._full_plan("fp32")
         build = self.build(plan, FP32_ENGINE)
@@ -347,7 +338,7 @@ class Device(Workbench):
             interruption().offer()
             row = self._offered(plan, build)
             if row.lost and row.verdict is None:
-                raise EngineFailed(row.failure, status="lost")
+                raise EngineFailed(row.failure, LOST, status="lost")
         return EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
 
     def with_tf32(self) -> None:
@@ -511,11 +502,9 @@ class Device(Workbench):
         return self.measure.proof(build, network, roles, requested, as_fp32=as_fp32)
 
     def _tell(self, event: str, why: str) -> None:
-        """Report what happened and why; a reason is given in full only once."""
-        note = f"{event}, as before" if why in self._reasons else f"{event}: {why}"
-        self._reasons.add(why)
-        self.notes.append(note)
-        self.watcher.note(note)
+        """Report what happened and why."""
+        self.notes.append(f"{event}: {why}")
+        self.watcher.note(self.notes[-1])
 
 
 def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:

@@ -275,7 +275,6 @@ class Proof:
             engine if that is wrong; of the emulation, failed, if no engine runs.
         plan: What is delivered; None if nothing passed.
         minimal: Whether no kept node can be dropped, by engines or by the emulation.
-        joined: Held-out samples that joined the calibration.
         wrong: The first device whose FP32 engine is wrong; None if none is.
     """
 
@@ -283,7 +282,6 @@ class Proof:
     verdict: Verdict
     plan: EnginePlan | None = None
     minimal: bool = False
-    joined: tuple[str, ...] = ()
     wrong: str | None = None
 
 
@@ -297,7 +295,7 @@ class EngineRun:
 
     def __init__(self, devices: Mapping[str, Device], watcher: Watcher) -> None:
         """Take the devices, at least one."""
-        self.devices, self._watcher, self._several = devices, watcher, len(devices) > 1
+        self.devices, self._several = devices, len(devices) > 1
         self.stages = Stages(watcher)
 
     def reference(self) -> Proof | None:
@@ -340,12 +338,7 @@ class EngineRun:
         """Search from the plan of `fixed`, judge the result on held-out samples, compare.
 
         The FP32 engines are judged before, so they can be delivered whatever happens to the worker.
-
-        Raises:
-            EngineFailed: the worker was lost before its FP32 engine was judged.
         """
-        if any("fp32" not in device.full for device in self.devices.values()):
-            return self._interrupted(fixed)
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
         low, devices = fixed.space, list(self.devices.values())
         weak = [device for device in devices if not device.is_strong]
@@ -353,7 +346,7 @@ class EngineRun:
         bench = Bench(
             self.devices,
             low,
-            fixed.heldout.anew(self._watcher),
+            fixed.heldout,
             builds=max((device.engine_settings.builds for device in weak), default=1),
             # A device's needs are found by its own builds, one device after another.
             budget=settings.max_builds * len(devices),
@@ -408,18 +401,7 @@ class EngineRun:
             all_of(verdicts),
             None if delivered is None else delivered.plan,
             is_best and search.is_minimal,
-            tuple(found.bench.heldout.joined),
         )
-
-    def _interrupted(self, fixed: Fixed) -> Proof:
-        """Return the result if Ctrl-C came before there was any engine: the emulation's plan."""
-        spared = ("interrupted",)
-        fixed.space.budget.tell("interrupt")
-        engines = {
-            name: engines_of(device, (), spared=spared) for name, device in self.devices.items()
-        }
-        failure = Failure(kind="no-engine", numbers={"elements": len(engines)})
-        return Proof(engines, with_failures(fixed.verdict, (failure,), ahead=True))
 
     def brought(self, proof: Proof, paths: Mapping[str, Path]) -> Proof:
         """Return the result with its engines here, each at its path.

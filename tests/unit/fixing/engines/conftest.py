@@ -68,7 +68,7 @@ class Stage:
 
     def bench(self, *, builds: int = 1, budget: int = 6) -> Bench:
         """Judge plans on this one device."""
-        heldout = self.fixed.heldout.anew(self.listener)
+        heldout = self.fixed.heldout
         return Bench({"": self.device}, self.space, heldout, builds=builds, budget=budget)
 
     def plan(self, keep: Nodes, **terms: Any) -> EnginePlan:
