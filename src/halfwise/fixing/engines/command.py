@@ -98,7 +98,6 @@ def fix_in_engines(
     with _devices(case, request, watcher) as devices:
         run = EngineRun(devices, watcher)
         if (wrong := run.reference()) is None:
-            run.with_tf32()
             fixed = run_fix(case, request.settings, watcher, start_from=start)
             proof = run.prove(fixed)
             passed = {name: each.delivered for name, each in proof.engines.items()}

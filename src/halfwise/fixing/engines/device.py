@@ -147,9 +147,6 @@ class Builds:
                 config=config,
                 seconds=0.0,
             )
-        return self._kept(outcome)
-
-    def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
         if outcome.status != "built":
             said = "" if outcome.said in outcome.message else f" {shorten(outcome.said, 200)}"
@@ -310,10 +307,10 @@ class Device(Workbench):
     # --- FP32 engines --------------------------------------------------------------------------
 
     def reference(self) -> EngineResult | None:
-        """Build and judge the FP32 engine without TF32; if it is right, Ctrl-C keeps it.
+        """Build and judge the FP32 engine without TF32; if it is right, also that with TF32.
 
-        Its first criterion is a signal-to-noise ratio of 60 dB, or the user's metric. Returns its
-        row by that; None if Ctrl-C came.
+        From then on Ctrl-C delivers an engine. The first criterion is a signal-to-noise ratio of
+        60 dB, or the user's metric. Returns the row by that; None if Ctrl-C came.
 
         Raises:
             BuildFailed: TensorRT cannot build it, and therefore no engine of this model.
@@ -339,19 +336,14 @@ class Device(Workbench):
             row = self._offered(plan, build)
             if row.lost and row.verdict is None:
                 raise EngineFailed(row.failure, LOST, status="lost")
+            # It takes a fraction of the build time of a low engine, for which kernels of both types
+            # are timed, and needs no plan. On a GPU without TF32 it would be the same again.
+            if has_tf32(self.worker.info) and not interruption().asked:
+                plan = self._full_plan("tf32")
+                build_tf32 = self.build(plan, TF32_ENGINE)
+                if build_tf32.status != "interrupted":
+                    self._offered(plan, build_tf32)
         return EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
-
-    def with_tf32(self) -> None:
-        """Build and judge the FP32 engine with TF32; on a GPU without, it would be the same again.
-
-        It takes a fraction of the build time of a low engine, for which kernels of both types are
-        timed, and needs no plan.
-        """
-        if has_tf32(self.worker.info) and not interruption().asked:
-            plan = self._full_plan("tf32")
-            build = self.build(plan, TF32_ENGINE)
-            if build.status != "interrupted":
-                self._offered(plan, build)
 
     def _full_plan(self, rung: EngineRung) -> EnginePlan:
         return EnginePlan(Plan(Variant(self.case, self.settings)), rung, tf32=rung == "tf32")

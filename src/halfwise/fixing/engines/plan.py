@@ -125,12 +125,6 @@ class Outcome:
         """Whether it may be delivered, judged at all shapes on each of its devices."""
         return self.may_pass and all(map(is_right, self.rows.values()))
 
-    @property
-    def took_turns(self) -> bool:
-        """Whether its times are of rounds in which engines took turns, on each device."""
-        latencies = [row.latency for row in self.rows.values()]
-        return all(latency is not None and latency.medians for latency in latencies)
-
 
 def is_right(row: EngineResult) -> bool:
     """Return whether an engine was judged, and passed, at the shapes of every profile too."""

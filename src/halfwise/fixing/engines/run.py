@@ -20,7 +20,7 @@ from halfwise.fixing.engines.search import Bench, EngineSearch, choose
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import Stages
 from halfwise.fixing.plan.plan import NONE, Plan
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
 from halfwise.records import (
     ALIKE,
@@ -62,15 +62,10 @@ class Found:
     offers: Sequence[Outcome]
     delivered: Outcome | None
 
-    @property
-    def network(self) -> Network:
-        """The model that plans are of."""
-        return self.bench.space.variant.case.network
-
     @cached_property
     def order(self) -> list[NodeName]:
-        """All its nodes in graph order."""
-        return [node_name(n) for n in self.network.all_nodes()]
+        """All nodes of the model in graph order."""
+        return [node_name(n) for n in self.bench.space.variant.case.network.all_nodes()]
 
     @cached_property
     def expected(self) -> dict[EnginePlan, float]:
@@ -304,7 +299,7 @@ class EngineRun:
         Raises:
             HalfwiseError: as for `Device.reference`; with several devices the message names one.
         """
-        with self.stages("FP32 engine"):
+        with self.stages("FP32 engines"):
             rows = self._each(Device.reference)
         engines, verdicts, wrong = {}, {}, Failure(kind="fp32-wrong")
         for name, device in self.devices.items():
@@ -316,11 +311,6 @@ class EngineRun:
         if not verdicts:
             return None
         return Proof(engines, all_of(verdicts), wrong=next(iter(verdicts)))
-
-    def with_tf32(self) -> None:
-        """Build the FP32 engine with TF32 on each device, and report it where it passes."""
-        with self.stages("TF32 engine"):
-            self._each(Device.with_tf32)
 
     def _each(self, do: Callable[[Device], _Done]) -> dict[str, _Done]:
         """Do something with each device; of several, an error names its own."""
@@ -383,7 +373,7 @@ class EngineRun:
         for name, device in self.devices.items():
             if shown is not None:
                 unconstrained = shown.rows[name].build.unconstrained
-                device.notes.extend(unmatched(found.network, unconstrained))
+                device.notes.extend(unmatched(fixed.space.variant.case.network, unconstrained))
             no_tf32: list[SparedKind] = [] if "tf32" in device.full else ["no-tf32"]
             builds = len(device.builds.outcomes)
             verdicts[name] = found.verdict(name, fixed.verdict, causes[name], builds)

@@ -194,18 +194,20 @@ class Bench:
                 if latency is not None and medians:
                     latency = replace(latency, medians=medians, median_ms=median(medians))
                     row = replace(row, latency=latency)
-                    offers[i] = replace(offers[i], rows={**offers[i].rows, name: row})
+                else:
+                    why = "it failed while engines took turns"
+                    row = replace(row, latency=None, untimed=why)
+                offers[i] = replace(offers[i], rows={**offers[i].rows, name: row})
         return offers
 
 
 def choose(offers: Sequence[Outcome]) -> Outcome | None:
     """Return the offer to deliver, the fastest that passes; None if none does.
 
-    An engine that failed while others took turns comes after these, an untimed one last; ties are
-    broken by the order of `offers`.
+    An untimed one comes last; ties are broken by the order of `offers`.
     """
     passed = [offer for offer in offers if offer.deliverable]
-    return min(passed, key=lambda o: (not o.took_turns, o.milliseconds), default=None)
+    return min(passed, key=lambda o: o.milliseconds, default=None)
 
 
 SLOW = 1.1

@@ -31,7 +31,7 @@ def test_a_run_in_order(stage):
     assert (engines.confirmed, len(engines.spread)) == (2, 2)
     assert [r.build for r in engines.rounds] == [3, 4, 5]
     assert all(r.measured == pytest.approx(r.predicted, rel=1e-3) for r in engines.rounds)
-    assert ready.run.stages.seconds.keys() == {"FP32 engine", "TF32 engine", "engines", "verdict"}
+    assert ready.run.stages.seconds.keys() == {"FP32 engines", "engines", "verdict"}
 
 
 def test_the_fp32_engine_is_wrong(stage):
