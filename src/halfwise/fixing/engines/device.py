@@ -87,6 +87,7 @@ class Builds:
         *,
         low: Literal["fp16", "bf16"] | None = None,
         tf32: bool = False,
+        level: int | None = None,
         keep: Iterable[NodeName] = (),
         fresh: bool = False,
     ) -> BuildOutcome:
@@ -97,6 +98,7 @@ class Builds:
             purpose: What the engine is for.
             low: Low format that the builder may choose; weak typing only.
             tf32: Whether FP32 products may be TF32.
+            level: Optimization level; None for the one in the settings.
             keep: Nodes to constrain; weak typing only.
             fresh: Time all tactics again, so that builds vary by chance, instead of reading them
                 from the cache shared by builds on this GPU.
@@ -114,7 +116,7 @@ class Builds:
             keep=tuple(keep) if weak else (),
             profiles=self.settings.profiles,
             workspace_bytes=self.settings.workspace_bytes,
-            optimization_level=self.settings.optimization_level,
+            optimization_level=self.settings.optimization_level if level is None else level,
             tactic_sources=self.settings.tactic_sources,
             plugins=self.settings.plugins,
         )
@@ -380,6 +382,7 @@ class Device(Workbench):
             step,
             low=None if is_typed else self.settings.fmt.low,
             tf32=asked or plan.tf32 or plan.types.tf32,
+            level=plan.level,
             keep=() if is_typed else _constraints(plan),
             fresh=fresh,
         )

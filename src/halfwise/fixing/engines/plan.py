@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
 
 from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.plan.plan import Nodes, Plan
@@ -27,12 +27,14 @@ class EnginePlan:
         types: The types of its nodes, and the network with its repairs that it is of.
         rung: The lowest type that it may compute in.
         tf32: Whether FP32 nodes may be TF32 although neither settings nor types ask for it.
+        level: Optimization level; None for that of the run.
         unconstrained: Whether the builder decides what is FP32. Weak typing only.
     """
 
     types: Plan
     rung: EngineRung
     tf32: bool = False
+    level: int | None = None
     unconstrained: bool = False
 
     @property
@@ -94,8 +96,8 @@ class Outcome:
 
     @property
     def milliseconds(self) -> float:
-        """Its time on the slowest device."""
-        return max(row.milliseconds for row in self.rows.values())
+        """Geometric mean over the devices, so that no device's speed decides between plans."""
+        return prod(row.milliseconds for row in self.rows.values()) ** (1 / len(self.rows))
 
     @property
     def number(self) -> int:

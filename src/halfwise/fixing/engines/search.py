@@ -11,7 +11,11 @@ in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel t
 (TensorRT release notes). Constraints of weak typing are hints: there only engines decide.
 
 Between a plan that fails and one that passes, or else everything in FP32, halves, quarters … of
-what only the larger one keeps are left out. A plan that the builder refuses fails like any other.
+what only the larger one keeps are left out.
+
+What the builder refused had kernels in the all-FP32 engine, and usually in the all-low one: the
+plan's form is what has none. So the emulation's plan is tried at another optimization level, then
+with more nodes in FP32, like one that is off.
 
 Every engine is judged, timed and inspected the same way, also on held-out samples: shrinking and
 confirming a plan first would lose those builds if it fails there. The fastest that passes is
@@ -37,6 +41,7 @@ from halfwise.graph.written_out import attentions
 from halfwise.progress import interruption
 from halfwise.records import FULL_RUNGS, EngineResult, EngineRung, replace
 from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.versions import has
 from halfwise.wording import count
 
 
@@ -353,6 +358,7 @@ class EngineSearch:
             yield Try(self._start, "the plan of the emulation")
         best = self.best
         if best is None:
+            yield from self._at_other_level()
             for plan in self._less(self._everything, self._start.keep):
                 more = count(len(plan.keep - self._start.keep), "more node")
                 yield Try(plan, f"whether {more} in FP32 mend it")
@@ -364,6 +370,24 @@ class EngineSearch:
                     fewer = count(len(best.keep - plan.keep), "kept node")
                     yield Try(plan, f"whether {fewer} can be left out")
             yield Try(best, "", builds=self.bench.builds)
+
+    def _at_other_level(self) -> Iterator[Try]:
+        """Yield the emulation's plan at another optimization level, if it gave no engine.
+
+        At 5 the builder tries every kernel that it has or can generate; at 1, which is for crashes
+        and time-outs, it generates none and uses its compiler least (TensorRT's developer guide,
+        "Builder optimization level"; the default is 3).
+        """
+        built, devices = self.bench.tried.get(self._start, ()), self.bench.devices.values()
+        is_free = all(
+            device.builds.settings.optimization_level is None
+            and has("optimization levels", device.worker.info.tensorrt)
+            for device in devices
+        )
+        if built and built[-1].excess is None and is_free:
+            level = 1 if built[-1].worst.build.status in ("crashed", "timeout") else 5
+            step = f"optimization level {level} instead of build {built[-1].number}"
+            yield Try(replace(self._start, level=level), step)
 
     def _beside(self) -> Iterator[Try]:
         """Yield plans that are rows of the table, and use nothing of the budget.

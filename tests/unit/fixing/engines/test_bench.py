@@ -108,13 +108,13 @@ def test_what_must_be_fp32_is_constrained_even_where_nothing_is_kept(stage):
     )
 
 
-@pytest.mark.parametrize("terms", [{}, {"tf32": True}])
+@pytest.mark.parametrize("terms", [{}, {"tf32": True, "level": 5}])
 @pytest.mark.parametrize("tf32", [True, False])
 def test_terms_of_a_plan_are_asked_for(stage, terms, tf32):
     ready = stage(models.layer_norm(), engine={"tf32": tf32})
     plan = ready.plan(KEPT, **terms)
     config = ready.bench().evaluate(plan, "mixed").worst.build.config
-    assert config.tf32 == (tf32 or plan.tf32)
+    assert (config.tf32, config.optimization_level) == (tf32 or plan.tf32, plan.level)
 
 
 @pytest.mark.parametrize(

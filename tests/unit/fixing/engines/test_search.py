@@ -256,10 +256,16 @@ def test_a_failing_plan_gets_halves_of_the_low_nodes_until_one_passes():
     assert world.steps[:3] == [PLAIN, START, "whether 3 more nodes in FP32 mend it"]
 
 
-def test_more_is_kept_of_what_cannot_be_built():
+def test_what_cannot_be_built_is_tried_at_another_level_and_then_replaced():
+    world = World(always(names(2)), lambda plan: plan.keep != names(2) or plan.level == 1)
+    # After a crash it is the lower one.
+    assert run(world, names(2), ruled=names(2)).best == planned(names(2), level=1)
     world = World(always(names(2)), lambda plan: plan.keep != names(2), budget=30)
     assert keep(run(world, names(2))) > names(2)
-    assert world.steps[:3] == [PLAIN, START, "whether 3 more nodes in FP32 mend it"]
+    assert world.steps[2:4] == [
+        "optimization level 1 instead of build 2",
+        "whether 3 more nodes in FP32 mend it",
+    ]
 
 
 def test_where_every_build_was_lost_the_search_ends():
