@@ -199,7 +199,9 @@ class Bench:
                 if latency is not None and medians:
                     latency = replace(latency, medians=medians, median_ms=median(medians))
                     row = replace(row, latency=latency)
-                else:
+                elif any(
+                    times.values()
+                ):  # else the worker is gone, and all have their earlier times
                     why = "it failed while engines took turns"
                     row = replace(row, latency=None, untimed=why)
                 offers[i] = replace(offers[i], rows={**offers[i].rows, name: row})
