@@ -199,9 +199,7 @@ class Bench:
                 if latency is not None and medians:
                     latency = replace(latency, medians=medians, median_ms=median(medians))
                     row = replace(row, latency=latency)
-                elif any(
-                    times.values()
-                ):  # else the worker is gone, and all have their earlier times
+                elif any(times.values()):  # else the worker is gone: all keep what they have
                     why = "it failed while engines took turns"
                     row = replace(row, latency=None, untimed=why)
                 offers[i] = replace(offers[i], rows={**offers[i].rows, name: row})
