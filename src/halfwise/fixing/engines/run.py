@@ -237,26 +237,6 @@ def engines_of(
     )
 
 
-def recorded(device: Device, name: str, found: Found, **results: Any) -> Engines:
-    """Return the record of a device whose engines are all judged, with more results."""
-    delivered, shown = found.delivered, found.shown
-    low = None if delivered is None or delivered.plan.is_full else delivered.plan
-    builds = [] if low is None else [o.rows[name].excess for o in found.bench.tried[low]]
-    spread = [error for error in builds if error is not None]
-    return engines_of(
-        device,
-        [offer.rows[name] for offer in found.offers],
-        None if shown is None else shown.rows[name].build.number,
-        rounds=found.rounds(name),
-        keep=() if low is None else found.kept(low),
-        delivered=None if delivered is None else delivered.rows[name].build.engine,
-        rung=None if delivered is None else delivered.plan.rung,
-        spread=tuple(spread),
-        confirmed=sum(error <= 1 for error in spread),
-        **results,
-    )
-
-
 _Done = TypeVar("_Done")
 
 
@@ -366,6 +346,7 @@ class EngineRun:
     def _concluded(self, fixed: Fixed, search: EngineSearch, found: Found) -> Proof:
         """Return the result of a run whose engines are all judged."""
         delivered, shown = found.delivered, found.shown
+        low = None if delivered is None or delivered.plan.is_full else delivered.plan
         is_best = delivered is not None and delivered.plan == search.best
         spared: list[SparedKind] = ["interrupted"] if found.bench.is_over else []
         causes = {name: found.causes(name) for name in self.devices}
@@ -377,10 +358,18 @@ class EngineRun:
             no_tf32: list[SparedKind] = [] if "tf32" in device.full else ["no-tf32"]
             builds = len(device.builds.outcomes)
             verdicts[name] = found.verdict(name, fixed.verdict, causes[name], builds)
-            engines[name] = recorded(
+            built = [] if low is None else [o.rows[name].excess for o in found.bench.tried[low]]
+            spread = [error for error in built if error is not None]
+            engines[name] = engines_of(
                 device,
-                name,
-                found,
+                [offer.rows[name] for offer in found.offers],
+                None if shown is None else shown.rows[name].build.number,
+                rounds=found.rounds(name),
+                keep=() if low is None else found.kept(low),
+                delivered=None if delivered is None else delivered.rows[name].build.engine,
+                rung=None if delivered is None else delivered.plan.rung,
+                spread=tuple(spread),
+                confirmed=sum(error <= 1 for error in spread),
                 rungs=found.rungs,
                 causes=causes[name],
                 spared=(*spared, *no_tf32),
