@@ -198,7 +198,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     told = [_told(t, f) for t, f in zip([*planned, *low], [*found, *found_low], strict=True)]
     bench.details["planted_faults"] = {"diagnosed": told, "causes": causes}
     share = [one.builds / builds_allowed(one.nodes) for one in found]
-    known = sum({"kernel", "unknown"} >= {*kinds} for kinds in causes.values())
+    known = sum({"nothing", "unknown"} >= {*kinds} for kinds in causes.values())
     precise = [kinds for kinds in causes.values() if "precision" in kinds]
     everything = [*found, *found_low]
     return [
@@ -207,7 +207,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         equal("blamed on precision", sum(f.rung in _PRECISION for f in everything), 0),
         reported("largest share of the builds allowed", max(share)),
         reported("faults of FP16 kernels localised, of 3", sum(f.localised for f in found_low)),
-        equal("of 3, `fix` tells a kernel of planted nodes, or unknown", known, len(low)),
+        equal("of 3, `fix` tells no cause, or unknown", known, len(low)),
         equal("of 3, `fix` blames on precision", len(precise), 0),
         reported("seconds for each", sum(one.seconds for one in found) / len(found)),
     ], None

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.run import _explains
-from halfwise.fixing.engines.search import near
+from halfwise.fixing.engines.run import causes
 from halfwise.fixing.following import born
 from halfwise.fixing.plan.search import gains, stretches
 from halfwise.fixing.repair.moves import _Move
@@ -27,8 +26,10 @@ PRICES = {A: 1.5, C: 2.0}
 
 
 def explained(measured: float) -> bool:
-    outcome: Any = SimpleNamespace(excess=measured)
-    return _explains(1.0, outcome)
+    outcome: Any = SimpleNamespace(plan=A, excess=measured, passed=False, ignored=(), number=1)
+    expected: Any = {A: 1.1}
+    (cause,) = causes([outcome], expected, relative=True)
+    return cause.kind == "precision"
 
 
 def step(inherited: float) -> Growth:
@@ -51,9 +52,7 @@ def shown(before: float, after: float) -> int:
         # or a quarter of what FP32 costs.
         (gains(3.0, 1.0, 4.0), gains(3.01, 1.0, 4.0)),
         # An engine's error is explained up to twice what is predicted.
-        (explained(2.0), explained(2.01)),
-        # An engine is near another if it takes less than 5 % more.
-        (near(1.049, 1.0), near(1.051, 1.0)),
+        (explained(2.2), explained(2.21)),
         # An error may originate where inputs have up to a fifth of it.
         (bool(born([step(0.2)])), bool(born([step(0.21)]))),
         # A change of the inputs is shown by errors that fall to less than a tenth.

@@ -84,7 +84,9 @@ def figures(name: str, job: Job, run: Run, checked: Checked | None) -> list[Figu
         reported(f"{name}: builds in all", len(engines.builds), _outcomes(engines)),
         reported(f"{name}: nodes kept by the emulation", len(engines.rounds[0].keep)),
         reported(f"{name}: nodes kept in the engine", len(engines.keep)),
-        _needed(name, job, engines),
+        reported(
+            f"{name}: kept nodes that no failed engine shows to be needed", len(unproven(engines))
+        ),
         reported(
             f"{name}: builds of the plan that passed",
             engines.confirmed,
@@ -143,14 +145,6 @@ def _of_check(name: str, job: Job, checked: Checked) -> list[Figure]:
         at_most(what, checked.error, job.tolerance, note),
         equal(agreement, checked.same_top1, 1.0, note),
     ]
-
-
-def _needed(name: str, job: Job, engines: Engines) -> Figure:
-    what = f"{name}: kept nodes that neither a failed engine nor a prediction shows to be needed"
-    count = len(set(unproven(engines)) - set(engines.needed_as_predicted))
-    # A large plan would need a build for each of its nodes.
-    note = f"{len(engines.needed_as_predicted)} by prediction"
-    return equal(what, count, 0, note) if job.make is None else reported(what, count, note)
 
 
 def _outcomes(engines: Engines) -> str:

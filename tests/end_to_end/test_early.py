@@ -62,7 +62,7 @@ def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told):
     engine = (ended.folder / "model.engine").read_bytes()
     assert found["delivered"]["sha256"] == hashlib.sha256(engine).hexdigest()
     assert [tried["end"] for tried in found["rungs"]] == ["delivered"]
-    assert "interrupted" in {spared["kind"] for spared in found["spared"]}
+    assert "interrupted" in found["spared"]
     assert "interrupted before anything lower was built" in told(ended)
 
 
@@ -159,25 +159,6 @@ def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
     (cause,) = ended.record["engines"]["causes"]
     assert (cause["kind"], set(cause["nodes"])) == ("ignored", {"conv_b", "relu", "conv_c"})
     assert all(node in told(ended).partition(". ")[0] for node in cause["nodes"])
-    assert len(purposes(ended)) > 4
-
-
-def test_no_plan_is_looked_for_where_a_right_engine_is_faster_than_fp16(engines):
-    """As for a model of which most plans cannot be built."""
-    refused = Fault("build", "memory", when={"low": "fp16", "kept": ["conv_b"]})
-    ended = engines(
-        models.conv_chain(), "--no-repair", "--budget", "builds=9", faults=[refused], pace=FAST_TF32
-    )
-    assert ended.code == 0, ended.err
-    found = ended.record["engines"]
-    assert found["rung"] == "tf32"
-    assert purposes(ended) == [
-        *("FP32, TF32 off", "FP32, TF32 on", "plain low precision", "the plan of the emulation"),
-        "plain low precision with TF32",
-    ]
-    assert [spared["kind"] for spared in found["spared"]] == ["slower"]
-    why = "No more plans were built: with nothing kept a run takes 4 ms (build 5), and 3.5 ms in"
-    assert why in told(ended)
 
 
 @pytest.mark.parametrize(
@@ -212,4 +193,4 @@ def test_ctrl_c_at_any_request_keeps_what_is_proven(engines, monkeypatch, reques
     assert took < 5
     found = ended.record["engines"]
     assert found["rung"] == rung
-    assert "interrupted" in {spared["kind"] for spared in found["spared"]}
+    assert "interrupted" in found["spared"]

@@ -84,7 +84,7 @@ def test_a_worker_that_is_gone_before_any_verdict_is_told_as_lost(
     ended = call(*asked(once_only(worker, tmp_path / "started")))
     assert (ended.code, ended.out) == (6, "")
     said = " ".join(ended.err.split())
-    assert "lost before a correct engine was fetched" in said
+    assert "is lost: " in said
     assert not ended.folder.exists()
 
 
@@ -113,7 +113,7 @@ def test_a_worker_that_is_gone_with_its_engines_leaves_nothing_but_advice(
         patched.setattr(Fetched, "keep", lambda *_: None)
         ended = call(*asked(once_only(worker, tmp_path / "started")))
     assert (ended.code, ended.out) == (6, "")
-    assert "so there is none to deliver" in " ".join(ended.err.split())
+    assert "is lost: " in " ".join(ended.err.split())
     assert not ended.folder.exists()
     assert call(*asked(fake_worker())).code == 0
 

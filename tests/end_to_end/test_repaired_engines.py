@@ -94,11 +94,11 @@ def test_without_engines_what_reads_the_run_makes_its_repairs_again(call, saved,
 
 
 def test_the_plan_that_is_known_without_repairs_is_built_beside(engines, call):
-    lossy = {"wide_1": 1.2, "up_1": 1.2}  # one build does not mend that
-    ended = engines(sluiced(2.0, WIDE), lossy=lossy)
+    # The one build of the budget leaves out the first half, in which the fault is.
+    ended = engines(sluiced(WIDE, 2.0), lossy={"wide_0": 1.2, "up_0": 1.2})
     assert ended.code == 0, ended.err
     record, engine = ended.record, ended.record["engines"]
-    kept = ["up_1", "wide_1", "down_1"]
+    kept = ["up_0", "wide_0", "down_0"]
     assert (record["plan"]["repairs"], [k["node"] for k in record["plan"]["keep"]]) == ([], kept)
     assert (engine["rung"], engine["keep"]) == ("fp16", kept)
     own, plain = (sha256(ended.folder / f"model{name}.onnx") for name in ("", ".fp32"))
@@ -123,6 +123,3 @@ def test_a_repaired_plan_that_is_slower_than_fp32_leaves_one_without_repairs(eng
     assert (engine["rung"], len(engine["keep"])) == ("fp16", 3)
     last = engine["builds"][-1]
     assert last["config"]["model_sha256"] == sha256(ended.folder / "model.fp32.onnx")
-    (spared,) = engine["spared"]
-    assert (spared["kind"], spared["numbers"]["beside"]) == ("slower", last["number"])
-    assert "No more plans were built but one without repairs" in told(ended)

@@ -71,11 +71,6 @@ class HeldOut:
         self.joined: tuple[str, ...] = ()
         self.infinite = False
 
-    def anew(self, watcher: Watcher) -> "HeldOut":
-        """Return the samples left, for another search, which none of them has joined."""
-        left = self.rest, self.rest_references
-        return HeldOut(self.case, *left, self._searched, watcher, self.nonfinite)
-
     @property
     def unseen(self) -> bool:
         """Whether any unseen samples are left."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import floor
 
 from halfwise.fixing.depths import LEADING_TO_INFINITY, HeldOut
-from halfwise.fixing.plan.plan import Nodes, Plan
+from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
 from halfwise.fixing.plan.rules import ISLAND, ONLY
 from halfwise.fixing.plan.search import SearchResult
 from halfwise.fixing.repair.rule import place
-from halfwise.fixing.space import Space
+from halfwise.fixing.space import Int8Space, Space
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, adjusted_constants
 from halfwise.graph.model import Network, node_name
@@ -180,6 +180,66 @@ def plan_of(
         low_io=variant.low_io,
     )
     return replace(plan, repairs=space.repairs)
+
+
+def int8_plan_of(
+    below: PlanRecord, space: Int8Space, plan: Plan, result: SearchResult, placed: Nodes, casts: int
+) -> PlanRecord:
+    """Return the record of a plan.
+
+    Args:
+        below: The plan in the low format that it extends.
+        space: The plans with INT8.
+        plan: The plan.
+        result: What it leaves out of INT8, and results of trials.
+        placed: All nodes that its file computes in FP32.
+        casts: Cast nodes in its model.
+    """
+    variant, int8 = space.variant, plan.int8
+    network, roles = variant.case.network, variant.roles
+    left_out = kept_nodes(
+        network,
+        space.choices - int8,
+        (),
+        {},
+        result.excess_without,
+        nonfinite_without=result.nonfinite_without,
+        contributions=result.contributions,
+    )
+    kept = (replace(k, precision="fp32") for k in below.keep)
+    more = space.held_nodes - space.extended
+    held = kept_nodes(network, more, (), {}, {}, held=space.held)
+    quantisation = space.quantisation
+    record = plan_record(
+        network,
+        roles,
+        variant.settings.fmt,
+        placed,
+        casts,
+        keep=(*kept, *held),
+        minimal=result.minimal,
+        lowered=below.lowered,
+        remarks=below.remarks,
+        low_io=variant.low_io,
+    )
+    return replace(
+        record,
+        repairs=below.repairs,
+        int8=tuple(name for name in map(node_name, network.nodes()) if name in int8),
+        left_out=tuple(_left_out(kept, below, quantisation, int8) for kept in left_out),
+    )
+
+
+def _left_out(
+    kept: KeptNode, below: PlanRecord, quantisation: Quantisation, int8: Nodes
+) -> KeptNode:
+    """Return a node that is left out; of a sum, with the convolution if that is the reason."""
+    kept = replace(kept, precision=below.low)
+    product = quantisation.sums.get(kept.node)
+    if product is None or product in int8 or kept.error_without is not None or kept.because is None:
+        return kept
+    because = replace(kept.because, beside=product)
+    return replace(kept, because=because, unknown=False)
 
 
 def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:

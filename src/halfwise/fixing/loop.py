@@ -16,18 +16,25 @@ from halfwise.emulation.ort import Session, give_back
 from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import RunFailed
+from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.curve import curve_of
 from halfwise.fixing.depths import Depths, HeldOut
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import Filed, filed
-from halfwise.fixing.fixed import Fixed, built_by, built_cost, plan_of, search_of, unsupported
+from halfwise.fixing.fixed import (
+    Fixed,
+    built_by,
+    built_cost,
+    int8_plan_of,
+    plan_of,
+    search_of,
+    unsupported,
+)
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
-from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
-from halfwise.fixing.plan.rules import starting_plan
+from halfwise.fixing.plan.rules import Start, starting_plan
 from halfwise.fixing.plan.search import SearchResult, few_of
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
@@ -334,9 +341,19 @@ class _Fix:
     def int8(self, below: Fixed, quantised: QuantisedModel | None) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         start = self.start_from.plan if isinstance(self.start_from, Run) else None
-        space = int8_rung(below, self.stage, self.watcher, quantised, start)
-        if isinstance(space, Fixed):
-            return space
+        try:
+            with self.stage("emulate"):
+                space = Int8Space.above(below.space, below.result.kept, quantised)
+                if space is None:
+                    return below
+                space.survey(space.islands)
+                if start is not None and start.has_int8:
+                    out = space.choices & {node.node for node in start.left_out}
+                    note = Remark(kind="start-int8", numbers={"elements": len(out)})
+                    space = space.starting(Start(out, note))
+        except (CaseError, RunFailed) as error:
+            self.watcher.note(f"INT8 was not tried: {error.message}")
+            return below.telling(Remark(kind="int8-untried", names={"why": error.message}))
         if below.space.bench.demands_files:
             _demand_files(space)
         with self.stage("baseline"):

@@ -219,7 +219,6 @@ def lower_next(engines: Engines) -> tuple[Step, ...]:
     rung = {"rung": low.rung.upper()}
     shown = {number for cause in engines.causes for number in cause.builds}
     in_tf32 = any(b.config.tf32 for b in engines.builds if b.number in shown)
-    spared = any(s.kind != "no-tf32" for s in engines.spared)
     told = ("lost", "unfetched", "unbuildable", "not-run")
     unclear = kinds & _UNCLEAR or not (kinds or low.end in told)
     unbuilt = "refused" in kinds or low.end == "unbuildable"
@@ -231,10 +230,9 @@ def lower_next(engines: Engines) -> tuple[Step, ...]:
             Step(kind="typing-strong", names=since),
         ),
         (unbuilt, Step(kind="reexport", names=rung)),
-        (unbuilt or "kernel" in kinds or low.end == "not-run", other_builds),
-        ("kernel" in kinds, Step(kind="accumulate-fp16")),
+        (unbuilt or low.end == "not-run", other_builds),
         ("unknown" in kinds and in_tf32, Step(kind="no-tf32")),
-        (unclear and not spared, Step(kind="more-builds")),
+        (unclear and "interrupted" not in engines.spared, Step(kind="more-builds")),
     )
     return tuple(step for applies, step in steps if applies)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Self
 
@@ -13,10 +13,12 @@ from halfwise.errors import CaseError
 from halfwise.fixing.attribute import Attribution
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Observed
+from halfwise.fixing.int8.placing import QuantisedModel, peaks, quantisable, quantised
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant, union
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import Search, SearchResult
 from halfwise.graph.model import node_name
+from halfwise.graph.roles import Role
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher, interruption
 from halfwise.records import Guard, Remark, Repair, replace
@@ -347,6 +349,48 @@ class Int8Space(Space):
     below: Space = field(kw_only=True)
     extended: Nodes = field(kw_only=True)
     quantisation: Quantisation = field(kw_only=True)
+
+    @staticmethod
+    def above(low: Space, kept: Nodes, source: QuantisedModel | None) -> "Int8Space | None":
+        """Return the plans with INT8 of which one in the low format passes; None if there are none.
+
+        Args:
+            low: The plans in the low format.
+            kept: What the passing plan keeps in FP32, which stays so.
+            source: The quantised model to leave nodes out of; without it, ranges are those
+                observed.
+
+        Raises:
+            CaseError: no product has a range.
+        """
+        variant, bench = low.variant, low.bench
+        network, place = variant.case.network, None if source is None else source.place
+        names = quantisable(network) if source is None else source.pairs
+        able = frozenset(n for n in names if variant.roles[n].role is Role.COMPUTE) - kept
+        if not able:
+            low.watcher.note("no node in the low format can be INT8")
+            return None
+        if place is None:
+            place = partial(quantised, network, peaks=peaks(low.evidence.observations))
+        quantisation, settings = Quantisation(place, able), variant.settings
+        if not quantisation.nodes:
+            raise CaseError(
+                "Every product that could be INT8 reads a tensor that has a single value, or no "
+                "finite one, on the calibration samples, so there is no range.",
+                "Give real samples with varying values.",
+            )
+        budget = Budget(settings.time_budget, work=settings.budget * len(variant.case.calibration))
+        budget.took_in(low.budget)
+        question, spend = (bench.samples, bench.references, bench.tolerance), budget.spend
+        return Int8Space(
+            variant,
+            Bench(bench.judge, *question, lambda: spend("trial")),
+            *(low.observed, budget, low.watcher),
+            repairs=low.repairs,
+            below=low,
+            extended=kept,
+            quantisation=quantisation,
+        )
 
     @cached_property
     def fp32(self) -> Nodes:

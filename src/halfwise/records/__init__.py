@@ -24,7 +24,6 @@ from halfwise.records.built import (
     Recipe,
     RightBy,
     ShapeRange,
-    Spared,
     SparedKind,
     Typing,
     WorkerInfo,
@@ -175,8 +174,8 @@ __all__ = [
     "Remade", "Remark", "RemarkKind", "Repair", "RepairRule",
     "RightBy", "Run", "RunEvidence",
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
-    "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
-    "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
+    "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "SparedKind",
+    "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
     "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict", "Via",
     "WorkerInfo", "Worth", "replace", "said",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from halfwise.records.judged import TaskScore
-from halfwise.records.record import Facts, Failure, NodeName, Record, TensorName
+from halfwise.records.record import Failure, NodeName, Record, TensorName
 
 Typing = Literal["weak", "strong"]
 Quantised = Literal["int8", "fp8", "int4"]
@@ -250,7 +250,6 @@ class Recipe(BuildOptions):
 CauseKind = Literal[
     "refused",
     "ignored",
-    "kernel",
     "precision",
     "unknown",
 ]
@@ -259,8 +258,6 @@ CauseKind = Literal[
 - "refused": the builder refused every plan that the emulation predicts to pass, and the others are
   out of tolerance;
 - "ignored": the inspector shows constraints that were not honoured;
-- "kernel": an engine is off by more than twice what the emulation predicts, but one with some more
-  nodes in FP32 is not;
 - "precision": the error is at most twice what the emulation predicts;
 - "unknown": none of these.
 """
@@ -272,8 +269,7 @@ class Cause(Record):
     Attributes:
         kind: What it is.
         builds: Numbers of the builds that show it.
-        nodes: "ignored": the nodes whose constraints were not honoured. "kernel": the nodes that
-            are FP32 in the right engine but not in the wrong one.
+        nodes: "ignored": the nodes whose constraints were not honoured.
         excess: Error of the engine that shows it relative to what the search allows, or of the
             nearest that was built; None with a metric.
         other: The error that the emulation predicts of that engine; None if unknown.
@@ -286,10 +282,8 @@ class Cause(Record):
     other: float | None = None
 
 
-SparedKind = Literal["slower", "interrupted", "no-tf32"]
-"""Why engines were not built. "slower": with nothing kept, the low format is slower than a proven
-FP32 or TF32 engine; "interrupted": Ctrl-C; "no-tf32": the GPU has no
-TF32."""
+SparedKind = Literal["interrupted", "no-tf32"]
+"""Why engines were not built: Ctrl-C, or a GPU without TF32."""
 
 
 class Latency(Record):
@@ -311,19 +305,6 @@ class Latency(Record):
     p99_ms: float
     device_bytes: int
     medians: tuple[float, ...] = ()
-
-
-class Spared(Facts):
-    """What was not built, and why.
-
-    Attributes:
-        kind: Why.
-        numbers: Of "slower": the number of the "build" with nothing kept and its "median_ms", those
-            of the "full" build, of FP32 or TF32, and "full_ms"; the build of a plan without repairs
-            that was made nevertheless, "beside".
-    """
-
-    kind: SparedKind
 
 
 EngineRung = Literal["fp32", "tf32", "bf16", "fp16", "int8"]

@@ -12,7 +12,7 @@ from halfwise.records.built import (
     Latency,
     Profile,
     ShapeRange,
-    Spared,
+    SparedKind,
     Typing,
     WorkerInfo,
 )
@@ -231,7 +231,6 @@ class Engines(Record):
         builds: All builds in order, including crashed ones. Only the delivered one lists its
             network layers, as builds of one file share them.
         keep: Nodes in FP32 in the delivered engine, among low ones; empty if nothing is low.
-        needed_as_predicted: Those of them that only emulation shows to be needed, not a build.
         delivered: The engine in the run folder; None if none passed, or if the one that did could
             not be fetched (the verdict says so).
         spread: Error of every confirmation build of the delivered plan, relative to the tolerance.
@@ -240,7 +239,7 @@ class Engines(Record):
         rungs: All rungs of the run, most exact first, and how they ended.
         causes: What engines show about why nothing in the low format passed; empty if something
             did.
-        spared: What was not built, and why.
+        spared: Why further engines were not built.
         notes: Sentences about the engines as a whole.
         verdict: The verdict on this device alone, if a run has several; None with one.
     """
@@ -252,14 +251,13 @@ class Engines(Record):
     rounds: tuple[EngineRound, ...]
     builds: tuple[BuildOutcome, ...]
     keep: tuple[NodeName, ...]
-    needed_as_predicted: tuple[NodeName, ...] = ()
     delivered: EngineFile | None = None
     spread: tuple[float, ...] = ()
     confirmed: int = 0
     rung: EngineRung | None = None
     rungs: tuple[RungTried, ...] = ()
     causes: tuple[Cause, ...] = ()
-    spared: tuple[Spared, ...] = ()
+    spared: tuple[SparedKind, ...] = ()
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
 

@@ -349,7 +349,6 @@ StepKind = Literal[
     "reexport",
     "other-builds",
     "typing-strong",
-    "accumulate-fp16",
     "no-tf32",
     "more-builds",
     "search-on",

@@ -179,7 +179,7 @@ def made(engines: Engines) -> Iterator[str]:
         errors = range_text(min(spread), max(spread))
         facts = {"passed": engines.confirmed, "builds": len(spread)}
         yield say("engine", "confirmed", facts, errors=errors)
-    yield from (sentence(f"{capital(say('spared', s.kind, s.facts))}.") for s in engines.spared)
+    yield from (sentence(f"{capital(WORDS['spared'][kind])}.") for kind in engines.spared)
 
 
 def _rounds(rounds: Sequence[EngineRound]) -> Table | None:

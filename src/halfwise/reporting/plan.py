@@ -83,13 +83,18 @@ def in_full(devices: Sequence[Engines]) -> str:
         return ""
     low, causes = engines.rungs[-1], {cause.kind: cause for cause in reversed(engines.causes)}
     # Others are not at fault if a worker is lost, or if builds or engines fail there.
-    broken = [one for one in devices if any(r.failure for r in one.results if r.rung == low.rung)]
+    broken = [
+        one
+        for one in devices
+        if any(r.failure for r in one.results if r.rung == low.rung)
+        or any(r.measured is None for r in one.rounds)
+    ]
     at_fault = broken or devices
     tried = [b for one in at_fault for b in one.builds if b.config.low is not None]
     crashed = [build for build in tried if build.status == "crashed"]
     kind: str = "interrupted" if low.rung in FULL_RUNGS else low.end
     # What engines show says more than how they failed.
-    shown = causes.get("ignored") or causes.get("kernel") or causes.get("refused")
+    shown = causes.get("ignored") or causes.get("refused")
     if shown is not None and kind in ("tolerance", "held-out", "unsteady", "not-run"):
         kind = shown.kind
     why = say(
@@ -315,9 +320,8 @@ def minimality(run: Run, plan: Plan) -> str:
         in_engine = engines is not None and engines.keep and not interrupted
         return say("plan", "builds used") if in_engine else unfinished(search)
     fixed = sum(kept.kept_by in ("rule", "model") for kept in plan.keep)
-    predicted = None if engines is None else engines.needed_as_predicted
     every = fixed == len(plan.keep)
-    return say("plan", "minimal", all=every, fixed=bool(fixed), predicted=predicted)
+    return say("plan", "minimal", all=every, fixed=bool(fixed))
 
 
 def left_out_table(run: Run) -> Table | None:

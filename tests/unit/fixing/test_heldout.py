@@ -64,7 +64,7 @@ def test_what_passed_does_not_join():
 def test_without_any_the_calibration_is_judged():
     ill = models.layer_norm()
     fixed = found(Ill(ill.proto, {"x": ill.inputs["x"][:1]}))
-    heldout = fixed.heldout.anew(Silent())
+    heldout = fixed.heldout
     assert not heldout.unseen
     assert heldout.samples.ids == fixed.space.bench.samples.ids
     assert not heldout.may_join(failing(heldout, 0))

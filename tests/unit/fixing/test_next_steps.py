@@ -106,7 +106,6 @@ def test_what_passed_on_other_targets_is_delivered_there_and_not_built_for_tenso
     ("kind", "said"),
     [
         ("refused", ("opset 17", "optimization-level", "version")),
-        ("kernel", ("optimization-level", "--accumulate fp16")),
         ("ignored", ("--typing strong", "--budget builds")),
         ("precision", ("--budget builds",)),
         ("unknown", ("--budget builds",)),

@@ -26,7 +26,6 @@ from halfwise.records import (
     Run,
     RungTried,
     ShapeVerdict,
-    Spared,
     Step,
     TaskScore,
     TensorName,
@@ -40,7 +39,7 @@ from halfwise.reporting import causes, diagnosis, remarks, view
 from halfwise.reporting import engines as of_engines
 from halfwise.reporting import plan as rungs
 from halfwise.reporting import verdict as verdicts
-from halfwise.reporting.parts import say
+from halfwise.reporting.parts import WORDS
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
@@ -91,11 +90,7 @@ def blamed() -> Iterator[str]:
         yield rungs.cause_line(Cause(kind=kind, builds=(2, 3), **known))
         if kind != "ignored":
             yield rungs.cause_line(Cause(kind=kind, builds=(2,)))
-    numbers = {"build": 4, "median_ms": 0.614, "full": 2, "full_ms": 0.57}
-    slower = Spared(kind="slower", numbers=numbers)
-    spared = [slower, replace(slower, numbers={**numbers, "beside": 5})]
-    spared += [Spared(kind=kind) for kind in ("interrupted", "no-tf32")]
-    yield from (say("spared", one.kind, one.facts) for one in spared)
+    yield from WORDS["spared"].values()
 
 
 def built() -> Iterator[str]:
@@ -508,8 +503,8 @@ def of_node() -> Iterator[str]:
     for told in causes.told_of_nodes(runs.verification(verdict=verdict), None).values():
         yield from (f"a {key}: {words}" for key, words in told)
     bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)
-    kernel = Cause(kind="kernel", builds=(3,), nodes=(A,))
-    fixed = runs.run(plan=runs.plan((bare,)), engines=engines(causes=(kernel,)))
+    ignored = Cause(kind="ignored", builds=(3,), nodes=(A,))
+    fixed = runs.run(plan=runs.plan((bare,)), engines=engines(causes=(ignored,)))
     yield from _causes(fixed)
     plain, repaired = runs.run(plan=runs.plan(())), runs.run(plan=int8_plan(repairs=(SCALED,)))
     kept = runs.run(plan=runs.plan(()), followed=followed_by(kept=("/a",)))

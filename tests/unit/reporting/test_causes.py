@@ -114,9 +114,9 @@ def test_diagnose_tells_the_rung_that_failed_and_its_nodes() -> None:
 
 
 def test_what_engines_show_at_nodes_is_a_cause() -> None:
-    kernel = Cause(kind="kernel", builds=(3,), nodes=(NodeName("a"),), excess=9.0)
+    ignored = Cause(kind="ignored", builds=(3,), nodes=(NodeName("a"),), excess=9.0)
     unclear = Cause(kind="unknown", builds=(4,), excess=2.0)
-    found = causes(runs.run(engines=engines(causes=(kernel, unclear))), None)
+    found = causes(runs.run(engines=engines(causes=(ignored, unclear))), None)
     shown = [group for group in found if group.title == "What the engines show"]
     assert [(group.state, len(group.found)) for group in shown] == [("cause", 2), ("seen", 1)]
     assert [one.node for one in shown[0].found] == [None, "a"]

@@ -12,7 +12,7 @@ from halfwise.fixing.curve import curve_of
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file, may_mend
-from halfwise.fixing.fixed import Fixed, plan_of
+from halfwise.fixing.fixed import Fixed, plan_of, search_of
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
@@ -97,9 +97,7 @@ def fix_in_engines(
     with _devices(case, request, watcher) as devices:
         run = EngineRun(devices, watcher)
         if (wrong := run.reference()) is None:
-            run.with_tf32()
-            # The search adds nodes to its graph, which no engine may have.
-            fixed = run_fix(with_copied_network(case), request.settings, watcher, start_from=start)
+            fixed = run_fix(case, request.settings, watcher, start_from=start)
             proof = run.prove(fixed)
             passed = {name: each.delivered for name, each in proof.engines.items()}
             watcher.stage("store")
@@ -174,16 +172,10 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
     if fixed.rungs:
         rung = fixed.rungs[-1] if chosen is not None and chosen.rung == "int8" else fixed.rungs[0]
         fixed = replace(rung, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
-    bench = fixed.space.bench
     fixed = replace(
         fixed,
         verdict=proof.verdict,
-        search=replace(
-            fixed.search,
-            joined=(*fixed.search.joined, *proof.joined),
-            calibration=bench.samples.ids,
-            seen=bench.samples.marks or (),
-        ),
+        search=search_of(fixed.space, fixed.heldout, fixed.result),
         stage_seconds=fixed.stage_seconds | seconds,
     )
     if chosen is None:
@@ -301,9 +293,3 @@ def recorded(
         save(readable(built, version).model, partial / BUILT_FILE)
     finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
     return run
-
-
-def with_copied_network(case: Case) -> Case:
-    """Return the case with a copy of its graph; weights are shared."""
-    network = case.network
-    return replace(case, network=replace(network, model=network.copy()))

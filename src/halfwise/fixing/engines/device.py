@@ -18,6 +18,7 @@ from typing import Literal
 
 from halfwise.case import Case, EngineSettings, Samples, Settings
 from halfwise.errors import HalfwiseError
+from halfwise.fixing.depths import HeldOut
 from halfwise.fixing.engines.measure import Measure, is_interrupted, is_lost
 from halfwise.fixing.engines.plan import EnginePlan
 from halfwise.fixing.plan.plan import Plan, Variant
@@ -148,9 +149,6 @@ class Builds:
                 config=config,
                 seconds=0.0,
             )
-        return self._kept(outcome)
-
-    def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
         if outcome.status != "built":
             said = "" if outcome.said in outcome.message else f" {shorten(outcome.said, 200)}"
@@ -290,9 +288,7 @@ TF32_ENGINE = "FP32, TF32 on"
 """Name of the FP32 engine with TF32 in the final table."""
 
 Asked = tuple[Samples, Sequence[Outputs]]
-"""Samples, and the reference outputs of each."""
-Judging = tuple[Samples, Sequence[Outputs], bool]
-"""The samples that judge, their references, and whether no search has seen them."""
+"""Samples of the search, and the reference outputs of each."""
 
 
 @dataclass
@@ -304,7 +300,6 @@ class Device(Workbench):
     """
 
     full: dict[EngineRung, EngineResult] = field(default_factory=dict, init=False)
-    _reasons: set[str] = field(default_factory=set, init=False)
 
     @property
     def is_strong(self) -> bool:
@@ -314,25 +309,17 @@ class Device(Workbench):
     # --- FP32 engines --------------------------------------------------------------------------
 
     def reference(self) -> EngineResult | None:
-        """Build and judge the FP32 engine without TF32; if it is right, Ctrl-C keeps it.
+        """Build and judge the FP32 engine without TF32; if it is right, also that with TF32.
 
-        Its first criterion is a signal-to-noise ratio of 60 dB, or the user's metric. Returns its
-        row by that; None if Ctrl-C came.
+        From then on Ctrl-C delivers an engine. The first criterion is a signal-to-noise ratio of
+        60 dB, or the user's metric. Returns the row by that; None if Ctrl-C came.
 
         Raises:
             BuildFailed: TensorRT cannot build it, and therefore no engine of this model.
             RunFailed: it does not run.
             CaseError: samples, including the calibration, do not fit any engine.
+            EngineFailed: the worker was lost before there is a right engine to deliver.
         """
-        try:
-            return self._judge_reference()
-        except EngineFailed as failed:
-            if not is_lost(failed):
-                raise
-            why = "The worker was lost before a correct engine was fetched, so there is none to"
-            raise EngineFailed(f"{why} deliver: {failed.message}", LOST, status="lost") from failed
-
-    def _judge_reference(self) -> EngineResult | None:
         measure, case = self.measure, self.case
         plan = self._full_plan("fp32")
         build = self.build(plan, FP32_ENGINE)
@@ -342,45 +329,38 @@ class Device(Workbench):
             raise build_failed(build, "no FP32 engine of this model")
         measure.check_inputs(build.engine, case.calibration)
         by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
-        samples, references, _ = self._judging
-        criterion = by_snr if case.users_metric is None else None
-        verdict = measure.judge(build.engine, samples, references, criterion).verdict
+        heldout, criterion = self._question[1], by_snr if case.users_metric is None else None
+        on = heldout.samples, heldout.references
+        verdict = measure.judge(build.engine, *on, criterion).verdict
         self.notes.append(own_criterion(verdict))
         if verdict.passed:
             interruption().offer()
-            row = self._judge(plan, build)
+            row = self._offered(plan, build)
             if row.lost and row.verdict is None:
-                raise EngineFailed(row.failure, status="lost")
+                raise EngineFailed(row.failure, LOST, status="lost")
+            # It takes a fraction of the build time of a low engine, for which kernels of both types
+            # are timed, and needs no plan. On a GPU without TF32 it would be the same again.
+            if has_tf32(self.worker.info) and not interruption().asked:
+                plan = self._full_plan("tf32")
+                build_tf32 = self.build(plan, TF32_ENGINE)
+                if build_tf32.status != "interrupted":
+                    self._offered(plan, build_tf32)
         return EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
-
-    def with_tf32(self) -> None:
-        """Build and judge the FP32 engine with TF32; on a GPU without, it would be the same again.
-
-        It takes a fraction of the build time of a low engine, for which kernels of both types are
-        timed, and needs no plan.
-        """
-        if has_tf32(self.worker.info) and not interruption().asked:
-            plan = self._full_plan("tf32")
-            build = self.build(plan, TF32_ENGINE)
-            if build.status != "interrupted":
-                self._judge(plan, build)
 
     def _full_plan(self, rung: EngineRung) -> EnginePlan:
         return EnginePlan(Plan(Variant(self.case, self.settings)), rung, tf32=rung == "tf32")
 
     @cached_property
-    def _judging(self) -> Judging:
-        samples = self.case.heldout or self.case.calibration
-        return samples, self.measure.references(samples), len(self.case.heldout) > 0
+    def _question(self) -> tuple[Asked, HeldOut]:
+        """The samples that judge engines before there is a search."""
+        case, of = self.case, self.measure.references
+        searched = of(case.calibration)
+        heldout = HeldOut(case, case.heldout, of(case.heldout), searched, self.watcher)
+        return (case.calibration, searched), heldout
 
-    @cached_property
-    def _calibration(self) -> Asked:
-        return self.case.calibration, self.measure.references(self.case.calibration)
-
-    def _judge(self, plan: EnginePlan, build: BuildOutcome) -> EngineResult:
+    def _offered(self, plan: EnginePlan, build: BuildOutcome) -> EngineResult:
         """Return the row of an FP32 engine; if it is right, tell that."""
-        row = self.measured(plan, build, self._calibration, self._judging)
-        self.full[plan.rung] = row
+        row = self.full[plan.rung] = self.row(plan, build, *self._question)
         if row.verdict is not None and row.verdict.passed:
             self.watcher.note(proven_line(row))
         return row
@@ -407,49 +387,71 @@ class Device(Workbench):
             fresh=fresh,
         )
 
-    def measured(
-        self, plan: EnginePlan, build: BuildOutcome, asked: Asked, judging: Judging | None = None
+    def row(
+        self, plan: EnginePlan, build: BuildOutcome, asked: Asked, heldout: HeldOut
     ) -> EngineResult:
-        """Return a build with its error on the samples of the search and its speed.
+        """Return a build with its errors, what it computes in, and its speed.
 
-        If its error is too large, what it computes in is read; else it is fetched, in case the
-        connection is lost. One that cannot be timed comes after all others.
+        If it passes on the samples of the search, it is fetched, in case the connection is lost.
+        One that cannot be timed comes after all others. After Ctrl-C it is neither inspected nor
+        timed.
 
         Args:
             plan: Its plan.
             build: The build.
             asked: The samples of the search.
-            judging: Judges it for the final table, before it is timed; None for later.
+            heldout: The samples that judge.
         """
         name = "" if not plan.is_full else TF32_ENGINE if plan.tf32 else FP32_ENGINE
         row = EngineResult(name=name, build=build, kept=len(plan.types.kept), rung=plan.rung)
-        note = self.watcher.note
         if build.engine is None:
             return replace(row, failure=build.message)
-        row = self.again(row, asked)
+        row = self.judged(row, asked, heldout)
         if row.excess is None:
             self._tell(f"the engine of build {build.number} does not run", row.failure)
             return row
         error = number(row.excess)
-        note(f"build {build.number} keeps {len(plan.keep)}: error {error} of what is allowed")
+        note = f"build {build.number} keeps {len(plan.keep)}: error {error} of what is allowed"
+        self.watcher.note(note)
         with suppress(*ENGINE_FAULTS):  # what is delivered is fetched again
             if row.excess <= 1:
                 self.fetched.keep(build.engine)
-            elif judging is None:
-                row = replace(row, proof=self.proof(plan, build))
-        if judging is not None:
-            row = self.judged(plan, row, judging)
-        return row if row.failure else self._timed(row)
+        return row if row.failure else self._timed(self._inspected(plan, row))
 
-    def again(self, row: EngineResult, asked: Asked) -> EngineResult:
-        """Return the row of an engine with its error on some samples."""
-        if row.failure or row.build.engine is None:
+    def judged(self, row: EngineResult, asked: Asked, heldout: HeldOut) -> EngineResult:
+        """Return a row with its error on the samples of the search, and its verdict."""
+        measure, engine = self.measure, row.build.engine
+        if engine is None or row.failure:
             return row
+        row = replace(row, excess=None, verdict=None, shapes=())
+        samples, references = heldout.samples, heldout.references
         try:
-            excess = self.measure.excess(row.build.engine, *asked)
+            row = replace(row, excess=measure.excess(engine, *asked))
+            judging = engine, samples, references
+            verdict = measure.judge(*judging, unseen=heldout.unseen).verdict
+            # An engine that fails on the samples as they are is not delivered, whatever it does at
+            # other shapes.
+            rest = not_failing(verdict, samples, measure.case.criterion)
+            at = measure.at_shapes(engine, rest) if verdict.within else ()
         except ENGINE_FAULTS as failed:
-            return _failing(replace(row, excess=None), failed)
-        return replace(row, excess=excess)
+            return replace(row, latency=None, failure=failed.message, lost=is_lost(failed))
+        return replace(row, verdict=verdict, shapes=at, lost=False)
+
+    def _inspected(self, plan: EnginePlan, row: EngineResult) -> EngineResult:
+        """Return a row with what its engine computes in, if that is known.
+
+        If its outputs are those of the FP32 engine bit for bit, so is what it computes in, wherever
+        its inspector does not say.
+        """
+        fp32 = self.full["fp32"].verdict if "fp32" in self.full else None
+        as_fp32 = fp32 is not None and row.verdict is not None and same_outputs(row.verdict, fp32)
+        try:
+            return replace(row, proof=self.proof(plan, row.build, as_fp32=as_fp32))
+        except ENGINE_FAULTS as failed:  # it still runs
+            if not is_interrupted(failed):
+                why = f"what build {row.build.number} computes in is not known"
+                self._tell(why, failed.message)
+        return row
 
     def _timed(self, row: EngineResult) -> EngineResult:
         assert row.build.engine is not None
@@ -472,79 +474,32 @@ class Device(Workbench):
         return self.file(key, BUILT_FILE, lambda: network)
 
     def proof(
-        self,
-        plan: EnginePlan,
-        build: BuildOutcome,
-        *,
-        whole: bool = False,
-        as_fp32: bool = False,
+        self, plan: EnginePlan, build: BuildOutcome, *, as_fp32: bool = False
     ) -> PrecisionProof:
         """Return what an engine computes in, by the nodes of the model it was built from.
+
+        Low nodes are compared with what was requested in strong typing only; weak typing leaves
+        them to the builder.
 
         Args:
             plan: Its plan.
             build: Its build.
-            whole: Compare all that was requested: of kept nodes with INT8 too, and in strong typing
-                of low ones; weak typing leaves these to the builder.
             as_fp32: See `prove`.
         """
-        types, requested = plan.types, dict[NodeName, Precision]()
-        of, network = types.of, types.of.network_of(types)
-        if plan.is_full:
-            return self.measure.proof(build, network, of.roles, requested, as_fp32=as_fp32)
-        if whole or plan.rung != "int8":
+        types, of, requested = plan.types, plan.types.of, dict[NodeName, Precision]()
+        network, roles = of.network_of(types), of.roles
+        if not plan.is_full:
             requested = {name: types.precision(name) for name in types.kept}
-        if whole and self.is_strong:
-            requested |= dict.fromkeys(of.computing - types.kept, of.settings.fmt.low)
-        roles = of.roles_in(network) if plan.rung == "int8" else of.roles
-        requested |= quantised_types(network)
+            if self.is_strong:
+                requested |= dict.fromkeys(of.computing - types.kept, of.settings.fmt.low)
+            requested |= quantised_types(network)
+            roles = of.roles_in(network) if plan.rung == "int8" else roles
         return self.measure.proof(build, network, roles, requested, as_fp32=as_fp32)
 
     def _tell(self, event: str, why: str) -> None:
-        """Report what happened and why; a reason is given in full only once."""
-        note = f"{event}, as before" if why in self._reasons else f"{event}: {why}"
-        self._reasons.add(why)
-        self.notes.append(note)
-        self.watcher.note(note)
-
-    def judged(self, plan: EnginePlan, row: EngineResult, judging: Judging) -> EngineResult:
-        """Return the row of an engine, judged and inspected if it runs.
-
-        After Ctrl-C it is not inspected, since builds of others may have the GPU. If its outputs
-        are those of the FP32 engine bit for bit, so is what it computes in, wherever its inspector
-        does not say.
-
-        Args:
-            plan: Its plan.
-            row: The row, without results.
-            judging: What judges it.
-        """
-        measure, engine, (samples, references, unseen) = self.measure, row.build.engine, judging
-        if engine is None or row.failure:
-            return row
-        try:
-            verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
-            # An engine that fails on the samples as they are is not delivered, whatever it does at
-            # other shapes.
-            rest = not_failing(verdict, samples, measure.case.criterion)
-            at = measure.at_shapes(engine, rest) if verdict.within else ()
-        except ENGINE_FAULTS as failed:
-            return _failing(row, failed)
-        row = replace(row, verdict=verdict, shapes=at, lost=False)
-        fp32 = self.full["fp32"].verdict if "fp32" in self.full else None
-        as_fp32 = fp32 is not None and same_outputs(verdict, fp32)
-        try:
-            proof = self.proof(plan, row.build, whole=True, as_fp32=as_fp32)
-        except ENGINE_FAULTS as failed:  # it still runs
-            if not is_interrupted(failed):
-                self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
-            return row
-        return replace(row, proof=proof)
-
-
-def _failing(row: EngineResult, failed: HalfwiseError) -> EngineResult:
-    """Return the row of an engine that failed, without times."""
-    return replace(row, latency=None, failure=failed.message, lost=is_lost(failed))
+        """Report what happened and why."""
+        self.notes.append(f"{event}: {why}")
+        self.watcher.note(self.notes[-1])
 
 
 def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log
-from statistics import fmean
+from math import inf, prod
 
 from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.plan.plan import Nodes, Plan
@@ -61,16 +60,13 @@ class Outcome:
 
     Attributes:
         plan: The plan.
-        step: Why it was tried, one sentence.
-        rows: Its engine on each device, by name, at least one: measured on the calibration samples
-            and, in the final table, judged.
+        rows: Its engine on each device, by name, at least one.
         limit: The largest error, relative to what the search may use, with which it passes.
         allowed: Whether it may be delivered at all: not if the user's rules forbid it, or it passes
             by chance.
     """
 
     plan: EnginePlan
-    step: str
     rows: Mapping[str, EngineResult]
     limit: float = 1.0
     allowed: bool = True
@@ -80,30 +76,18 @@ class Outcome:
         return replace(self, rows={name: self.rows[name]})
 
     @property
-    def at(self) -> str:
-        """The device where it is worst: where no engine runs, else where the error is largest."""
-
-        def badness(name: str) -> float:
-            excess = self.rows[name].excess
-            return inf if excess is None else min(excess, 1e300)
-
-        return max(self.rows, key=badness)
-
-    @property
     def worst(self) -> EngineResult:
-        """Its engine on that device."""
-        return self.rows[self.at]
+        """Its engine where it is worst: where none runs, else where the error is largest."""
+
+        def badness(row: EngineResult) -> float:
+            return inf if row.excess is None else min(row.excess, 1e300)
+
+        return max(self.rows.values(), key=badness)
 
     @property
     def excess(self) -> float | None:
         """The largest error, see `EngineResult`; None if no engine ran on a device."""
         return self.worst.excess
-
-    @property
-    def error(self) -> float:
-        """Geometric mean of its errors: it falls if one device is mended; inf if one has none."""
-        errors = [row.excess for row in self.rows.values()]
-        return mean([inf if error is None else error for error in errors])
 
     @property
     def passed(self) -> bool:
@@ -113,7 +97,7 @@ class Outcome:
     @property
     def milliseconds(self) -> float:
         """Geometric mean over the devices, so that no device's speed decides between plans."""
-        return mean([row.milliseconds for row in self.rows.values()])
+        return prod(row.milliseconds for row in self.rows.values()) ** (1 / len(self.rows))
 
     @property
     def number(self) -> int:
@@ -125,14 +109,6 @@ class Outcome:
         """Kept nodes that the inspector shows in FP16 or BF16 although they were to have more."""
         nodes = () if self.worst.proof is None else self.worst.proof.nodes
         return tuple(n.node for n in nodes if n.precision in LOW and not n.suffices)
-
-    @property
-    def honoured(self) -> bool:
-        """Whether the inspector shows every kept node in its type, or as vanished."""
-        proof = self.worst.proof
-        if proof is None or self.plan.rung == "int8":
-            return False
-        return all(n.suffices or n.precision == "other" for n in proof.nodes)
 
     # --- in the final table --------------------------------------------------------------------
 
@@ -151,24 +127,11 @@ class Outcome:
         """Whether it may be delivered, judged at all shapes on each of its devices."""
         return self.may_pass and all(map(is_right, self.rows.values()))
 
-    @property
-    def took_turns(self) -> bool:
-        """Whether its times are of rounds in which engines took turns, on each device."""
-        latencies = [row.latency for row in self.rows.values()]
-        return all(latency is not None and latency.medians for latency in latencies)
-
 
 def is_right(row: EngineResult) -> bool:
     """Return whether an engine was judged, and passed, at the shapes of every profile too."""
     shapes = [shape.verdict for shape in row.shapes if shape.verdict is not None]
     return row.verdict is not None and row.verdict.within and all(v.passed for v in shapes)
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of times (≥ 0); inf if one is, or without any."""
-    if not values or inf in values:
-        return inf
-    return exp(fmean(log(value) for value in values)) if min(values) > 0 else 0.0
 
 
 def is_steady(builds: Collection[Outcome]) -> bool:

@@ -3,27 +3,24 @@
 A plan is right if it is right on every device; one device is the usual case.
 
 An error of at most twice what emulation predicts, as two builds of one plan differ by, is one of
-precision. A larger one is blamed on a kernel, or the compiler, only if the inspector shows every
-kept node in FP32 and another engine passes that differs only in some more FP32 nodes: the fault is
-there. If the builder refused every plan that the emulation predicts to pass, that is the cause.
-Otherwise the cause is unknown.
+precision. If the builder refused every plan that the emulation predicts to pass, or ignored
+constraints, that is the cause. Otherwise the cause is unknown.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.device import Device
-from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_right, is_steady
-from halfwise.fixing.engines.search import Bench, EngineSearch, choose, full_offers, offer_of, raced
+from halfwise.fixing.engines.plan import EnginePlan, Outcome, is_right, is_steady
+from halfwise.fixing.engines.search import Bench, EngineSearch, choose
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import Stages
 from halfwise.fixing.plan.plan import NONE, Plan
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
 from halfwise.records import (
     ALIKE,
@@ -38,7 +35,7 @@ from halfwise.records import (
     NodeName,
     RungEnd,
     RungTried,
-    Spared,
+    SparedKind,
     Verdict,
     replace,
 )
@@ -65,15 +62,10 @@ class Found:
     offers: Sequence[Outcome]
     delivered: Outcome | None
 
-    @property
-    def network(self) -> Network:
-        """The model that plans are of."""
-        return self.bench.space.variant.case.network
-
     @cached_property
     def order(self) -> list[NodeName]:
-        """All its nodes in graph order."""
-        return [node_name(n) for n in self.network.all_nodes()]
+        """All nodes of the model in graph order."""
+        return [node_name(n) for n in self.bench.space.variant.case.network.all_nodes()]
 
     @cached_property
     def expected(self) -> dict[EnginePlan, float]:
@@ -86,15 +78,10 @@ class Found:
         return self.bench.space.bench.tolerance.metric is None
 
     @property
-    def low(self) -> list[Outcome]:
-        """Offers of the low format and of INT8."""
-        return [o for o in self.offers if not o.plan.is_full]
-
-    @property
-    def last(self) -> Outcome | None:
-        """The delivered offer, or the last low one that runs; None if none."""
-        ran = [o for o in self.low if o.excess is not None]
-        return self.delivered or (ran[-1] if ran else None)
+    def shown(self) -> Outcome | None:
+        """The delivered offer, or the low one that is nearest; None if none runs."""
+        ran = [o for o in self.offers if not o.plan.is_full and o.excess is not None]
+        return self.delivered or min(ran, key=lambda o: o.excess or 0.0, default=None)
 
     def kept(self, plan: EnginePlan) -> tuple[NodeName, ...]:
         """Return a plan's FP32 nodes in graph order."""
@@ -102,32 +89,33 @@ class Found:
 
     def rounds(self, name: str) -> tuple[EngineRound, ...]:
         """Return every build of a plan on a device with the emulation's predictions, in order."""
-        built = [o.on(name) for group in self.bench.tried.values() for o in group]
         rounds = [
             EngineRound(
-                step=o.step,
-                build=o.number,
+                step=row.build.purpose,
+                build=row.build.number,
                 keep=self.kept(o.plan),
                 predicted=self.expected[o.plan],
-                measured=o.excess,
-                passed=o.passed,
-                median_ms=None if o.worst.latency is None else o.worst.latency.median_ms,
+                measured=row.excess,
+                passed=o.on(name).passed,
+                median_ms=None if row.latency is None else row.latency.median_ms,
             )
-            for o in built
+            for group in self.bench.tried.values()
+            for o in group
+            for row in (o.rows[name],)
         ]
         return tuple(sorted(rounds, key=lambda one: one.build))
 
     def causes(self, name: str) -> tuple[Cause, ...]:
-        """Return what a device's engines in the low format show, most severe first."""
-        variant = self.bench.space.variant
+        """Return why no engine in the low format passed, as those of a device show it."""
+        if any(o.deliverable for o in self.offers if not o.plan.is_full):
+            return ()
         builds = [
             o.on(name)
             for plan, group in self.bench.tried.items()
-            if plan.rung != "int8" and plan.types.of is variant and not plan.tf32
+            if plan.rung != "int8" and plan.types.of is self.bench.space.variant and not plan.tf32
             for o in group
         ]
-        passed = any(o.deliverable for o in self.low)
-        return causes(builds, self.expected, self.order, passed=passed, relative=self.is_relative)
+        return causes(builds, self.expected, relative=self.is_relative)
 
     @property
     def rungs(self) -> tuple[RungTried, ...]:
@@ -167,8 +155,8 @@ class Found:
             causes_: Why nothing in the low format passed there.
             builds: Number of all builds there.
         """
-        last = self.last
-        verdict = None if last is None else last.verdict(name)
+        shown = self.shown
+        verdict = None if shown is None else shown.verdict(name)
         if self.delivered is not None and verdict is not None:
             return verdict
         failures = []
@@ -177,94 +165,41 @@ class Found:
         lost = [o.rows[name].failure for o in self.offers if o.plan.rung == "fp32"]
         failures += [Failure(kind="fp32-lost", names={"why": why}) for why in lost if why]
         failures += [Failure(kind="cause", text=cause_line(cause)) for cause in causes_]
-        if last is not None and verdict is None:
-            failures.append(Failure(kind="not-run", names={"why": last.rows[name].failure}))
+        if shown is not None and verdict is None:
+            failures.append(Failure(kind="not-run", names={"why": shown.rows[name].failure}))
         return with_failures(verdict or emulated, failures, ahead=True)
 
 
-def _explains(expected: float, outcome: Outcome) -> bool:
-    """Return whether an engine's error is at most what two builds of one plan may differ by."""
-    return (outcome.excess or 0.0) <= ALIKE * expected
-
-
 def causes(
-    every: Sequence[Outcome],
-    expected: Mapping[EnginePlan, float],
-    order: Sequence[NodeName],
-    *,
-    passed: bool,
-    relative: bool,
+    every: Sequence[Outcome], expected: Mapping[EnginePlan, float], *, relative: bool
 ) -> tuple[Cause, ...]:
-    """Return what a device's engines in the low format show, most severe first.
+    """Return why none of a device's engines in the low format passed, most severe first.
 
     Args:
         every: Every build in the low format, with the run's repairs and without further TF32.
         expected: What emulation predicts of each plan.
-        order: All nodes in graph order.
-        passed: Whether something low passed: then only what was seen on the way needs an
-            explanation.
-        relative: Whether errors are shares of what is allowed. The fall of a metric is not, and
-            does not show that a kernel is at fault.
+        relative: Whether errors are shares of what is allowed. The fall of a metric is not.
     """
-    ran = [o for o in every if o.excess is not None]
-    if not ran:
+    off = [o for o in every if o.excess is not None and not o.passed]
+    if not off:
         return ()
-    off = [o for o in ran if not o.passed]
     # Of engines off alike (all give zeros, say) the one that was to be nearest tells the most.
-    nearest = min(off, key=lambda o: (o.excess or 0.0, expected[o.plan]), default=None)
-
-    awaited = [o for o in every if expected[o.plan] <= 1]
-    shown = list[Cause]()
-    if awaited and not passed and all(o.worst.build.status in REFUSED for o in awaited):
-        shown = [Cause(kind="refused", builds=tuple(o.number for o in awaited))]
+    nearest = min(off, key=lambda o: (o.excess or 0.0, expected[o.plan]))
+    error, predicted = nearest.excess or 0.0, expected[nearest.plan]
+    excess, other = (error, predicted) if relative else (None, None)
+    awaited, shown = [o for o in every if expected[o.plan] <= 1], list[Cause]()
+    if awaited and all(o.worst.build.status in REFUSED for o in awaited):
+        numbers = tuple(o.number for o in awaited)
+        shown = [Cause(kind="refused", builds=numbers, excess=excess, other=other)]
     if ignored := tuple(dict.fromkeys(n for o in off for n in o.ignored)):
         builds = tuple(o.number for o in off if o.ignored)
         shown.append(Cause(kind="ignored", builds=builds, nodes=ignored))
-    if relative:
-        shown += _kernels(off, ran, expected, order)
-    if nearest is not None and not shown and not passed:
-        has_run = not awaited or any(o.excess is not None for o in awaited)
-        kind: CauseKind = (
-            "precision" if has_run and _explains(expected[nearest.plan], nearest) else "unknown"
-        )
-        shown = [Cause(kind=kind, builds=(nearest.number,))]
-    if nearest is not None and relative:
-        excess, other = nearest.excess, expected[nearest.plan]
-        kinds = ("refused", "precision", "unknown")
-        return tuple(
-            replace(c, excess=excess, other=other) if c.kind in kinds else c for c in shown
-        )
-    return tuple(shown)
-
-
-def _kernels(
-    off: Sequence[Outcome],
-    ran: Sequence[Outcome],
-    expected: Mapping[EnginePlan, float],
-    order: Sequence[NodeName],
-) -> Iterator[Cause]:
-    """Yield the smallest set of nodes that an engine needs in FP32 to pass, if one shows it.
-
-    What low precision explains need not be a fault, and a constraint not honoured shows nothing.
-    """
-    right = [o for o in ran if o.passed or _explains(expected[o.plan], o)]
-    pairs = [
-        (wrong, other)
-        for wrong in off
-        if not _explains(expected[wrong.plan], wrong) and wrong.honoured
-        for other in right
-        if other.plan.keep > wrong.plan.keep and other.plan.keeping(wrong.plan.keep) == wrong.plan
-    ]
-    if pairs:
-        wrong, other = min(pairs, key=lambda pair: len(pair[1].plan.keep - pair[0].plan.keep))
-        more = other.plan.keep - wrong.plan.keep
-        yield Cause(
-            kind="kernel",
-            builds=(wrong.number, other.number),
-            nodes=tuple(n for n in order if n in more),
-            excess=wrong.excess,
-            other=expected[wrong.plan],
-        )
+    if shown:
+        return tuple(shown)
+    has_run = not awaited or any(o.excess is not None for o in awaited)
+    is_alike = has_run and error <= ALIKE * predicted
+    kind: CauseKind = "precision" if is_alike else "unknown"
+    return (Cause(kind=kind, builds=(nearest.number,), excess=excess, other=other),)
 
 
 def all_of(verdicts: Mapping[str, Verdict]) -> Verdict:
@@ -302,31 +237,7 @@ def engines_of(
     )
 
 
-def recorded(device: Device, name: str, found: Found, **results: Any) -> Engines:
-    """Return the record of a device whose engines are all judged, with more results."""
-    delivered, last = found.delivered, found.last
-    low = None if delivered is None or delivered.plan.is_full else delivered.plan
-    builds = [] if low is None else [o.rows[name].excess for o in found.bench.tried[low]]
-    spread = [error for error in builds if error is not None]
-    return engines_of(
-        device,
-        [offer.rows[name] for offer in found.offers],
-        None if last is None else last.rows[name].build.number,
-        rounds=found.rounds(name),
-        keep=() if low is None else found.kept(low),
-        delivered=None if delivered is None else delivered.rows[name].build.engine,
-        rung=None if delivered is None else delivered.plan.rung,
-        spread=tuple(spread),
-        confirmed=sum(error <= 1 for error in spread),
-        **results,
-    )
-
-
 _Done = TypeVar("_Done")
-
-FURTHER = 3
-"""Plans judged on held-out data in addition to the search's choice: a faster engine may have been
-built on the way, or the chosen one may fail there."""
 
 
 @dataclass(frozen=True)
@@ -339,7 +250,6 @@ class Proof:
             engine if that is wrong; of the emulation, failed, if no engine runs.
         plan: What is delivered; None if nothing passed.
         minimal: Whether no kept node can be dropped, by engines or by the emulation.
-        joined: Held-out samples that joined the calibration.
         wrong: The first device whose FP32 engine is wrong; None if none is.
     """
 
@@ -347,7 +257,6 @@ class Proof:
     verdict: Verdict
     plan: EnginePlan | None = None
     minimal: bool = False
-    joined: tuple[str, ...] = ()
     wrong: str | None = None
 
 
@@ -361,7 +270,7 @@ class EngineRun:
 
     def __init__(self, devices: Mapping[str, Device], watcher: Watcher) -> None:
         """Take the devices, at least one."""
-        self.devices, self._watcher, self._several = devices, watcher, len(devices) > 1
+        self.devices, self._several = devices, len(devices) > 1
         self.stages = Stages(watcher)
 
     def reference(self) -> Proof | None:
@@ -370,7 +279,7 @@ class EngineRun:
         Raises:
             HalfwiseError: as for `Device.reference`; with several devices the message names one.
         """
-        with self.stages("FP32 engine"):
+        with self.stages("FP32 engines"):
             rows = self._each(Device.reference)
         engines, verdicts, wrong = {}, {}, Failure(kind="fp32-wrong")
         for name, device in self.devices.items():
@@ -382,11 +291,6 @@ class EngineRun:
         if not verdicts:
             return None
         return Proof(engines, all_of(verdicts), wrong=next(iter(verdicts)))
-
-    def with_tf32(self) -> None:
-        """Build the FP32 engine with TF32 on each device, and report it where it passes."""
-        with self.stages("TF32 engine"):
-            self._each(Device.with_tf32)
 
     def _each(self, do: Callable[[Device], _Done]) -> dict[str, _Done]:
         """Do something with each device; of several, an error names its own."""
@@ -404,12 +308,7 @@ class EngineRun:
         """Search from the plan of `fixed`, judge the result on held-out samples, compare.
 
         The FP32 engines are judged before, so they can be delivered whatever happens to the worker.
-
-        Raises:
-            EngineFailed: the worker was lost before its FP32 engine was judged.
         """
-        if any("fp32" not in device.full for device in self.devices.values()):
-            return self._interrupted(fixed)
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
         low, devices = fixed.space, list(self.devices.values())
         weak = [device for device in devices if not device.is_strong]
@@ -417,20 +316,17 @@ class EngineRun:
         bench = Bench(
             self.devices,
             low,
-            fixed.heldout.anew(self._watcher),
+            fixed.heldout,
             builds=max((device.engine_settings.builds for device in weak), default=1),
             # A device's needs are found by its own builds, one device after another.
             budget=settings.max_builds * len(devices),
         )
         with self.stages("engines"):
-            right = [o for o in full_offers(bench) if o.deliverable and o.milliseconds < inf]
-            fastest_full = min(right, key=lambda o: o.milliseconds, default=None)
             search = EngineSearch(
                 bench,
                 fixed.assigned,
                 low.variant.settings.fmt.low,
                 needed=fixed.result.needed if fixed.result.minimal else NONE,
-                full=None if self._several else fastest_full,
                 unrepaired=cheapest_unrepaired(fixed),
                 int8=_int8(lowest),
             )
@@ -443,32 +339,40 @@ class EngineRun:
             if bench.is_over:
                 low.budget.tell("interrupt")
         with self.stages("verdict"):
-            offers = _offers(bench, search)
+            offers = bench.table(search.ruled, search.plain)
             found = Found(bench, offers, choose(offers))
         return self._concluded(fixed, search, found)
 
     def _concluded(self, fixed: Fixed, search: EngineSearch, found: Found) -> Proof:
         """Return the result of a run whose engines are all judged."""
-        delivered, last = found.delivered, found.last
+        delivered, shown = found.delivered, found.shown
+        low = None if delivered is None or delivered.plan.is_full else delivered.plan
         is_best = delivered is not None and delivered.plan == search.best
-        needed = search.predicted if is_best else NONE
+        spared: list[SparedKind] = ["interrupted"] if found.bench.is_over else []
         causes = {name: found.causes(name) for name in self.devices}
         engines, verdicts = dict[str, Engines](), dict[str, Verdict]()
         for name, device in self.devices.items():
-            if last is not None:
-                unconstrained = last.rows[name].build.unconstrained
-                device.notes.extend(unmatched(found.network, unconstrained))
-            no_tf32 = [] if "tf32" in device.full else [Spared(kind="no-tf32")]
+            if shown is not None:
+                unconstrained = shown.rows[name].build.unconstrained
+                device.notes.extend(unmatched(fixed.space.variant.case.network, unconstrained))
+            no_tf32: list[SparedKind] = [] if "tf32" in device.full else ["no-tf32"]
             builds = len(device.builds.outcomes)
             verdicts[name] = found.verdict(name, fixed.verdict, causes[name], builds)
-            engines[name] = recorded(
+            built = [] if low is None else [o.rows[name].excess for o in found.bench.tried[low]]
+            spread = [error for error in built if error is not None]
+            engines[name] = engines_of(
                 device,
-                name,
-                found,
+                [offer.rows[name] for offer in found.offers],
+                None if shown is None else shown.rows[name].build.number,
+                rounds=found.rounds(name),
+                keep=() if low is None else found.kept(low),
+                delivered=None if delivered is None else delivered.rows[name].build.engine,
+                rung=None if delivered is None else delivered.plan.rung,
+                spread=tuple(spread),
+                confirmed=sum(error <= 1 for error in spread),
                 rungs=found.rungs,
                 causes=causes[name],
-                spared=(*search.spared, *no_tf32),
-                needed_as_predicted=tuple(n for n in found.order if n in needed),
+                spared=(*spared, *no_tf32),
                 verdict=verdicts[name] if self._several else None,
             )
         return Proof(
@@ -476,18 +380,7 @@ class EngineRun:
             all_of(verdicts),
             None if delivered is None else delivered.plan,
             is_best and search.is_minimal,
-            tuple(found.bench.heldout.joined),
         )
-
-    def _interrupted(self, fixed: Fixed) -> Proof:
-        """Return the result if Ctrl-C came before there was any engine: the emulation's plan."""
-        spared = (Spared(kind="interrupted"),)
-        fixed.space.budget.tell("interrupt")
-        engines = {
-            name: engines_of(device, (), spared=spared) for name, device in self.devices.items()
-        }
-        failure = Failure(kind="no-engine", numbers={"elements": len(engines)})
-        return Proof(engines, with_failures(fixed.verdict, (failure,), ahead=True))
 
     def brought(self, proof: Proof, paths: Mapping[str, Path]) -> Proof:
         """Return the result with its engines here, each at its path.
@@ -514,31 +407,6 @@ class EngineRun:
             engines[name] = replace(record, delivered=None, rung=None, rungs=rungs, verdict=judged)
             verdict = with_failures(verdict, (lost,))
         return replace(proof, engines=engines, verdict=verdict)
-
-
-def _offers(bench: Bench, search: EngineSearch) -> list[Outcome]:
-    """Return the final table: the search's choice, and the fastest of others that may pass."""
-    tried = bench.tried
-    steady = [
-        plan
-        for plan, group in tried.items()
-        if is_steady(group) and (plan.rung == "int8" or plan.keep >= search.ruled)
-    ]
-    built = [fastest(group) for plan, group in tried.items() if plan.rung != "int8"]
-    swift = sorted((o for o in built if o.plan in steady), key=lambda o: o.milliseconds)
-    # Of engines that fail alike (all overflow, say), what the one that keeps most computes in can
-    # contradict what was requested.
-    ran = [o for o in built if o.excess is not None]
-    nearest = sorted(ran, key=lambda o: (o.excess or 0.0, -len(o.plan.keep)))
-    low = swift[: 1 + FURTHER] or nearest[:1]
-    int8 = [plan for plan in tried if plan.rung == "int8"]
-    int8 = [plan for plan in int8 if plan in steady] or int8[-1:]
-    offers = full_offers(bench)
-    for plan in dict.fromkeys((search.plain, search.best, *(o.plan for o in low), *int8)):
-        if plan is not None and plan in tried:
-            allowed = plan in steady
-            offers.append(offer_of(bench, fastest(tried[plan]), offers, allowed=allowed))
-    return offers if bench.is_over else raced(bench, offers)
 
 
 def cheapest_unrepaired(fixed: Fixed) -> Plan | None:

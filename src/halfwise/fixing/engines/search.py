@@ -2,7 +2,7 @@
 
 After each build all moves are listed anew, from what is known, and the first is made that was not:
 those that may save most for their odds come first. A plan that passes is confirmed, as builds of
-weak typing differ by chance, before slower ways to gain are tried.
+weak typing differ by chance, before further plans are tried.
 
 In strong typing the core of an attention is FP32 as a whole or not at all. A fused attention kernel
 needs both products and everything between them in one type; with only Softmax in FP32, TensorRT
@@ -10,35 +10,36 @@ does not fuse, which took 4.3 times as long (Stability-AI/stable-audio-3#79). Fr
 in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel that sums in FP32
 (TensorRT release notes). Constraints of weak typing are hints: there only engines decide.
 
-What the builder refused had kernels in the all-FP32 engine, and usually in the all-low one: the
-plan's form is what has none. So the same plan is tried at other optimization levels, then with more
-nodes in FP32, like one that is off.
+Between a plan that fails and one that passes, or else everything in FP32, halves, quarters … of
+what only the larger one keeps are left out.
 
-An engine that passes on the calibration samples is judged on held-out ones at once: shrinking and
-confirming a plan first would lose those builds if it fails there. Every engine in the final table
-is judged, timed and inspected the same way. The fastest that passes is delivered. Times are noisy,
-so engines take turns.
+What the builder refused had kernels in the all-FP32 engine, and usually in the all-low one: the
+plan's form is what has none. So the emulation's plan is tried at another optimization level, then
+with more nodes in FP32, like one that is off.
+
+Every engine is judged, timed and inspected the same way, also on held-out samples: shrinking and
+confirming a plan first would lose those builds if it fails there. The fastest that passes is
+delivered. Times are noisy, so engines take turns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from math import inf
 from statistics import fmean, median
 
 from halfwise.fixing.depths import HeldOut
 from halfwise.fixing.engines.device import Asked, Device
-from halfwise.fixing.engines.measure import NEAR, race
-from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_steady
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.engines.measure import race
+from halfwise.fixing.engines.plan import EnginePlan, Outcome, fastest, is_right, is_steady
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, union
 from halfwise.fixing.space import Space
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
-from halfwise.judging.judge import Judged
 from halfwise.progress import interruption
-from halfwise.records import ALIKE, FULL_RUNGS, EngineResult, EngineRung, Spared, replace
+from halfwise.records import FULL_RUNGS, EngineResult, EngineRung, replace
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.versions import has
 from halfwise.wording import count
@@ -94,125 +95,128 @@ class Bench:
         for name, device in self.devices.items():
             for fresh in (bool(earlier), True):
                 build = device.build(plan, step, fresh=fresh)
-                rows[name] = device.measured(plan, build, self._asked)
+                rows[name] = device.row(plan, build, self._asked, self.heldout)
                 if not rows[name].lost:  # that concerns the connection, not yet the plan
                     break
-        outcome = Outcome(plan, step, rows)
+        outcome = Outcome(plan, rows)
         if any(part.build.status == "interrupted" for part in rows.values()):
             return outcome  # nothing is known about it
         self.tried[plan] = [*earlier, outcome]
         passed = sum(o.passed for group in self.tried.values() for o in group)
-        if outcome.passed and passed == 1 and self.heldout.unseen:
+        if outcome.passed and passed == 1:
             self.joins(plan)
         return self.tried[plan][-1]
 
     def joins(self, plan: EnginePlan) -> bool:
-        """Judge a plan's fastest engine on held-out samples; return whether any joined the search.
+        """Return whether held-out samples on which a plan's fastest engine fails joined the search.
 
-        They are added to the calibration of every later plan, and known builds are measured anew.
+        They are added to the calibration of every later plan, and known builds are judged anew.
         """
-        if self.is_over:
-            return False
-        heldout, verdicts, joined = self.heldout, list[Judged](), self.heldout.joined
-        judging = heldout.samples, heldout.references
+        heldout, joined = self.heldout, self.heldout.joined
         for name, row in fastest(self.tried[plan]).rows.items():
-            measure = self.devices[name].measure
+            if self.is_over or is_right(row) or row.build.engine is None:
+                continue
             with suppress(*ENGINE_FAULTS):  # the table reports it
-                assert row.build.engine is not None
-                verdicts.append(measure.judge(row.build.engine, *judging, unseen=heldout.unseen))
-        for judged in verdicts:
-            heldout.join(judged, self.space, " in the engine")
+                judged = self.devices[name].measure.judge(
+                    row.build.engine, heldout.samples, heldout.references, unseen=heldout.unseen
+                )
+                heldout.join(judged, self.space, " in the engine")
         if heldout.joined == joined:
             return False
         self.tried = {p: [self._again(o) for o in group] for p, group in self.tried.items()}
         return True
 
     def _again(self, outcome: Outcome) -> Outcome:
-        """Return a build with its error on the present calibration samples."""
-        rows = {n: self.devices[n].again(row, self._asked) for n, row in outcome.rows.items()}
+        """Return a build, judged on the present samples."""
+        rows = {
+            name: self.devices[name].judged(row, self._asked, self.heldout)
+            for name, row in outcome.rows.items()
+        }
         return replace(outcome, rows=rows)
 
     @property
     def _asked(self) -> Asked:
         return self.space.bench.samples, self.space.bench.references
 
+    # --- the final table -----------------------------------------------------------------------
+
+    def table(self, ruled: Nodes, plain: EnginePlan) -> list[Outcome]:
+        """Return the fastest engine of each plan that may be delivered, FP32 first, with names.
+
+        Beside them plain low precision, plans with INT8, and the engine that is nearest.
+
+        Args:
+            ruled: Nodes that the user's rules keep: every delivered plan with low nodes keeps them.
+            plain: Plain low precision.
+        """
+        offers, names = self._full(), set[str]()
+        built = [fastest(group) for group in self.tried.values()]
+        # Of engines that fail alike (all overflow, say), what the one that keeps most computes in
+        # can contradict what was requested.
+        ran = [o for o in built if o.excess is not None and o.plan.rung != "int8"]
+        nearest = min(ran, key=lambda o: (o.excess or 0.0, -len(o.plan.keep)), default=None)
+        for offer in built:
+            plan = offer.plan
+            keeps_ruled = plan.rung == "int8" or plan.keep >= ruled
+            allowed = is_steady(self.tried[plan]) and keeps_ruled
+            if allowed or plan == plain or plan.rung == "int8" or offer is nearest:
+                name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
+                if plan.types.of is not self.space.variant:
+                    name = f"{name}, without repairs"
+                rows = {
+                    device: replace(
+                        row, name=f"{name}, build {row.build.number}" if name in names else name
+                    )
+                    for device, row in offer.rows.items()
+                }
+                names.add(name)
+                offers.append(replace(offer, rows=rows, allowed=allowed))
+        return offers if self.is_over else self._raced(offers)
+
+    def _full(self) -> list[Outcome]:
+        """Return the FP32 engines of each device, at least one, as they were judged."""
+        offers, devices = list[Outcome](), self.devices
+        # No search chose them: they have to be within the tolerance itself.
+        limit = 1 / self.space.bench.tolerance.factor
+        for rung in FULL_RUNGS:
+            rows = {name: one.full[rung] for name, one in devices.items() if rung in one.full}
+            if len(rows) == len(devices):
+                plan = EnginePlan(Plan(self.space.variant), rung, tf32=rung == "tf32")
+                offers.append(Outcome(plan, rows, limit))
+        return offers
+
+    def _raced(self, offers: list[Outcome]) -> list[Outcome]:
+        """Return the offers with the times of rounds in which engines that passed take turns.
+
+        A single passing engine has nothing to be compared with. See `race`.
+        """
+        for name, device in self.devices.items():
+            rows = {i: o.rows[name] for i, o in enumerate(offers) if o.deliverable}
+            engines = {i: r.build.engine for i, r in rows.items() if r.latency and r.build.engine}
+            times = race(engines, device.measure.lap) if len(engines) > 1 else {}
+            for i, medians in times.items():
+                row, latency = rows[i], rows[i].latency
+                if latency is not None and medians:
+                    latency = replace(latency, medians=medians, median_ms=median(medians))
+                    row = replace(row, latency=latency)
+                elif any(times.values()):  # else the worker is gone: all keep what they have
+                    why = "it failed while engines took turns"
+                    row = replace(row, latency=None, untimed=why)
+                offers[i] = replace(offers[i], rows={**offers[i].rows, name: row})
+        return offers
+
 
 def choose(offers: Sequence[Outcome]) -> Outcome | None:
     """Return the offer to deliver, the fastest that passes; None if none does.
 
-    An engine that failed while others took turns comes after these, an untimed one last; ties are
-    broken by the order of `offers`.
+    An untimed one comes last; ties are broken by the order of `offers`.
     """
     passed = [offer for offer in offers if offer.deliverable]
-    return min(passed, key=lambda o: (not o.took_turns, o.milliseconds), default=None)
+    return min(passed, key=lambda o: o.milliseconds, default=None)
 
 
-def full_offers(bench: Bench) -> list[Outcome]:
-    """Return the FP32 engines of each device, at least one, as they were judged."""
-    offers, devices = list[Outcome](), bench.devices
-    for rung in FULL_RUNGS:
-        rows = {name: device.full[rung] for name, device in devices.items() if rung in device.full}
-        if len(rows) == len(devices):
-            plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
-            purpose = next(iter(rows.values())).build.purpose
-            # No search chose them: they have to be within the tolerance itself.
-            offers.append(Outcome(plan, purpose, rows, 1 / bench.space.bench.tolerance.factor))
-    return offers
-
-
-def offer_of(
-    bench: Bench, outcome: Outcome, offers: Sequence[Outcome], *, allowed: bool = True
-) -> Outcome:
-    """Return engines in the low format or with INT8, judged; `offers` are those before."""
-    plan, rows, heldout = outcome.plan, dict[str, EngineResult](), bench.heldout
-    judging = heldout.samples, heldout.references, heldout.unseen
-    for device, measured in outcome.rows.items():
-        name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
-        if plan.types.of is not bench.space.variant:
-            name = f"{name}, without repairs"
-        if name in {o.rows[device].name for o in offers}:
-            name = f"{name}, build {measured.build.number}"
-        row = replace(measured, name=name, proof=None)
-        rows[device] = bench.devices[device].judged(plan, row, judging)
-    return replace(outcome, rows=rows, allowed=allowed)
-
-
-def raced(bench: Bench, offers: list[Outcome]) -> list[Outcome]:
-    """Return the offers with the times of rounds in which engines that passed take turns.
-
-    A single passing engine has nothing to be compared with. See `race`.
-    """
-    for name, device in bench.devices.items():
-        rows = {i: o.rows[name] for i, o in enumerate(offers) if o.deliverable}
-        engines = {i: r.build.engine for i, r in rows.items() if r.latency and r.build.engine}
-        if len(engines) < 2:
-            continue
-        times = race(engines, device.measure.lap)
-        offers = [
-            replace(o, rows={**o.rows, name: _timed(o.rows[name], times.get(i, ()))})
-            for i, o in enumerate(offers)
-        ]
-    return offers
-
-
-def _timed(row: EngineResult, medians: tuple[float, ...]) -> EngineResult:
-    """Return a row with its time by the rounds; one without rounds stays as it was."""
-    if row.latency is None or not medians:
-        return row
-    return replace(row, latency=replace(row.latency, medians=medians, median_ms=median(medians)))
-
-
-FUTILE = 1.07
-"""If the low format with nothing kept, and TF32 allowed, takes this many times as long as an FP32
-or TF32 engine that is proven, no plan is searched: keeping nodes gains no speed. Of the 15 mixed
-engines on an H200 in `bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept,
-by chance (another build of its plan took 1.3 times as long), and no other one more than 1 %."""
 SLOW = 1.1
 """A mixed engine that takes more than this many times as long as plain FP16 is tried otherwise."""
-LEVELS = (5, 1)
-"""Optimization levels to try: at 5 the builder tries every kernel that it has or can generate, at 1
-it generates none and uses its compiler least (TensorRT's developer guide, "Builder optimization
-level"; the default is 3). After a crash or a time-out, the lower one comes first."""
 
 
 @dataclass(frozen=True)
@@ -230,19 +234,6 @@ class Try:
     step: str
     builds: int = 1
     extra: bool = False
-
-
-def near(milliseconds: float, other: float) -> bool:
-    """Return whether an engine may be faster than another, each timed alone."""
-    return milliseconds < NEAR * other < inf
-
-
-def split(names: Sequence[Nodes], parts: int) -> Iterator[Nodes]:
-    """Yield the unions of `parts` (≥ 1) runs of nearly equal length, omitting empty ones."""
-    edges = [round(i * len(names) / parts) for i in range(parts + 1)]
-    for begin, end in pairwise(edges):
-        if end > begin:
-            yield NONE.union(*names[begin:end])
 
 
 def cores_of(network: Network, roles: Roles, lowered: Nodes) -> tuple[Nodes, ...]:
@@ -268,6 +259,7 @@ class EngineSearch:
 
     Attributes:
         bench: Builds and judges plans.
+        plain: Plain low precision.
         ruled: Nodes that the user's rules keep: every delivered plan keeps them.
     """
 
@@ -278,7 +270,6 @@ class EngineSearch:
         low: EngineRung,
         *,
         needed: Nodes = NONE,
-        full: Outcome | None = None,
         unrepaired: Plan | None = None,
         int8: Plan | None = None,
     ) -> None:
@@ -289,29 +280,26 @@ class EngineSearch:
             start: The emulation's plan.
             low: The low format.
             needed: Nodes that the emulation needs in FP32: lowering any was seen to fail there.
-            full: The fastest FP32 or TF32 engine that passes; None if none does, or if speed does
-                not decide.
             unrepaired: The cheapest plan known without repairs; None if there is none.
             int8: The plan with INT8; None if there is none.
         """
-        self.bench, self._low, self._variant = bench, low, start.of
-        self._needed, self._full = needed, full
+        self.bench, self._low, self._needed = bench, low, needed
         self._unrepaired = None if unrepaired is None else EnginePlan(unrepaired, low)
         self._int8 = None if int8 is None else EnginePlan(int8, "int8")
-        variant = self._variant
+        variant = self._variant = start.of
         network, roles = variant.case.network, variant.roles
-        self._lowered = variant.lowered
-        self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
         self.ruled = start.kept & frozenset(variant.forced.kept)
-        typings = [device.is_strong for device in bench.devices.values()]
-        self._strong = all(typings)
         # What is kept or dropped together, in graph order: single nodes, whole cores.
-        parts = {name: frozenset((name,)) for name in map(node_name, network.all_nodes())}
-        for core in cores_of(network, roles, self._lowered) if any(typings) else ():
-            parts |= dict.fromkeys(core, core)
-        self._units = tuple(dict.fromkeys(parts.values()))
-        self._emulated, self.plain = start.kept, EnginePlan(Plan(variant), low)
-        self.start = EnginePlan(start, low).keeping(self._whole(start.kept))
+        units = {name: frozenset((name,)) for name in map(node_name, network.all_nodes())}
+        if any(device.is_strong for device in bench.devices.values()):
+            for core in cores_of(network, roles, variant.lowered):
+                units |= dict.fromkeys(core, core)
+        self._units = tuple(dict.fromkeys(units.values()))
+        self.plain = EnginePlan(Plan(variant), low)
+        kept = union(unit for unit in self._units if unit & start.kept)
+        self._start = EnginePlan(start, low).keeping(kept)
+        free = frozenset(n for n in variant.computing if roles[n].free) - variant.lowered
+        self._everything = self._start.keeping(kept | free)
 
     def run(self) -> None:
         """Build plans until nothing is worth a build, and no held-out sample fails."""
@@ -328,11 +316,13 @@ class EngineSearch:
 
         None if none is steady.
         """
-        plans = {p: group for p, group in self.bench.tried.items() if self._is_low(p)}
-        steady = [p for p, group in plans.items() if is_steady(group) and p.keep >= self.ruled]
-        share = {p: fmean(o.passed for o in plans[p]) for p in steady}
+        share = {
+            plan: fmean(outcome.passed for outcome in group)
+            for plan, group in self.bench.tried.items()
+            if self._is_low(plan) and is_steady(group) and plan.keep >= self.ruled
+        }
         order = lambda p: (-share[p], len(p.keep), self._time(p))  # noqa: E731
-        return min(steady, key=order, default=None)
+        return min(share, key=order, default=None)
 
     @property
     def is_minimal(self) -> bool:
@@ -340,30 +330,8 @@ class EngineSearch:
         best = self.best
         if best is None or not self._passes(best):
             return False
-        return all(map(self._failed, self._less(best, best.keep - self._needed)))
-
-    @property
-    def predicted(self) -> Nodes:
-        """The kept nodes of the best plan that only the emulation shows to be needed."""
-        best = self.best
-        if best is None:
-            return NONE
-        less = self._less(best, self._whole(best.keep & self._needed))
-        return NONE.union(*(best.keep - plan.keep for plan in less if not self._failed(plan)))
-
-    @property
-    def spared(self) -> Iterator[Spared]:
-        """What was not built, and why."""
-        freed, tried = replace(self.plain, tf32=True), self.bench.tried
-        if self._full is not None and self._is_slower(freed):
-            shown, full = fastest(tried[freed]), self._full
-            built = None if self._unrepaired is None else tried.get(self._unrepaired)
-            numbers = {"build": shown.number, "median_ms": shown.milliseconds}
-            numbers |= {"full": full.number, "full_ms": full.milliseconds}
-            numbers |= {"beside": built[0].number} if built else {}
-            yield Spared(kind="slower", numbers=numbers)
-        if self.bench.is_over:
-            yield Spared(kind="interrupted")
+        units = self._droppable(best.keep - self._needed)
+        return all(self._failed(best.keeping(best.keep - unit)) for unit in units)
 
     def _next(self) -> Try | None:
         """Return the first move that was not made; None if there is none, or nothing is built."""
@@ -387,62 +355,39 @@ class EngineSearch:
         """
         yield Try(self.plain, "plain low precision", extra=True)
         if self.ruled or not self._passes(self.plain):
-            yield Try(self.start, "the plan of the emulation")
-        if self._is_slower(self.plain) and self._is_slower(self.start):
-            freed = replace(self.plain, tf32=True)
-            yield Try(freed, "plain low precision with TF32", extra=True)
-            if self._is_slower(freed):
-                return
-            yield Try(replace(self.start, tf32=True), "the same plan with TF32", extra=True)
+            yield Try(self._start, "the plan of the emulation")
         best = self.best
         if best is None:
-            yield from self._repairs()
+            yield from self._at_other_level()
+            for plan in self._less(self._everything, self._start.keep):
+                more = count(len(plan.keep - self._start.keep), "more node")
+                yield Try(plan, f"whether {more} in FP32 mend it")
         elif self._passes(best):
             if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
                 yield Try(replace(best, tf32=True), "the same plan with TF32")
-            yield from self._smaller(best)
+            for plan in self._less(best, best.keep & self._needed):
+                if not self._failed(plan):
+                    fewer = count(len(best.keep - plan.keep), "kept node")
+                    yield Try(plan, f"whether {fewer} can be left out")
             yield Try(best, "", builds=self.bench.builds)
 
-    def _repairs(self) -> Iterator[Try]:
-        """Yield what may mend plans that fail; an engine says more than a build that gave none.
+    def _at_other_level(self) -> Iterator[Try]:
+        """Yield the emulation's plan at another optimization level, if it gave no engine.
 
-        The nearest engine, of those alike the one that keeps least, gets each half of its low nodes
-        in FP32, each quarter …
+        At 5 the builder tries every kernel that it has or can generate; at 1, which is for crashes
+        and time-outs, it generates none and uses its compiler least (TensorRT's developer guide,
+        "Builder optimization level"; the default is 3).
         """
-        failed = [group[-1] for plan, group in self.bench.tried.items() if self._is_low(plan)]
-        failed = [o for o in failed if not o.passed and o.plan.keep >= self._emulated]
-        low = self._variant.computing & self._free
-        least = ALIKE * min((o.error for o in failed), default=inf)
-        for outcome in sorted(failed, key=lambda o: (o.error > least, len(o.plan.keep), o.error)):
-            plan, lowest = outcome.plan, low - outcome.plan.keep
-            if outcome.excess is None:
-                yield from self._at_levels(outcome)
-            for remaining in self._subsets(lowest):
-                keep = self._whole((plan.keep | lowest - remaining) & self._free)
-                if self.ruled <= keep:
-                    more = count(len(lowest - remaining), "more node")
-                    yield Try(plan.keeping(keep), f"whether {more} in FP32 mend it")
-
-    def _at_levels(self, failed: Outcome) -> Iterator[Try]:
-        """Yield a plan that gave no engine at other optimization levels, if these are free."""
-        device, plan = self.bench.devices[failed.at], failed.plan
-        chosen = {device.builds.settings.optimization_level, plan.level}
-        if chosen != {None} or not has("optimization levels", device.worker.info.tensorrt):
-            return
-        crashed = failed.worst.build.status in ("crashed", "timeout")
-        for level in LEVELS[::-1] if crashed else LEVELS:
-            step = f"optimization level {level} instead of build {failed.number}"
-            yield Try(replace(plan, level=level), step)
-
-    def _smaller(self, best: EnginePlan) -> Iterator[Try]:
-        """Yield plans without halves, quarters … of what the emulation does not need."""
-        added = best.keep - self._needed
-        for remaining in self._subsets(added):
-            keep, dropped = best.keep & self._needed | remaining, len(added - remaining)
-            plan = best.keeping(keep)
-            if keep and not self._failed(plan):
-                verb = "is" if dropped == 1 else "are"
-                yield Try(plan, f"whether {count(dropped, 'kept node')} {verb} needed")
+        built, devices = self.bench.tried.get(self._start, ()), self.bench.devices.values()
+        is_free = all(
+            device.builds.settings.optimization_level is None
+            and has("optimization levels", device.worker.info.tensorrt)
+            for device in devices
+        )
+        if built and built[-1].excess is None and is_free:
+            level = 1 if built[-1].worst.build.status in ("crashed", "timeout") else 5
+            step = f"optimization level {level} instead of build {built[-1].number}"
+            yield Try(replace(self._start, level=level), step)
 
     def _beside(self) -> Iterator[Try]:
         """Yield plans that are rows of the table, and use nothing of the budget.
@@ -452,14 +397,11 @@ class EngineSearch:
         them, since TensorRT 8.6 refuses some networks with constraints in addition to INT8
         (docs/int8.md).
         """
-        builds = self.bench.builds
+        builds, best = self.bench.builds, self.best
         if (plan := self._unrepaired) is not None:
-            best = self.best
-            limits = [] if best is None else [self._time(best)]
-            limits += [] if self._full is None else [self._full.milliseconds]
-            is_fast = all(near(self._time(plan), ms) for ms in limits)
+            is_faster = best is None or self._time(plan) <= self._time(best)
             step = "the plan that is known without repairs"
-            yield Try(plan, step, builds if is_fast else 1, extra=True)
+            yield Try(plan, step, builds if is_faster else 1, extra=True)
         if (plan := self._int8) is not None:
             yield Try(plan, "the plan with INT8", builds, extra=True)
             built, ruled = self.bench.tried.get(plan), self._variant.forced.kept
@@ -467,31 +409,25 @@ class EngineSearch:
                 step = "the plan with INT8, nothing constrained"
                 yield Try(replace(plan, unconstrained=True), step, builds, extra=True)
 
-    def _subsets(self, keep: Nodes) -> Iterator[Nodes]:
-        """Yield a set without each half of it, each quarter …, each single node or whole core."""
-        parts, many = self._droppable(keep), 2
-        while parts:
-            yield from (keep - part for part in split(parts, min(many, len(parts))))
-            if many >= len(parts):
+    def _less(self, plan: EnginePlan, least: Nodes) -> Iterator[EnginePlan]:
+        """Yield a plan without halves, quarters … single units of what it keeps beyond `least`."""
+        units = self._droppable(plan.keep - least)
+        size = len(units)
+        while size > 0:
+            size = (size + 1) // 2
+            for first in range(0, len(units), size):
+                yield plan.keeping(plan.keep - union(units[first : first + size]))
+            if size == 1:
                 return
-            many *= 2
 
     def _droppable(self, keep: Nodes) -> list[Nodes]:
         """Return what may be dropped alone, in graph order."""
         return [unit for unit in self._units if unit <= keep and not unit & self.ruled]
 
-    def _less(self, plan: EnginePlan, some: Nodes) -> list[EnginePlan]:
-        """Return the plans without one of some kept nodes, or one of their whole cores."""
-        return [plan.keeping(plan.keep - part) for part in self._droppable(some)]
-
     def _failed(self, plan: EnginePlan) -> bool:
         """Return whether a plan was seen to fail in engines; in FP32 it then fails in TF32 too."""
         built = [p for p in (plan, replace(plan, tf32=False)) if p in self.bench.tried]
         return not all(map(self._passes, built))
-
-    def _whole(self, keep: Nodes) -> Nodes:
-        """Return `keep` extended to all of every core that it touches."""
-        return keep.union(*(unit for unit in self._units if unit & keep))
 
     def _is_low(self, plan: EnginePlan) -> bool:
         """Return whether it is a plan of the low format, with the run's repairs."""
@@ -508,15 +444,6 @@ class EngineSearch:
     def _is_slow(self, plan: EnginePlan) -> bool:
         """Return whether a plan's kept nodes make its engine slow."""
         return bool(plan.keep) and SLOW * self._time(self.plain) < self._time(plan) < inf
-
-    def _is_slower(self, plan: EnginePlan) -> bool:
-        """Return whether a plan was built, and is slower than a proven engine with nothing low.
-
-        Nothing is predicted in strong typing: kept nodes may have faster kernels there.
-        """
-        if self._full is None or self._strong or plan not in self.bench.tried:
-            return False
-        return self._time(plan) >= FUTILE * self._full.milliseconds
 
     def _gains_from_tf32(self, keep: Nodes) -> bool:
         """Return whether TF32 is still forbidden, and would make a kept node faster."""

@@ -13,7 +13,6 @@ come first or have three axes. Where none of that happens, both give the same nu
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -130,20 +129,6 @@ _KERNELS = ("Conv", "ConvTranspose")
 """Operators that TensorRT runs in INT8 only with constant weights ("Explicit Quantization")."""
 
 
-class _Weight(NamedTuple):
-    """A constant input.
-
-    Attributes:
-        value: The initializer.
-        axis: Its channel axis in `value`; None for one scale.
-        mover: The Transpose between it and the node, if there is one.
-    """
-
-    value: ir.Value
-    axis: int | None
-    mover: ir.Node | None
-
-
 def quantisable(network: Network) -> tuple[NodeName, ...]:
     """Return the nodes of the main graph that can compute in INT8, in graph order.
 
@@ -227,16 +212,14 @@ class _Placing:
         if any(tensor_name(value) not in self._peaks for value in read.values()):
             return
         others = {0, 1}.difference(slots) if _is_product(node) else ()
-        weights = {slot: weight for slot in others if (weight := _weight(node, slot))}
         made: dict[ir.Value, ir.Value] = {}
         for slot, source in read.items():
             made[source] = made.get(source) or self._pair(source, node)
             node.replace_input_with(slot, made[source])
-        for slot, weight in weights.items():
-            if weight.mover is not None:
-                weight.mover.replace_input_with(0, self._dequantised(weight, weight.mover))
-            else:
-                node.replace_input_with(slot, self._dequantised(weight, node))
+        for slot in others:
+            if (weight := _weight(node, slot)) is not None:
+                axis = _channels(node, slot, weight)
+                node.replace_input_with(slot, self._dequantised(weight, axis, node))
 
     def _pair(self, source: ir.Value, reader: ir.Node) -> ir.Value:
         name = tensor_name(source)
@@ -246,8 +229,7 @@ class _Placing:
         low = self._node("QuantizeLinear", source, [source, *scales], reader, ir.DataType.INT8)
         return self._node("DequantizeLinear", source, [low, *scales], reader, ir.DataType.FLOAT)
 
-    def _dequantised(self, weight: _Weight, reader: ir.Node) -> ir.Value:
-        value, axis = weight.value, weight.axis
+    def _dequantised(self, value: ir.Value, axis: int | None, reader: ir.Node) -> ir.Value:
         if (value, axis) not in self._stored:
             stored, scale = _stored(constant_array(value), axis)
             name = tensor_name(value)
@@ -301,25 +283,16 @@ def _is_product(node: ir.Node) -> bool:
     if not is_standard(node, *QUANTISABLE) or not all(map(is_float, node.inputs[:2])):
         return False
     weights = [_weight(node, slot) for slot in (0, 1)]
-    if all(weights) or (weights[1] is None and is_standard(node, *_KERNELS)):
+    if None not in weights or (weights[1] is None and is_standard(node, *_KERNELS)):
         return False
-    return all(np.isfinite(constant_array(w.value)).all() for w in weights if w is not None)
+    return all(np.isfinite(constant_array(w)).all() for w in weights if w is not None)
 
 
-def _weight(node: ir.Node, slot: int) -> _Weight | None:
+def _weight(node: ir.Node, slot: int) -> ir.Value | None:
+    """Return the constant that a node reads, if it is one."""
     value = node.inputs[slot]
-    assert value is not None
-    mover = value.producer()
-    if mover is None:
-        return _Weight(value, _channels(node, slot, value), None) if value.const_value else None
-    source = mover.inputs[0] if is_standard(mover, "Transpose") else None
-    if source is None or source.const_value is None or len(value.uses()) > 1:
-        return None
-    if value.is_graph_output() or source.shape is None:
-        return None
-    axis, rank = _channels(node, slot, value), source.shape.rank()
-    order = mover.attributes.get_ints("perm", tuple(reversed(range(rank))))
-    return _Weight(source, None if axis is None else order[axis], mover)
+    is_constant = value is not None and value.producer() is None and bool(value.const_value)
+    return value if is_constant else None
 
 
 def _channels(node: ir.Node, slot: int, value: ir.Value) -> int | None:

@@ -53,7 +53,6 @@ class Stage:
     def proven(self) -> Proof:
         """Return the result of the run, whose FP32 engine is right."""
         assert self.run.reference() is None
-        self.run.with_tf32()
         return self.run.prove(self.fixed)
 
     @cached_property
@@ -68,7 +67,7 @@ class Stage:
 
     def bench(self, *, builds: int = 1, budget: int = 6) -> Bench:
         """Judge plans on this one device."""
-        heldout = self.fixed.heldout.anew(self.listener)
+        heldout = self.fixed.heldout
         return Bench({"": self.device}, self.space, heldout, builds=builds, budget=budget)
 
     def plan(self, keep: Nodes, **terms: Any) -> EnginePlan:

@@ -16,9 +16,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import command
-from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.fixed import Fixed, int8_plan_of
 from halfwise.fixing.int8.placing import quantisable, quantised
-from halfwise.fixing.int8.rung import int8_plan_of
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.space import Int8Space
