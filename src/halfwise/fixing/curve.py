@@ -15,7 +15,7 @@ from halfwise.fixing.space import Int8Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point, mask, replace
 
-MEASURED = 8
+MEASURED = 4
 """Further plans that are measured on all samples, as a failed trial gives a bound only; and points
 shown: as many as a reader can compare at a glance. Our choice."""
 BESIDE = 0.1

@@ -300,6 +300,7 @@ RemarkKind = Literal[
     "hopeless",
     "spent",
     "futile",
+    "idle",
     "dearer",
     "passes",
     "measuring",

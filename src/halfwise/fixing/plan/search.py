@@ -111,6 +111,8 @@ class Search:
         """Begin with nothing tried."""
         self._everything = frozenset(self.nodes)
         self._contributions, self._trials = dict[NodeName, float](), dict[Nodes, Outcome]()
+        # More samples make no plan cheaper.
+        self._was_futile = any(step.kind == "futile" for step in self.steps)
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return a plan's cost and size; lower is better. Everything kept, no plan, is last.
@@ -183,7 +185,7 @@ class Search:
         alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
-        if not outside or self.contribution is None:
+        if not outside or self.contribution is None or self._was_futile:
             return best
         self._note("measuring", kept=len(always))
         done = count()
@@ -263,14 +265,18 @@ class Search:
         """Lower nodes until none can be, or that is futile; return the plan and whether none can.
 
         Nodes that fail together are halved until one is left. What passes on few samples is run on
-        all once twice as many such plans followed as the time before, and at the end.
+        all once twice as many such plans followed as the time before, and at the end. It also ends
+        once `IDLE` trials in a row did not save 1 % of the cost, and `LITTLE_LEFT` could be saved.
         """
         order, size, failing = self._ordered(kept), 1, list[NodeName]()
         needed: dict[NodeName, Nodes] = {}
         sure, unsure, most = kept, 0, 1
+        least, idle = self._worth(kept), 0
+        enough = LITTLE_LEFT * self._worth(self.forced)
         while True:
             pending = [n for n in order if n in kept and needed.get(n) != kept]
-            if kept != sure and (unsure >= most or not pending):
+            is_idle = idle >= IDLE and least <= enough
+            if kept != sure and (unsure >= most or not pending or is_idle):
                 if self._try(kept):
                     sure, most = kept, 2 * most
                 else:
@@ -279,8 +285,8 @@ class Search:
                 continue
             if not pending:
                 return kept, True
-            if self._is_futile(kept, len(needed)):
-                self._note("futile")
+            if self._was_futile or is_idle or self._is_futile(kept, len(needed)):
+                self._note("idle" if is_idle else "futile")
                 return sure, False
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             fresh = [n for n in pending if n not in needed]
@@ -288,7 +294,10 @@ class Search:
             plan = kept - frozenset(some)
             self.budget.check()
             self._trials[plan] = self.probe(plan)
+            idle += 1
             if self._trials[plan].passed:
+                if LEAST_DEARER * self._worth(plan) < least:
+                    least, idle = self._worth(plan), 0
                 size = size if failing else 2 * len(some)
                 kept, failing = plan, [n for n in failing if n not in some]
                 unsure += 1
@@ -296,6 +305,11 @@ class Search:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
+
+    def _worth(self, kept: Nodes) -> float:
+        """Return a plan's cost; its size if that is unknown."""
+        price = self.price(kept)
+        return len(kept) if price is None else price
 
     def _ordered(self, kept: Nodes) -> list[NodeName]:
         """Return the nodes of a plan that may be lowered, in that order.
@@ -362,6 +376,9 @@ class Search:
 
 STEPS, COMPARED = 20, 32
 """How many groups may be kept one by one, and of how many that contribute most. Our choice."""
+IDLE, LITTLE_LEFT = 32, 1.05
+"""So many trials without a gain end the lowering of a plan that costs little more than everything
+low. Our choice: see docs/decisions/0073-few-searched.md."""
 COARSE_GROUPS = 8
 """Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
 
