@@ -159,12 +159,17 @@ class Search:
     # --- seeds --------------------------------------------------------------------------------
 
     def _seed(self) -> Nodes:
-        """Return a plan that passes: the first guess, by price, else a spread one."""
-        for plan in self._guesses(self._everything):
+        """Return a plan that passes: one that did before, a cheaper seed, else a spread one."""
+        earlier = self._before(self._everything, (plan | self.forced for plan in self.earlier))
+        best = self._bisected(earlier, self._everything)
+        for plan in self._before(best, self.seeds):
             if self._try(plan):
-                self._note("passes", kept=len(plan))
-                return plan
-        return self._spread(self.seeds[-1])
+                best = plan
+                break
+        if best == self._everything:
+            return self._spread(self.seeds[-1])
+        self._note("passes", kept=len(best))
+        return best
 
     def _guesses(self, most: Nodes) -> list[Nodes]:
         """Return the seeds and a few of what passed before, if they rank before `most`, by rank."""
