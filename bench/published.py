@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,7 @@ def _mels(folder: Path, count: int) -> list[Array]:
     return [session.run(None, sound)[0].reshape(-1, 32) / 10 + 2 for sound in sounds]
 
 
+@cache
 def _windows(folder: Path, count: int) -> list[dict[str, Array]]:
     """76 mel frames at every eighth, 16 of them as a batch."""
     return [
