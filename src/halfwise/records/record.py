@@ -300,7 +300,6 @@ RemarkKind = Literal[
     "hopeless",
     "spent",
     "futile",
-    "idle",
     "dearer",
     "passes",
     "measuring",

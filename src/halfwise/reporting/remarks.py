@@ -199,7 +199,7 @@ def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
     return "work" if by_work else "time"
 
 
-EARLY = ("dearer", "futile", "idle")
+EARLY = ("dearer", "futile")
 """Remarks on why a search ended before its plan was minimal."""
 
 

@@ -1,7 +1,7 @@
 """Find the cheapest plan that passes, by trials: which nodes to keep in FP32.
 
-1. Seeds: nothing, the plan to start from, what guards name, and what passed before. The first that
-   passes, by price, is taken.
+1. Seeds: nothing, the plan to start from, and what guards name. The first that passes, by price, is
+   taken, unless a plan that passed before samples joined still does and costs less.
 2. If none passes, the error is spread: contributions of groups of nodes are measured, and how many
    of those that add least error for what they save are low is bisected; then finer groups. A few
    groups beside the last seed may do, too: one at a time, which leaves the least error.
@@ -270,18 +270,14 @@ class Search:
         """Lower nodes until none can be, or that is futile; return the plan and whether none can.
 
         Nodes that fail together are halved until one is left. What passes on few samples is run on
-        all once twice as many such plans followed as the time before, and at the end. It also ends
-        once `IDLE` trials in a row did not save 1 % of the cost, and `LITTLE_LEFT` could be saved.
+        all once twice as many such plans followed as the time before, and at the end.
         """
         order, size, failing = self._ordered(kept), 1, list[NodeName]()
         needed: dict[NodeName, Nodes] = {}
         sure, unsure, most = kept, 0, 1
-        least, idle = self._worth(kept), 0
-        enough = LITTLE_LEFT * self._worth(self.forced)
         while True:
             pending = [n for n in order if n in kept and needed.get(n) != kept]
-            is_idle = idle >= IDLE and least <= enough
-            if kept != sure and (unsure >= most or not pending or is_idle):
+            if kept != sure and (unsure >= most or not pending):
                 if self._try(kept):
                     sure, most = kept, 2 * most
                 else:
@@ -290,8 +286,8 @@ class Search:
                 continue
             if not pending:
                 return kept, True
-            if self._was_futile or is_idle or self._is_futile(kept, len(needed)):
-                self._note("idle" if is_idle else "futile")
+            if self._was_futile or self._is_futile(kept, len(needed)):
+                self._note("futile")
                 return sure, False
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             fresh = [n for n in pending if n not in needed]
@@ -299,10 +295,7 @@ class Search:
             plan = kept - frozenset(some)
             self.budget.check()
             self._trials[plan] = self.probe(plan)
-            idle += 1
             if self._trials[plan].passed:
-                if LEAST_DEARER * self._worth(plan) < least:
-                    least, idle = self._worth(plan), 0
                 size = size if failing else 2 * len(some)
                 kept, failing = plan, [n for n in failing if n not in some]
                 unsure += 1
@@ -310,11 +303,6 @@ class Search:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
-
-    def _worth(self, kept: Nodes) -> float:
-        """Return a plan's cost; its size if that is unknown."""
-        price = self.price(kept)
-        return len(kept) if price is None else price
 
     def _ordered(self, kept: Nodes) -> list[NodeName]:
         """Return the nodes of a plan that may be lowered, in that order.
@@ -381,9 +369,6 @@ class Search:
 
 STEPS, COMPARED = 20, 32
 """How many groups may be kept one by one, and of how many that contribute most. Our choice."""
-IDLE, LITTLE_LEFT = 32, 1.05
-"""So many trials without a gain end the lowering of a plan that costs little more than everything
-low. Our choice: see docs/decisions/0073-few-searched.md."""
 COARSE_GROUPS = 8
 """Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
 

@@ -445,18 +445,6 @@ def test_where_every_node_adds_error_and_no_plan_gains_the_search_ends_early():
     assert trials[0] < 250
 
 
-@pytest.mark.parametrize(("last", "idle"), [(1e4, True), (1.0, False)])
-def test_where_little_is_left_to_save_the_search_ends_early(last, idle):
-    required = names(*range(0, 160, 4))
-    run, price = priced(160, [1.0] * 159 + [last], Oracle(needs(required)), safe=True)
-    found = run.run()
-    assert found.passed
-    assert required <= found.kept
-    assert found.minimal is not idle
-    assert any(step.kind == "idle" for step in found.steps) is idle
-    assert price(found.kept) <= 1.01 * price(required)
-
-
 def test_an_original_that_fails_itself_ends_the_search():
     """As with random operators: FP32 was thought to be certain to pass."""
     searching = search(6, Oracle(lambda _: 2.0), safe=True)
