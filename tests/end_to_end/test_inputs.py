@@ -35,6 +35,16 @@ def test_images_go_through_the_users_function(call, tmp_path):
     assert ended.record["verdict"]["samples"] == ["3.png", "7.png"]
 
 
+@pytest.mark.parametrize(("more", "searched"), [((), 24), (("--failing", "10%"), 20)])
+def test_of_many_samples_few_are_searched_on(call, tmp_path, more, searched):
+    onnx.save(models.conv_chain().proto, tmp_path / "model.onnx")
+    np.savez(tmp_path / "inputs.npz", x=models.signals(1, 2, 8, 8, seed=4, count=80))
+    ended = call("fix", "model.onnx", "--inputs", "inputs.npz", "-o", "run", *more)
+    assert ended.code == 0, ended.err
+    assert len(ended.record["search"]["calibration"]) == searched
+    assert len(ended.record["verdict"]["samples"]) == 80 - searched
+
+
 def test_texts_and_images_are_of_different_numbers(call, tmp_path):
     sketch = Sketch()
     tables = [f32(np.random.default_rng(i).normal(size=(8, 4))) for i in (0, 1)]

@@ -36,7 +36,7 @@ class Heldout(TypedDict, total=False):
 
     heldout: Annotated[
         Inputs | None,
-        _data("Samples that only the verdict uses. Default: every fourth input.", "DATA"),
+        _data("Samples that only the verdict uses. Default: every fourth, or all but 24.", "DATA"),
     ]
     heldout_labels: Annotated[str | Path | None, _data("One label per held-out sample.", "FILE")]
 

@@ -10,7 +10,7 @@ from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.model import node_name
 from halfwise.records import Curve, Point, evenly, mask
 
-MEASURED = 8
+MEASURED = 4
 """Further plans that are measured on all samples, as a failed trial gives a bound only. Our
 choice."""
 BESIDE = 0.1

@@ -369,11 +369,19 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
     return Samples(tuple(ids), checked)
 
 
-def split_heldout(samples: Samples, *, most: bool = False) -> tuple[Samples, Samples]:
+SEARCHED = 24
+"""A search needs no more samples: what it misses fails on held-out ones, some of which then join.
+Our choice: see docs/decisions/0073-few-searched.md."""
+
+
+def split_heldout(
+    samples: Samples, *, most: bool = False, few: bool = False
+) -> tuple[Samples, Samples]:
     """Split samples three to one into calibration and held-out samples; with `most`, one to three.
 
     Every fourth sample is held out (3, 7, 11, …), so ordered data is spread over both parts; of two
-    or three samples, the last. With one sample or none, the held-out part is empty.
+    or three samples, the last. With one sample or none, the held-out part is empty. With `few`, at
+    most `SEARCHED`, evenly spread, are for calibration.
 
     Returns:
         Calibration and held-out samples, each in their original order.
@@ -384,6 +392,9 @@ def split_heldout(samples: Samples, *, most: bool = False) -> tuple[Samples, Sam
     calibration = [i for i in range(len(samples)) if i not in set(heldout)]
     if most:
         calibration, heldout = heldout, calibration
+    if few and len(calibration) > SEARCHED:
+        calibration = [i * len(samples) // SEARCHED for i in range(SEARCHED)]
+        heldout = sorted(set(range(len(samples))) - set(calibration))
     return samples.select(calibration), samples.select(heldout)
 
 

@@ -145,6 +145,7 @@ def load_case(
     criterion: Criterion,
     *,
     split: bool = True,
+    few: bool = False,
     whole: bool = False,
     runtime: Runtime = CPU,
     watcher: Watcher = _SILENT,
@@ -156,6 +157,8 @@ def load_case(
         data: Samples.
         criterion: What is acceptable.
         split: Whether to hold samples out; otherwise all are for calibration.
+        few: Whether few of many samples without labels are enough to search on; with labels, others
+            may win back what some lose.
         whole: Whether nothing is set aside: ONNX Runtime may lack operators, or fail.
         runtime: Where the model runs, if the metric depends on its outputs.
         watcher: Receives how much of the model and how many samples are read.
@@ -188,7 +191,8 @@ def load_case(
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
         notes += [replace(note, of="held out") for note in separate.notes]
     elif split:
-        samples, heldout = split_heldout(samples, most=criterion.failing is not None)
+        most, few = criterion.failing is not None, few and data.labels is None
+        samples, heldout = split_heldout(samples, most=most, few=few and not most)
         split_into: dict[str, Fact] = {"searched": len(samples), "heldout": len(heldout)}
         notes.append(
             Note(kind="split", facts=split_into)
@@ -359,8 +363,9 @@ def load_asked(
     """Return the requested case, and report its notes; see `load_case`."""
     watcher.stage("load")
     runtime = request.settings.runtime
-    arguments = model, request.data, request.criterion
-    case = load_case(*arguments, split=split, whole=whole, runtime=runtime, watcher=watcher)
+    few = not request.settings.int8  # its ranges come from all samples of the search
+    load = partial(load_case, split=split, few=few, whole=whole, runtime=runtime, watcher=watcher)
+    case = load(model, request.data, request.criterion)
     tell(watcher, case.notes)
     return case
 

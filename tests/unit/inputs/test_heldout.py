@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.case import Samples
-from halfwise.inputs.samples import split_heldout, unseen
+from halfwise.inputs.samples import SEARCHED, split_heldout, unseen
 
 
 def numbered(count, labels=None):
@@ -23,6 +23,15 @@ def test_every_fourth_sample_is_held_out(count, heldout):
 def test_most_samples_may_be_held_out():
     calibration, rest = split_heldout(numbered(8), most=True)
     assert (calibration.ids, rest.ids) == (("s3", "s7"), ("s0", "s1", "s2", "s4", "s5", "s6"))
+
+
+@pytest.mark.parametrize("count", [SEARCHED, 40, 1000])
+def test_few_of_many_samples_are_searched_on(count):
+    calibration, rest = split_heldout(numbered(count), few=True)
+    assert len(calibration) == min(SEARCHED, count - count // 4)
+    assert sorted(calibration.ids + rest.ids) == sorted(numbered(count).ids)
+    places = [int(s["x"][0]) for s in calibration]
+    assert max(np.diff(places)) - min(np.diff(places)) <= 1
 
 
 def test_identifiers_and_labels_go_along():

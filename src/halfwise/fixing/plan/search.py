@@ -1,7 +1,7 @@
 """Find the cheapest plan that passes, by trials: which nodes to keep in FP32.
 
-1. Seeds: nothing, the plan to start from, what guards name, and what passed before. The first that
-   passes, by price, is taken.
+1. Seeds: nothing, the plan to start from, and what guards name. The first that passes, by price, is
+   taken, unless a plan that passed before samples joined still does and costs less.
 2. If none passes, the error is spread: contributions of groups of nodes are measured, and how many
    of those that add least error for what they save are low is bisected; then finer groups. A few
    groups beside the last seed may do, too: one at a time, which leaves the least error.
@@ -111,6 +111,8 @@ class Search:
         """Begin with nothing tried."""
         self._everything = frozenset(self.nodes)
         self._contributions, self._trials = dict[NodeName, float](), dict[Nodes, Outcome]()
+        # More samples make no plan cheaper.
+        self._was_futile = any(step.kind == "futile" for step in self.steps)
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return a plan's cost and size; lower is better. Everything kept, no plan, is last.
@@ -157,12 +159,17 @@ class Search:
     # --- seeds --------------------------------------------------------------------------------
 
     def _seed(self) -> Nodes:
-        """Return a plan that passes: the first guess, by price, else a spread one."""
-        for plan in self._guesses(self._everything):
+        """Return a plan that passes: one that did before, a cheaper seed, else a spread one."""
+        earlier = self._before(self._everything, (plan | self.forced for plan in self.earlier))
+        best = self._bisected(earlier, self._everything)
+        for plan in self._before(best, self.seeds):
             if self._try(plan):
-                self._note("passes", kept=len(plan))
-                return plan
-        return self._spread(self.seeds[-1])
+                best = plan
+                break
+        if best == self._everything:
+            return self._spread(self.seeds[-1])
+        self._note("passes", kept=len(best))
+        return best
 
     def _guesses(self, most: Nodes) -> list[Nodes]:
         """Return the seeds and a few of what passed before, if they rank before `most`, by rank."""
@@ -183,7 +190,7 @@ class Search:
         alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
-        if not outside or self.contribution is None:
+        if not outside or self.contribution is None or self._was_futile:
             return best
         self._note("measuring", kept=len(always))
         done = count()
@@ -279,7 +286,7 @@ class Search:
                 continue
             if not pending:
                 return kept, True
-            if self._is_futile(kept, len(needed)):
+            if self._was_futile or self._is_futile(kept, len(needed)):
                 self._note("futile")
                 return sure, False
             self.watcher.step(len(order) - len(pending), len(order), "nodes")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.search import MOST_FAILURES, Search, rankings
-from halfwise.records import NodeName
+from halfwise.records import NodeName, Remark
 from halfwise.reporting.remarks import remark
 
 
@@ -268,6 +268,22 @@ def test_a_larger_plan_that_passed_before_spares_the_measuring():
     again = search(300, oracle, start=passing[-1], earlier=passing)
     assert again.run().kept == names(*range(15))
     assert len(oracle.asked) < 60
+
+
+def test_of_many_plans_that_passed_before_the_cheapest_that_still_passes_is_found_by_bisection():
+    passing = [names(*range(size)) for size in range(299, 10, -1)]
+    oracle = Oracle(needs(names(*range(100))))
+    again = search(300, oracle, start=passing[-1], earlier=passing)
+    assert again._seed() == names(*range(100))
+    assert len(oracle.asked) < 12
+
+
+def test_a_futile_search_is_not_repeated_on_more_samples():
+    passing, steps = names(*range(150)), [Remark(kind="futile")]
+    oracle = Oracle(needs(names(*range(0, 150, 2))))
+    found = search(200, oracle, earlier=[passing], steps=steps).run()
+    assert (found.kept, found.minimal) == (passing, False)
+    assert len(oracle.asked) < 8
 
 
 def test_without_time_what_is_held_since_is_part_of_the_result():
