@@ -5,6 +5,7 @@ from functools import cache
 from math import inf
 
 import numpy as np
+from msgspec.structs import asdict
 
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.bench import Outcome
@@ -95,7 +96,7 @@ class TradeOff:
             is_bound=exact is None,
         )
         assessment = self._depths.assessment(plan)
-        return point if assessment is None else replace(point, **vars(assessment))
+        return point if assessment is None else replace(point, **asdict(assessment))
 
     def _complete(self, plan: Nodes) -> None:
         """Measure the shown points on all samples, cheapest ends first, and score them."""

@@ -7,11 +7,12 @@ What is found is remembered by the bench: nothing is run twice for one plan and 
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from math import inf
 from typing import Any
+
+from msgspec import Struct
 
 from halfwise.case import Case, Samples
 from halfwise.emulation.runner import Nonfinite
@@ -205,8 +206,7 @@ class HeldOut:
         return ()
 
 
-@dataclass(frozen=True)
-class Assessment:
+class Assessment(Struct, frozen=True):
     """Result of a plan on held-out samples; attributes as in `Point`."""
 
     heldout: float | None
@@ -220,16 +220,14 @@ LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
 """Guards that may lead to infinities; subnormal weights, say, do not."""
 
 
-@dataclass(frozen=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """What a plan must keep because of harmful infinities inside, or which of them cannot go."""
 
     guards: tuple[Guard, ...] = ()
     lasting: frozenset[TensorName] = frozenset()
 
 
-@dataclass(frozen=True)
-class Depths:
+class Depths(Struct, frozen=True):
     """Looks deeper at plans of a space.
 
     Attributes:

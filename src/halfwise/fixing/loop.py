@@ -4,11 +4,11 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import islice
 
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from halfwise.case import Case, Sample, Settings
 from halfwise.emulation.budget import Budget
@@ -274,8 +274,7 @@ def fix(
     return run.int8(fixed, quantised) if goes_on and stands(fixed) else fixed
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """A plan, and what is seen of it at each depth, up to the first at which it fails.
 
     Attributes:
@@ -306,8 +305,7 @@ class _Found:
         return self.judged is not None and self.verdict.passed and not self.filed.failing
 
 
-@dataclass(frozen=True)
-class _Fix:
+class _Fix(Struct, frozen=True):
     """Takes the plans of one search to a plan that holds at every depth."""
 
     start_from: Network | Run | None

@@ -4,9 +4,9 @@ This considers only structure. Data must show that the reference saturates at th
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import (
@@ -159,8 +159,7 @@ and scores leave the range. -1e4, the usual choice for FP16, is smaller in magni
 (huggingface/transformers PR 17306)."""
 
 
-@dataclass(frozen=True)
-class End:
+class End(Struct, frozen=True):
     """A reader at which infinities of a tensor end, if data confirm it.
 
     Attributes:
@@ -174,8 +173,7 @@ class End:
     result: TensorName
 
 
-@dataclass
-class Fate:
+class Fate(Struct):
     """The fate of one tensor's infinities.
 
     Attributes:
@@ -186,8 +184,8 @@ class Fate:
         seen: Whether data showed that the reference is at the limit at each of the ends.
     """
 
-    ends: dict[End, None] = field(default_factory=dict)
-    harmful: dict[NodeName, None] = field(default_factory=dict)
+    ends: dict[End, None] = {}
+    harmful: dict[NodeName, None] = {}
     given_out: bool = False
     seen: bool = False
 
@@ -337,8 +335,7 @@ def _add(
         fate.harmful |= dict.fromkeys(map(node_name, reader.computing([node])))
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """How nodes of a mixed model treat infinities."""
 
     infinite: frozenset[TensorName]

@@ -7,7 +7,6 @@ and data movement anywhere in between.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -41,8 +40,7 @@ _OF_SOFTMAX = frozenset(("Div", "Exp", "Mul", "Reciprocal", "ReduceSum", "Sub"))
 """Operators of the forms that compute exactly what one node does."""
 
 
-@dataclass(frozen=True, eq=False)
-class WrittenSoftmax(Function):
+class WrittenSoftmax(Function, frozen=True, eq=False):
     """A Softmax that was read.
 
     Attributes:

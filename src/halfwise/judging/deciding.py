@@ -1,9 +1,9 @@
 """Whether an error comes from decisions that a computation takes differently than the reference."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.emulation.ort import Session
@@ -27,8 +27,7 @@ Corrected = Callable[[Sequence[TensorName], Samples], Iterator[Computed]]
 its own, for each sample; or why it failed."""
 
 
-@dataclass(frozen=True)
-class Deciding:
+class Deciding(Struct, frozen=True):
     """Compares the decisions of a candidate with the reference's, and gives it these.
 
     Attributes:

@@ -1,13 +1,13 @@
 """Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
@@ -34,8 +34,7 @@ from halfwise.metrics.kinds import LOOKED_AT
 from halfwise.records import IntermediateNonfinite, NodeName, Observations, TensorName
 
 
-@dataclass(frozen=True)
-class Emulated:
+class Emulated(Struct, frozen=True):
     """Results of a candidate's typed emulation on samples.
 
     Attributes:

@@ -27,6 +27,8 @@ from importlib.resources import files
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from typing import BinaryIO, Literal, NamedTuple, cast
 
+from msgspec import Struct
+
 from halfwise.errors import CaseError
 from halfwise.files import BLOCK
 from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
@@ -42,8 +44,7 @@ _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     r"""A known message, in any of its wordings.
 
     Attributes:

@@ -10,11 +10,12 @@ Otherwise the cause is unknown.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.device import Device
@@ -51,8 +52,7 @@ REFUSED = ("failed", "crashed", "timeout")
 """Build outcomes that concern the request, not the worker."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True, dict=True):
     """What the engines of a run showed.
 
     Attributes:
@@ -329,8 +329,7 @@ FURTHER = 3
 built on the way, or the chosen one may fail there."""
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Result of a run with engines.
 
     Attributes:

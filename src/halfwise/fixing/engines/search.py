@@ -22,10 +22,11 @@ so engines take turns.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import inf
 from statistics import fmean, median
+
+from msgspec import Struct
 
 from halfwise.fixing.depths import HeldOut
 from halfwise.fixing.engines.device import Asked, Device
@@ -215,8 +216,7 @@ it generates none and uses its compiler least (TensorRT's developer guide, "Buil
 level"; the default is 3). After a crash or a time-out, the lower one comes first."""
 
 
-@dataclass(frozen=True)
-class Try:
+class Try(Struct, frozen=True):
     """A plan worth building.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Walk a graph and measure each tensor of two sides, a few tensors at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import sqrt
 from typing import Any, Literal, Protocol
@@ -33,7 +33,7 @@ from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.metrics.difference import RelativeError
-from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus
+from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus, replace
 
 UNITS: Mapping[Arithmetic, float] = {
     "fp32": 2.0**-24,

@@ -1,5 +1,4 @@
 import shlex
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from halfwise.fixing.engines.command import (
     _replanned,
 )
 from halfwise.fixing.loop import fix as run_fix
+from halfwise.records import replace
 from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
 from tests import models
