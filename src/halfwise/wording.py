@@ -4,10 +4,10 @@ The author of a model chooses its names. Escape sequences in them could repaint 
 breaks could fake lines of a report, and thousands of characters could drown it.
 """
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import groupby
 from math import isinf, isnan
 from operator import itemgetter
@@ -169,7 +169,7 @@ def either(words: Sequence[str]) -> str:
 
 def meant(word: str, words: Iterable[str], otherwise: str = "") -> str:
     """Return the question whether the most similar word was meant; `otherwise` if none is."""
-    close = difflib.get_close_matches(word, list(words), 1)
+    close = get_close_matches(word, list(words), 1)
     return f"Did you mean {close[0]}?" if close else otherwise
 
 

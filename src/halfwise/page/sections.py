@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, log10
 from typing import Any, TypeAlias
@@ -327,10 +326,9 @@ class Folding(Struct, frozen=True):
     places: tuple[int, ...]
 
 
-@dataclass
-class _Part:
+class _Part(Struct):
     label: str
-    inside: "list[_Item]" = field(default_factory=list)
+    inside: "list[_Item]" = []
 
 
 _Item: TypeAlias = "_Part | int"

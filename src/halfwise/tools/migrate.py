@@ -10,10 +10,10 @@ and functions are known there, and any other name stands for the network.
 
 import ast
 import builtins
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -145,7 +145,7 @@ def _dropped(words: Sequence[str], network: Network) -> Iterator[str]:
     names = list(_names(network).values())
     for item in constraints_of(words):
         if not any(_matches(item.name, name) for name in names):
-            close = difflib.get_close_matches(item.name, names, 1)
+            close = get_close_matches(item.name, names, 1)
             meant = f"; did you mean {close[0]}?" if close else "."
             yield f"{item.text} in {item.option} reaches no node{meant}"
         elif not set(item.types or ("",)) <= {"fp32", "fp16"}:

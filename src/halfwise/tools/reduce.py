@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -169,8 +168,7 @@ def _without_ifs(network: Network, sample: Sample, failing: Fails) -> Network:
     return network
 
 
-@dataclass
-class Search:
+class Search(Struct, dict=True):
     """Looks for the smallest part of a model that fails, by bisection of both ends, then by halves.
 
     Attributes:

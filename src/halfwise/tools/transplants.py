@@ -8,7 +8,6 @@ hides it.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import inf, log2, log10, sqrt
 from typing import Literal
 
@@ -81,8 +80,7 @@ class Stopped(Exception):
     """Ctrl-C ends the search."""
 
 
-@dataclass
-class Transplants:
+class Transplants(Struct):
     """Tests parts of a model in engines, on one sample.
 
     Attributes:
@@ -100,7 +98,7 @@ class Transplants:
     kind: Kind
     symptom: Symptom
     builds: int = 1
-    errors: dict[frozenset[NodeName], float] = field(default_factory=dict)
+    errors: dict[frozenset[NodeName], float] = {}
     spared: bool = False
 
     @property
