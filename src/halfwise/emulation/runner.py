@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
@@ -81,8 +80,7 @@ class Runner(Protocol):
         """Return why it has no tensor `name`; None if it has it, or that is not known yet."""
 
 
-@dataclass
-class ModelRunner:
+class ModelRunner(Struct, dict=True):
     """A model in ONNX Runtime: the model itself, an emulation of it, or another file.
 
     Each call makes a session that computes only the requested tensors: ONNX Runtime keeps every
@@ -105,12 +103,11 @@ class ModelRunner:
     samples: Samples
     label: str = "ONNX Runtime"
     arithmetic: Arithmetic = "fp32"
-    _: KW_ONLY
     exact: bool = False
     optimise: bool = False
     partial: bool = False
     runtime: Runtime = CPU
-    failures: dict[str, RunFailed] = field(default_factory=dict)
+    failures: dict[str, RunFailed] = {}
 
     @cached_property
     def names(self) -> frozenset[TensorName]:
