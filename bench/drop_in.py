@@ -13,7 +13,6 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +22,7 @@ from bench.peers.environments import Environment, environment
 from bench.peers.tasks import tasks_of
 from bench.peers.tools import TOOLS, Tool
 from bench.runs import Workbench, models_folder
+from halfwise.records import replace
 
 OURS = Tool("drop-in", "drop-in call", "drop_in.py", "here")
 PLAIN = next(tool for tool in TOOLS if tool.name == "converter-float16")

@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -43,7 +43,7 @@ from halfwise.metrics import Computed, Outputs, metric_loss
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data
 from halfwise.progress import Silent
-from halfwise.records import Criterion, NodeName
+from halfwise.records import Criterion, NodeName, replace
 from tests.unit.fixing.int8.products import peaks_of
 
 POINTS = 0.005

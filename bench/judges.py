@@ -20,7 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -37,6 +37,7 @@ from bench.judging import Judges, Low, Model, Written
 from bench.onnx_cases import FAILURES, cases, first_inputs, inputs_of, samples
 from bench.runs import REAL_MODELS, ROOT, Workbench, models_folder
 from halfwise.errors import HalfwiseError
+from halfwise.records import replace
 from halfwise.targets.rtx import PRODUCTS
 from tests import models
 from tests.judges import FOLDER, RtxBuilder, WebGpu

@@ -17,11 +17,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from halfwise.records import replace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.figures import Figure, at_most, equal, reported

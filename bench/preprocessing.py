@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -25,6 +25,7 @@ from onnx import TensorProto, helper
 
 from bench.figures import Figure, at_least, equal, reported
 from bench.runs import Workbench
+from halfwise.records import replace
 from halfwise.tools.preprocessing.comparing import compare_arrays
 
 CORES = 2

@@ -16,9 +16,11 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from halfwise.records import replace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.figures import Figure, at_least, at_most, reported
 from bench.runs import ROOT, Workbench
+from halfwise.records import replace
 
 NODES, CHECKS = 5, 60
 WIDTH = 8

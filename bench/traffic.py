@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from halfwise.graph.written_out import attentions, written_out
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import NodeName
+from halfwise.records import NodeName, replace
 from halfwise.targets.rtx import PRODUCTS, Kernel, traffic
 from halfwise.targets.runners import InRtx
 from tests import models as classes

@@ -10,7 +10,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from bench.attacks.hostile_models import MODELS, Make, loop, saved
 from bench.attacks.models import drawn, save
 from halfwise.emulation.budget import REPEATING_SECONDS
 from halfwise.memory import available
+from halfwise.records import replace
 
 WHOLE, MODEL, INPUTS = "whole.onnx", "model.onnx", "x.npz"
 _GIVEN = ("--inputs", INPUTS)

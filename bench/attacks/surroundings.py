@@ -10,13 +10,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.attacks.attack import REFUSED, Attack, Command
 from bench.attacks.models import drawn, save, small
+from halfwise.records import replace
 
 NOBODY = 65534
 for _encoding in ("ascii", "cp437"):

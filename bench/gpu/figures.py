@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from bench.gpu.polygraphy_bisect import Bisected, bisect
 from bench.gpu.typed import beside
 from bench.runs import ROOT
 from halfwise import report
-from halfwise.records import Run, WorkerInfo
+from halfwise.records import Run, WorkerInfo, replace
 
 RESULTS = ROOT / "bench" / "results"
 FILES = ("model.onnx", "inputs.npz", "heldout.npz", AUTOCAST)

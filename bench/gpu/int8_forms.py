@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +12,7 @@ from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Names, Network, add_constant
 from halfwise.graph.quantised import pairs_of
+from halfwise.records import replace
 
 
 def single(network: Network) -> Network:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -35,7 +35,7 @@ from halfwise.graph.written_out import written_out
 from halfwise.metrics.measures import Excess, totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data
-from halfwise.records import EngineResult, NodeName, Run
+from halfwise.records import EngineResult, NodeName, Run, replace
 from halfwise.tensorrt.constrain import constraints
 
 FILE = "race.json"

@@ -8,7 +8,7 @@ import math
 import shutil
 import subprocess
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from bench.peers.tasks import Task
 from bench.peers.tools import Tool
 from bench.runs import FINISHED, ROOT
 from halfwise.errors import HalfwiseError
-from halfwise.records import Run, Verdict
+from halfwise.records import Run, Verdict, replace
 
 LIMIT_SECONDS = 300
 LONGEST_MESSAGE = 200

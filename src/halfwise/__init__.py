@@ -22,6 +22,7 @@ _UNUSED = (
     *("sympy", "onnx_ir._symbolic_shapes"),
     # SciPy asks NumPy for all that it has, and its optimisers for all of its geometry.
     *("numpy.f2py", "numpy.ma", "numpy.testing", "scipy.spatial"),
+    "packaging.version",
 )
 
 

@@ -6,7 +6,7 @@ Each is imported on first use, so no command waits for the imports of another.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from halfwise.memory import few_collections
+from halfwise.memory import count_as_old, few_collections
 
 if TYPE_CHECKING:
     from halfwise.declarations import ChooseOptions, Options
@@ -88,4 +88,6 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(name)
     with few_collections():
-        return getattr(import_module(f"halfwise.{_MODULES[name]}"), name)
+        found: object = getattr(import_module(f"halfwise.{_MODULES[name]}"), name)
+        count_as_old()
+    return found

@@ -3,13 +3,13 @@
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sys import getsizeof
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from halfwise.declarations import default
@@ -31,6 +31,7 @@ from halfwise.records import (
     Repair,
     TensorName,
     Typing,
+    replace,
 )
 
 Sample = Mapping[str, NDArray[Any]]
@@ -48,8 +49,7 @@ detector at 640 × 640. Reading a sample of a few kilobytes takes as long as a t
 larger ones would be seen in the peak memory (`bench/overhead.py`, `peak.py`)."""
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(Struct, frozen=True):
     """A sequence of samples, each loaded when it is requested.
 
     Attributes:
@@ -60,9 +60,9 @@ class Samples:
     """
 
     ids: tuple[str, ...]
-    load: Callable[[int], Sample] = field(repr=False)
+    load: Callable[[int], Sample]
     labels: tuple[Any, ...] | None = None
-    marks: tuple[str, ...] | None = field(default=None, repr=False)
+    marks: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -181,8 +181,7 @@ class Probe(Protocol):
         """Free the session; another run loads it again."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What the FP32 model showed on the first samples, if its outputs decided the metric.
 
     Attributes:
@@ -206,8 +205,7 @@ class Seen:
         return self.results if known and observed else None
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """What a run works on.
 
     Attributes:
@@ -240,7 +238,7 @@ class Case:
     repairs: tuple[Repair, ...] = ()
     restored: bool = False
     aside: Aside | None = None
-    seen: Seen | None = field(default=None, compare=False)
+    seen: Seen | None = None
 
     @property
     def users_metric(self) -> Metric | None:
@@ -279,8 +277,7 @@ class Case:
         return {name: array.shape for name, array in self.calibration[0].items()}
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The user's rules.
 
     Attributes:
@@ -296,8 +293,7 @@ class Rules:
     only: bool = False
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """Where models run in ONNX Runtime.
 
     Attributes:
@@ -312,8 +308,7 @@ class Runtime:
 CPU = Runtime()
 
 
-@dataclass(frozen=True)
-class Built:
+class Built(Struct, frozen=True):
     """What a builder made of a file that cannot run on this machine.
 
     Attributes:
@@ -362,8 +357,7 @@ class FileRunner(Protocol):
         """End its process, if it has one."""
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """A plan chosen by the user.
 
     Attributes:
@@ -383,8 +377,7 @@ class Chosen:
         return dict.fromkeys(self.kept - explained, self.rule)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Settings of the search for a plan.
 
     Attributes:
@@ -430,8 +423,7 @@ class Settings:
     large_from: int = LARGE_MODEL_BYTES
 
 
-@dataclass(frozen=True)
-class EngineSettings:
+class EngineSettings(Struct, frozen=True):
     """How engines are built and judged.
 
     Attributes:

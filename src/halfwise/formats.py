@@ -4,10 +4,10 @@ Values follow IEEE 754-2019 (binary32, binary16) and, for bfloat16, the first 16
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 CHUNK = 1 << 16
@@ -19,8 +19,7 @@ ROUNDINGS_OF_MODEL = 1e-5
 """Relative difference that another order of FP32 sums explains in a whole model."""
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(Struct, frozen=True):
     """A binary floating-point format.
 
     Attributes:

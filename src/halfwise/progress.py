@@ -6,10 +6,11 @@ Only the command line offers that: users of the library get Python's KeyboardInt
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import Protocol
+
+from msgspec import Struct
 
 
 class Watcher(Protocol):
@@ -41,8 +42,7 @@ class Silent:
         """Do nothing."""
 
 
-@dataclass
-class Interruption:
+class Interruption(Struct):
     """Whether the user wants to stop and keep the results so far.
 
     Attributes:

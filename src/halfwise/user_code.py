@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import is_regular, no_file
@@ -91,8 +91,7 @@ _numbers = itertools.count()
 _END = object()
 
 
-@dataclass(frozen=True)
-class UserFunction:
+class UserFunction(Struct, frozen=True):
     """A function from the user's file, callable like any other.
 
     Attributes:
@@ -103,7 +102,7 @@ class UserFunction:
 
     spec: str
     path: Path
-    function: Callable[..., Any] = field(repr=False)
+    function: Callable[..., Any]
 
     # Any, because only the caller knows what the function should return.
     def __call__(self, *arguments: object) -> Any:  # noqa: ANN401

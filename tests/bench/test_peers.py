@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -23,7 +22,7 @@ from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName
+from halfwise.records import NodeName, replace
 from tests import models
 
 RUNNER = """

@@ -1,7 +1,7 @@
 """What the bench of repairs makes of two runs of a model."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 
@@ -9,6 +9,7 @@ from bench import repairs
 from bench.peers.tasks import keywords
 from bench.plans import Task
 from bench.repairs import Pair, Side
+from halfwise.records import replace
 from tests import models
 
 KEEPING = Side(

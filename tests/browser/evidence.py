@@ -1,9 +1,8 @@
 """What shows a made-up run beyond its numbers: its graph and source lines."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
-from halfwise.records import Graph, NodeName, RunEvidence, Source, TensorName
+from halfwise.records import Graph, NodeName, RunEvidence, Source, TensorName, replace
 from tests.browser.network import Made
 
 CAST = "halfwise_cast"

@@ -1,6 +1,6 @@
 """The search on judges that are no emulation: one class each, and nothing else changes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from halfwise.errors import RunFailed
 from halfwise.fixing.plan.plan import NONE, Plan
 from halfwise.fixing.space import Space
 from halfwise.metrics import Outputs
+from halfwise.records import replace
 from tests import models
 from tests.judges import RtxBuilder, WebGpu
 from tests.unit.fixing.running import space_of

@@ -1,7 +1,6 @@
 """Models that store FP16 or BF16 already: exports, islands in them, their inputs and outputs."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,6 +12,7 @@ from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import float_io, roles_of
+from halfwise.records import replace
 from tests import models
 from tests.models import Ill
 from tests.unit.casing import names

@@ -5,7 +5,6 @@ that `verify` finds right.
 """
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
+from halfwise.records import replace
 from halfwise.tools.weights import read_safetensors
 from tests import models
 from tests.judges import folded

@@ -1,7 +1,5 @@
 """The three kinds of `bench/large.py`, small, treated like models of gigabytes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from halfwise.graph.weights import MappedTensor
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
+from halfwise.records import replace
 
 
 @pytest.mark.parametrize("repair", [False, True], ids=["kept", "repaired"])

@@ -4,14 +4,13 @@ Those of the failure classes without repairs are compared in `end_to_end/test_fa
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from halfwise.fixing import attribute
 from halfwise.fixing.plan.search import Search, SearchResult
-from halfwise.records import NodeName
+from halfwise.records import NodeName, replace
 from tests.golden import running
 from tests.golden.__main__ import main
 from tests.golden.comparing import differences

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +5,7 @@ from hypothesis import strategies as st
 
 from halfwise.case import Case, Column, Rules, Samples, Settings
 from halfwise.errors import CaseError
-from halfwise.records import Criterion
+from halfwise.records import Criterion, replace
 
 
 def samples(*values, labels=None):

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from signal import SIGINT
@@ -20,6 +19,7 @@ from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
+from msgspec import Struct
 
 from halfwise import memory
 from halfwise.cli import commands
@@ -42,8 +42,7 @@ _KEPT = (
 )
 
 
-@dataclass
-class Ended:
+class Ended(Struct):
     """Whether a signal ends the run.
 
     Attributes:

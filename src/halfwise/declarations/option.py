@@ -1,17 +1,17 @@
 """The declaration of an option."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
+
+from msgspec import Struct
 
 from halfwise.errors import UsageError
 from halfwise.wording import either, typed
 
 
-@dataclass(frozen=True)
-class Domain:
+class Domain(Struct, frozen=True):
     """Which numbers an option takes; never NaN or infinity.
 
     Attributes:
@@ -30,8 +30,7 @@ COUNT = Domain("a number from 1 to 1000", 1, 1000)
 SECONDS = Domain("a finite number of seconds above 0", 1e-3)
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """An option's declaration apart from its name and type, in `Annotated[type, …]`.
 
     The first type of a union is the one that a shell gives; a `Literal` lists all values.

@@ -18,11 +18,11 @@ It computes norms, LpPool, GridSample and Resize in FP32, and recurrent operator
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, prod
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.emulation.blocks import (
     INT64,
@@ -44,8 +44,7 @@ MIN_OPSET = 13
 """ReduceSum and Unsqueeze take axes as input, and Softmax sums over one axis, from here on."""
 
 
-@dataclass(frozen=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """Nodes that compute what one node does, with sums in the low format.
 
     Attributes:

@@ -1,13 +1,13 @@
 """Bodies of If, Loop and Scan: as networks of their own, and what is counted in all their runs."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import Runtime, Sample, Samples
@@ -37,8 +37,7 @@ RUNS = 16
 ranges of a state grow or settle over many more."""
 
 
-@dataclass(frozen=True, eq=False)
-class BodyRuns:
+class BodyRuns(Struct, frozen=True, eq=False):
     """A body as a network of its own, and its runs.
 
     Attributes:
@@ -104,8 +103,7 @@ Places = list[tuple[int, int]]
 """Runs: of each the sample, and its number among those of the sample."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Holder:
+class _Holder(Struct, frozen=True, eq=False, dict=True):
     """A node with bodies; its runs are computed again whenever they are asked for.
 
     Attributes:
@@ -222,8 +220,7 @@ Measure = Callable[[Steps, ir.Value], ir.Value]
 """Appends the steps that measure a tensor of a body; returns int64[n], with one n for all."""
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """An output that tells of all runs of a body.
 
     Attributes:

@@ -14,14 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct, field
 
 from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
 from halfwise.progress import interruption
-from halfwise.records import BudgetEnd, CutStage
+from halfwise.records import BudgetEnd, CutStage, replace
 from halfwise.wording import number
 
 RUN_SECONDS: float = default("run_timeout")
@@ -44,8 +45,7 @@ class OutOfTime(Exception):
     """The time budget is spent."""
 
 
-@dataclass
-class _Calls:
+class _Calls(Struct):
     """What is known about a command's calls so far.
 
     Attributes:
@@ -65,8 +65,7 @@ class _Calls:
         return usual if self.late is None else min(usual, max(_AGAIN, _LONGER * self.longest))
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits of calls.
 
     Attributes:

@@ -6,12 +6,12 @@ directly.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.rounding import (
@@ -26,14 +26,13 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import is_standard, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.graph.weights import LowWeights
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName, TensorName, replace
 
 Slots = Mapping[int, ir.Value]
 """What a node reads in the quantised network, by input slot; slots without a pair are left out."""
 
 
-@dataclass
-class Readings:
+class Readings(Struct):
     """Makes kept nodes read through pairs.
 
     Attributes:
@@ -44,7 +43,7 @@ class Readings:
 
     graph: ir.Graph
     slots: Mapping[NodeName, Slots]
-    _constants: dict[str, ir.Value] = field(default_factory=dict)
+    _constants: dict[str, ir.Value] = {}
 
     def read(self, node: ir.Node, inputs: list[ir.Value | None], path: str) -> list[ir.Node]:
         """Replace a node's `inputs` by their INT8 form in place; return the nodes that this adds.
@@ -126,8 +125,7 @@ Scope = Mapping[ir.Value, Seen]
 """Versions of the values of surrounding nodes, by the network's own values."""
 
 
-@dataclass
-class Forms:
+class Forms(Struct):
     """Builds the branches that switches choose from.
 
     Attributes:

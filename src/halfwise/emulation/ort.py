@@ -155,6 +155,7 @@ Runtime's default of 128 MiB, a tensor of 65 MiB may take 128 (bfc_arena.h)."""
 _SHARED = "session.use_env_allocators"
 _FATAL = 4
 """The severity from which ONNX Runtime logs: errors are raised, too."""
+_MUCH = 1 << 28
 _GIVE_BACK = "memory.enable_memory_arena_shrinkage"
 """Run option: at its end, the arenas of these devices return their free memory."""
 
@@ -166,7 +167,12 @@ def share(options: ort.SessionOptions) -> None:
 
 
 def give_back() -> None:
-    """Return free memory of the arena and the heap to the system; later sessions take it again."""
+    """Return free memory of the arena and the heap to the system; later sessions take it again.
+
+    Not in a process that never had much: it takes as long as to load a small model.
+    """
+    if (memory.peak() or _MUCH) < _MUCH:
+        return
     options = ort.RunOptions()
     options.add_run_config_entry(_GIVE_BACK, "cpu:0")
     _smallest("cpu").run(None, {"x": np.zeros(1, np.float32)}, options)

@@ -7,7 +7,6 @@ so the device holds the weights of one part, and weights stay in mapped files on
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from msgspec import Struct
 from numpy.typing import NDArray
 from onnx import TensorProto, ValueInfoProto, helper
 
@@ -26,8 +26,7 @@ Sizes = Mapping[str, int]
 """Bytes of each large weight, by name."""
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """A part of a model.
 
     Attributes:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
@@ -166,8 +167,7 @@ class ExtremaProbe:
         return Extremum(absmax if math.isfinite(absmax) else 0.0, nonfinite, size)
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """Tensors that are examined together.
 
     Attributes:

@@ -5,19 +5,18 @@ stores fewer values, so engines are often better than emulation says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import REDUCED_AXES_ARE_READ, SUMMED_AXES_ARE_READ, add_constant
 
 
-@dataclass(frozen=True)
-class Rounded:
+class Rounded(Struct, frozen=True):
     """Nodes that round one value, and their result.
 
     Attributes:

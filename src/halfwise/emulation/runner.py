@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
@@ -12,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from msgspec import Struct
 
 from halfwise.case import CPU, FileRunner, Probe, Runtime, Sample, Samples
 from halfwise.emulation.bodies import Report, report
@@ -39,7 +39,7 @@ from halfwise.graph.model import (
 from halfwise.graph.sizes import sizes_read
 from halfwise.graph.weights import EXTERNAL_DATA_BYTES, is_large
 from halfwise.metrics import Computed, Outputs
-from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
+from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus, replace
 from halfwise.scratch import scratch
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
@@ -80,8 +80,7 @@ class Runner(Protocol):
         """Return why it has no tensor `name`; None if it has it, or that is not known yet."""
 
 
-@dataclass
-class ModelRunner:
+class ModelRunner(Struct, dict=True):
     """A model in ONNX Runtime: the model itself, an emulation of it, or another file.
 
     Each call makes a session that computes only the requested tensors: ONNX Runtime keeps every
@@ -104,12 +103,11 @@ class ModelRunner:
     samples: Samples
     label: str = "ONNX Runtime"
     arithmetic: Arithmetic = "fp32"
-    _: KW_ONLY
     exact: bool = False
     optimise: bool = False
     partial: bool = False
     runtime: Runtime = CPU
-    failures: dict[str, RunFailed] = field(default_factory=dict)
+    failures: dict[str, RunFailed] = {}
 
     @cached_property
     def names(self) -> frozenset[TensorName]:
@@ -169,8 +167,7 @@ class ModelRunner:
             return self._without(failure.node, rest, sample)
 
 
-@dataclass(frozen=True)
-class OnnxRuntime:
+class OnnxRuntime(Struct, frozen=True):
     """ONNX Runtime in this process, without its optimisations; fields of `FileRunner`."""
 
     runtime: Runtime = CPU
@@ -331,8 +328,7 @@ def _not_finite(steps: Steps, value: ir.Value) -> ir.Value:
     return steps.op("Cast", [total], {"to": int(ir.DataType.INT64)}, ir.DataType.INT64)
 
 
-@dataclass(frozen=True)
-class Nonfinite:
+class Nonfinite(Struct, frozen=True):
     """NaN and infinities of one tensor.
 
     Attributes:

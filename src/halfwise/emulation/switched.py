@@ -1,12 +1,12 @@
 """Runs any assignment of low precision to nodes in one session of ONNX Runtime."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import floor
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.forms import Form, Forms, Readings, Slots
@@ -89,8 +89,7 @@ def can_leave_if(value: ir.Value) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Switches:
+class Switches(Struct, frozen=True):
     """Meaning of the extra input of a switched model.
 
     Attributes:
@@ -117,8 +116,7 @@ class Switches:
         return not self.alike or not switch[len(self.nodes) :: 2].any()
 
 
-@dataclass(frozen=True)
-class Switched:
+class Switched(Struct, frozen=True):
     """The switched model.
 
     Attributes:

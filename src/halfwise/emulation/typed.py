@@ -5,11 +5,11 @@ tool's mixed model and a plain FP16 export alike.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.emulation.accumulate import MIN_OPSET, sums_in_low
@@ -222,8 +222,7 @@ def _stays_low(value: ir.Value) -> bool:
     )
 
 
-@dataclass
-class _Rounding:
+class _Rounding(Struct):
     """Rounds what was low in a widened model, in place, in bodies too.
 
     Attributes:

@@ -1,11 +1,11 @@
 """Whether a plan is right: one memo and one budget for all who ask."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf, isinf, isnan
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from halfwise.case import Sample, Samples
 from halfwise.errors import RunFailed
@@ -24,7 +24,7 @@ from halfwise.metrics import (
 )
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
-from halfwise.records import Criterion
+from halfwise.records import Criterion, replace
 
 Depth = Literal[
     "few",
@@ -66,8 +66,7 @@ class Judge(Protocol[P_contra]):
         """Free what was loaded."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a bench knows of a plan.
 
     Attributes:
@@ -86,8 +85,7 @@ class Outcome:
     not_run: str = ""
 
 
-@dataclass(frozen=True)
-class Tolerance:
+class Tolerance(Struct, frozen=True):
     """What a trial may use.
 
     Attributes:

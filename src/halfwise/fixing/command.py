@@ -7,12 +7,12 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import FEW_SAMPLES, Case, Rules, Samples, Settings
 from halfwise.declarations import Inputs, Options
@@ -250,8 +250,7 @@ _JOINED_FOR_METRIC = 16
 _Shapes = dict[TensorName, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class _Tried:
+class _Tried(Struct, frozen=True):
     """The batch axis of each input; results of batches, or why there are none."""
 
     inputs: Mapping[TensorName, int]

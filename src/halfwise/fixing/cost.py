@@ -17,9 +17,9 @@ Nothing is fitted. `bench/traffic.py` compares predictions with a builder's kern
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import FEW_SAMPLES, Case, Settings
 from halfwise.emulation.runner import Shapes, seen_in_bodies
@@ -58,8 +58,7 @@ FLOPS_PER_BYTE_INT8 = 2 * FLOPS_PER_BYTE_LOW
 """Dense INT8, from the same data sheets: A100 624 TOP/s, H200 1979, T4 130."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Type:
+class _Type(Struct, frozen=True, eq=False):
     """A type that nodes compute in.
 
     Attributes:
@@ -91,8 +90,7 @@ Assignment = frozenset[NodeName]
 _NONE: Assignment = frozenset()
 
 
-@dataclass(frozen=True)
-class _Value:
+class _Value(Struct, frozen=True):
     """A value that a kernel stores, unless no other kernel reads it.
 
     Attributes:
@@ -383,8 +381,7 @@ def cost_model(
     return model if model.cost(frozenset()) > 0 else None
 
 
-@dataclass(frozen=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """What costs of plans are relative to.
 
     Attributes:

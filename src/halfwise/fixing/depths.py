@@ -6,9 +6,10 @@ What is found is remembered by the bench: nothing is run twice for one plan and 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
+
+from msgspec import Struct
 
 from halfwise.case import Case, Samples
 from halfwise.emulation.runner import Nonfinite
@@ -134,16 +135,14 @@ LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
 """Guards that may lead to infinities; subnormal weights, say, do not."""
 
 
-@dataclass(frozen=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """What a plan must keep because of harmful infinities inside, or which of them cannot go."""
 
     guards: tuple[Guard, ...] = ()
     lasting: frozenset[TensorName] = frozenset()
 
 
-@dataclass(frozen=True)
-class Depths:
+class Depths(Struct, frozen=True):
     """Looks deeper at plans of a space.
 
     Attributes:

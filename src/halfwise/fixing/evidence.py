@@ -1,6 +1,5 @@
 """What networks show on samples."""
 
-from dataclasses import replace
 from functools import partial
 
 from halfwise.case import FEW_SAMPLES, Samples
@@ -10,6 +9,7 @@ from halfwise.fixing.plan.plan import Variant
 from halfwise.fixing.repair.scale import scaled
 from halfwise.observing import Observer
 from halfwise.progress import Watcher
+from halfwise.records import replace
 
 
 class Observed:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise import wording
 from halfwise.case import FEW_SAMPLES, Case, FileRunner, Sample, Samples, Settings
@@ -41,8 +41,7 @@ Hard = tuple[Sample, Outputs, Mapping[str, OutputTotals]]
 """A sample with a large error, its reference outputs, and the totals of all references."""
 
 
-@dataclass(frozen=True)
-class Filed:
+class Filed(Struct, frozen=True):
     """What runners make of a plan's file on the samples of a search.
 
     Attributes:
@@ -236,8 +235,7 @@ def _outputs(
     return results
 
 
-@dataclass(frozen=True)
-class _Ran:
+class _Ran(Struct, frozen=True):
     """What a runner made of a file: its record and its faults; judged outputs if there are any."""
 
     run: FileRun

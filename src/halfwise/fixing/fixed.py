@@ -1,8 +1,9 @@
 """What a run found."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import floor
+
+from msgspec import Struct
 
 from halfwise.fixing.depths import LEADING_TO_INFINITY, HeldOut
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
@@ -35,8 +36,7 @@ from halfwise.records import (
 from halfwise.records import Plan as PlanRecord
 
 
-@dataclass(frozen=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """What `fix` found.
 
     Attributes:

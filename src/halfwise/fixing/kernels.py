@@ -12,10 +12,10 @@ As TensorRT for RTX's builder forms them (docs/decisions/0072-price-from-the-bui
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from math import prod
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.emulation.rounding import POINTWISE
 from halfwise.emulation.runner import Shapes
@@ -38,8 +38,7 @@ _LANES = 4
 """Products of INT8 that an instruction of NVIDIA's GPUs adds up."""
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(Struct, frozen=True):
     """A float input that is not constant.
 
     Attributes:
@@ -55,8 +54,7 @@ class Read:
     quantised: bool
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A node's part of a kernel, in numbers per inference.
 
     Attributes:

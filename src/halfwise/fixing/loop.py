@@ -4,11 +4,11 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import Case, Sample, Seen, Settings
 from halfwise.emulation.budget import Budget
@@ -286,8 +286,7 @@ def fix(
     return run.int8(fixed, quantised) if goes_on and passed else fixed
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """A plan, and its verdict if it passes inside and as a file on the samples of the search.
 
     Attributes:
@@ -314,8 +313,7 @@ class _Found:
         return self.judged is not None and self.verdict.passed
 
 
-@dataclass(frozen=True)
-class _Fix:
+class _Fix(Struct, frozen=True):
     """Takes the plans of one search to a plan that holds at every depth."""
 
     start_from: Network | Run | None

@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
+import onnx
 import onnx_ir as ir
 
 from halfwise import memory
@@ -60,7 +63,8 @@ from halfwise.reporting.remarks import clause, in_words, not_real, with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, listed, number
 
-PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
+_IMPORTED = {"onnx": onnx, "onnx-ir": ir, "numpy": np, "ml-dtypes": ml_dtypes}
+"""Packages that tell their version; to look that of others up takes 0.7 ms each."""
 
 
 def fix_run(
@@ -281,7 +285,8 @@ def versions() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "onnxruntime": runtime_version(),
-        **{package: version(package) for package in PACKAGES},
+        **{package: str(module.__version__) for package, module in _IMPORTED.items()},
+        **{package: version(package) for package in ("halfwise", "scipy")},
     }
 
 

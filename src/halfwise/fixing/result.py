@@ -1,7 +1,6 @@
 """What a command of the library returns: the record, the model, and tables of numbers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
@@ -21,8 +21,7 @@ Columns = dict[str, NDArray[Any]]
 """Arrays of one length, by name: `pandas.DataFrame(columns)` is a table of them."""
 
 
-@dataclass(frozen=True, repr=False)
-class Result:
+class Result(Struct, frozen=True):
     """The result of a command; `print` shows the report's first screen, a notebook a picture.
 
     Attributes:

@@ -1,11 +1,11 @@
 """Make the mixed model: raise its opset if needed, add Casts, record its ends, write its file."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import CPU, FEW_SAMPLES, Case, Runtime, Samples, Settings
 from halfwise.emulation.accumulate import MIN_OPSET, has_sum
@@ -27,7 +27,7 @@ from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_close
 from halfwise.progress import Watcher
-from halfwise.records import NodeName, Remark, TensorName
+from halfwise.records import NodeName, Remark, TensorName, replace
 from halfwise.reporting.remarks import remark
 
 
@@ -179,8 +179,7 @@ def same(before: Outputs, after: Outputs) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """Input of a run.
 
     Attributes:

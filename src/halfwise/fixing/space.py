@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import inf
 from typing import Self
+
+from msgspec import Struct, field
 
 from halfwise.case import Chosen, Samples
 from halfwise.emulation.budget import Budget
@@ -67,8 +68,7 @@ class Best:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Space:
+class Space(Struct, frozen=True, eq=False):
     """Plans by what they keep in FP32, on the samples of one bench.
 
     At the end it is BF16 or TF32 if that is allowed and cheaper.
@@ -97,7 +97,7 @@ class Space:
     deciding: tuple[Guard, ...] = ()
     repairs: tuple[Repair, ...] = ()
     undone: tuple[Remark, ...] = ()
-    start: Start = field(default=Start(NONE))
+    start: Start = Start(NONE)
     original: "Space | None" = None
     best: Best = field(default_factory=Best)
 
@@ -334,8 +334,7 @@ class Space:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Int8Space(Space):
+class Int8Space(Space, frozen=True, eq=False, dict=True, kw_only=True):
     """Plans with INT8: what they keep is left out of INT8, and has the low format.
 
     What the plan below keeps stays kept, all in FP32.
@@ -346,9 +345,9 @@ class Int8Space(Space):
         quantisation: What puts nodes in INT8.
     """
 
-    below: Space = field(kw_only=True)
-    extended: Nodes = field(kw_only=True)
-    quantisation: Quantisation = field(kw_only=True)
+    below: Space
+    extended: Nodes
+    quantisation: Quantisation
 
     @staticmethod
     def above(low: Space, kept: Nodes, source: QuantisedModel | None) -> "Int8Space | None":

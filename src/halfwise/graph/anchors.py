@@ -14,10 +14,10 @@ and LSTM forward over a fixed length); an anchor in front of it prevents that, t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.graph.model import Names, is_standard, small_constant
 from halfwise.graph.roles import TYPE_BLIND, is_float
@@ -37,8 +37,7 @@ _OF_ONE = ("Concat", "Max", "Mean", "Min", "Sum")
 """Operators that copy where they have one input."""
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(Struct, frozen=True):
     """An FP32 product that a builder computes in the low format.
 
     Attributes:

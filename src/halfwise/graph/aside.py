@@ -6,9 +6,9 @@ what it computes becomes an input that judging supplies, or what follows is set 
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
+from msgspec import Struct
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
@@ -30,15 +30,14 @@ from halfwise.graph.model import (
     with_bodies,
 )
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName, TensorName, replace
 
 NOT_JUDGED = "halfwise.not_judged"
 """Metadata of outputs that the user's model lacks: no run returns them unless asked by name."""
 _LIKE = ("RandomNormalLike", "RandomUniformLike")
 
 
-@dataclass(frozen=True, eq=False)
-class Aside:
+class Aside(Struct, frozen=True, eq=False):
     """What was set aside of a network.
 
     Attributes:
@@ -60,8 +59,8 @@ class Aside:
     draws: tuple[NodeName, ...] = ()
     supplied: tuple[TensorName, ...] = ()
     read: tuple[TensorName, ...] = ()
-    shapes: Mapping[TensorName, TensorName] = field(default_factory=dict)
-    branches: Mapping[NodeName, str] = field(default_factory=dict)
+    shapes: Mapping[TensorName, TensorName] = {}
+    branches: Mapping[NodeName, str] = {}
 
     @property
     def outputs(self) -> tuple[TensorName, ...]:

@@ -1,12 +1,12 @@
 """Whether two graphs differ only in Casts and types, as a model and its lowered version do."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.graph.anchors import is_anchor
 from halfwise.graph.casts import FORMATS
@@ -24,8 +24,7 @@ _Equal = Callable[[ir.Value | None, ir.Value | None], bool]
 """Tells whether values of two graphs are the same; None is an input that a node leaves out."""
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(Struct, frozen=True):
     """A body of an If, Loop or Scan.
 
     Attributes:

@@ -9,11 +9,11 @@ names and order of nodes do not change; with every node in FP32, the result is t
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.formats import BF16, LOW_FORMATS, Format
@@ -33,8 +33,7 @@ from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces, span
 from halfwise.records import AdjustedConstant, NodeName, TensorName
 
 
-@dataclass(frozen=True)
-class Rewritten:
+class Rewritten(Struct, frozen=True):
     """A mixed-precision model.
 
     Attributes:

@@ -6,11 +6,11 @@ with a raised operator set computes the same: ONNX's adapters have had bugs.
 """
 
 from collections.abc import Collection, Container, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 from onnx import version_converter
 
 from halfwise.errors import CaseError
@@ -21,7 +21,7 @@ from halfwise.graph.model import Network, is_standard, node_name, tensor_name, v
 from halfwise.graph.protobufs import graphs_in, said, skeleton
 from halfwise.graph.roles import FIRST_BF16_OPSET, TYPE_BLIND, is_float, roles_of
 from halfwise.graph.weights import LOW_TYPES, widen_weights
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName, TensorName, replace
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
 """Attributes that hold an element type's number."""
@@ -38,8 +38,7 @@ _SUCCESSORS = {"Upsample": "Resize", "Scatter": "ScatterElements"}
 """Operators that a later opset renamed (ONNX operator changelog)."""
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """What a model stored in low formats before it was upcast; empty for an FP32 model.
 
     Attributes:
@@ -49,7 +48,7 @@ class Stored:
     """
 
     formats: tuple[str, ...] = ()
-    io: Mapping[TensorName, ir.DataType] = field(default_factory=dict)
+    io: Mapping[TensorName, ir.DataType] = {}
     islands: frozenset[NodeName] = frozenset()
 
 

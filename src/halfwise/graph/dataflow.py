@@ -5,7 +5,6 @@ An operand is a value that a node reads itself, or that its bodies (If, Loop, Sc
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -274,8 +273,7 @@ def varying_tensors(network: Network) -> frozenset[TensorName]:
     return frozenset(varying)
 
 
-@dataclass(frozen=True, eq=False)
-class Part(Network):
+class Part(Network, frozen=True, eq=False):
     """A model of which only some nodes are searched.
 
     Attributes:

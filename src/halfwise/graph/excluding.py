@@ -6,7 +6,6 @@ operators/activation.py). A node that reads such a pair's source directly would 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +25,7 @@ from halfwise.graph.model import (
 from halfwise.graph.quantised import Pair, moves_before, pairs_of, pairs_read
 from halfwise.graph.reading import behind
 from halfwise.graph.roles import is_float
-from halfwise.records import NodeName
+from halfwise.records import NodeName, replace
 
 _CUTS = ("Relu", "Clip")
 _NOT_NEGATIVE = (*_CUTS, "Abs", "Exp", "HardSigmoid", "Sigmoid", "Softmax", "Softplus", "Sqrt")

@@ -1,12 +1,12 @@
 """Make nodes and constants, named after what they replace."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.records import NodeName, TensorName
@@ -27,8 +27,7 @@ SMALL_BYTES = 1 << 16
 """Largest array of which a copy is kept; a model of 1 GiB has at most 16,384 larger constants."""
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+class Network(Struct, frozen=True, eq=False):
     """A model in normal form. Never modified: rewriting starts from `copy()`.
 
     Attributes:

@@ -8,13 +8,13 @@ and zeros show in addition is eps, and whether the formula is exact there, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import isclose, prod
 from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.formats import ROUNDINGS
@@ -54,8 +54,7 @@ NORMALISATIONS = (
 Kind = Literal["LayerNormalization", "RMSNormalization"]
 
 
-@dataclass(frozen=True, eq=False)
-class Normalisation:
+class Normalisation(Struct, frozen=True, eq=False):
     """A normalisation that was read.
 
     Attributes:

@@ -6,14 +6,15 @@ between two.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.model import Names, Network, add_constant, constant_array
+from halfwise.records import replace
 
 Parameters = tuple[ir.Value | None, ir.Value | None]
 """Scale and zero point of a tensor of integers."""
@@ -68,8 +69,7 @@ def as_pairs(network: Network) -> Network:
     return copy
 
 
-@dataclass
-class _Writer:
+class _Writer(Struct):
     """Writes nodes of floats in the place of those of integers.
 
     Attributes:
@@ -80,8 +80,8 @@ class _Writer:
 
     graph: ir.Graph
     names: Names
-    known: dict[ir.Value | None, Parameters] = field(default_factory=dict)
-    _floats: dict[tuple[ir.Value | None, ...], ir.Value] = field(default_factory=dict)
+    known: dict[ir.Value | None, Parameters] = {}
+    _floats: dict[tuple[ir.Value | None, ...], ir.Value] = {}
 
     def rewrite(self, node: ir.Node) -> None:
         """Replace a QOperator node, unless it stays."""

@@ -8,12 +8,12 @@ has ONNX's defaults, and for ConvTranspose it takes the size from the weights.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.graph.model import QUANTISED, Network, constant_array, is_standard, node_name
@@ -130,8 +130,7 @@ CONTRIB = "com.microsoft"
 """Domain of ONNX Runtime's versions of these operators, for types and opsets that ONNX lacked."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pair:
+class Pair(Struct, frozen=True, eq=False):
     """A QuantizeLinear and its DequantizeLinear, or a DequantizeLinear of stored integers.
 
     Attributes:
@@ -252,8 +251,7 @@ def _reading(
     return products
 
 
-@dataclass(frozen=True)
-class Census:
+class Census(Struct, frozen=True):
     """How much of a model is quantised.
 
     Attributes:

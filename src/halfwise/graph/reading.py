@@ -8,10 +8,10 @@ another to 1e-6 at all points, but not elsewhere, is not to be expected.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.formats import ROUNDINGS
@@ -38,8 +38,7 @@ _MOVES = frozenset(
 """Operators whose first output holds only elements of their first input."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A value and the nodes between it and the place where the search began."""
 
     value: ir.Value
@@ -259,8 +258,7 @@ and Gimpel 2016, "Gaussian Error Linear Units"; Howard et al. 2019, "Searching f
 Misra 2019, "Mish"."""
 
 
-@dataclass(frozen=True, eq=False)
-class Function:
+class Function(Struct, frozen=True, eq=False):
     """A recognised function.
 
     Attributes:

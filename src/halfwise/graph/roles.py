@@ -8,10 +8,10 @@ its nodes have roles of their own.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import QUANTISED, Network, bodies, is_standard, node_name, tensor_name
@@ -19,7 +19,7 @@ from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.taken import why_not_low
 from halfwise.graph.types import Parameter, signature_of
 from halfwise.graph.weights import LOW_TYPES
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName, TensorName, replace
 
 DATA_MOVEMENT = frozenset(
     (
@@ -64,8 +64,7 @@ class Role(Enum):
     BLIND = "does not touch float values"
 
 
-@dataclass(frozen=True)
-class NodeRole:
+class NodeRole(Struct, frozen=True):
     """Role and precision slots of one node.
 
     Attributes:
@@ -179,15 +178,14 @@ def roles_of(
     return Roles(roles)
 
 
-@dataclass(frozen=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """What decides the roles of nodes; see `roles_of`."""
 
     low: ir.DataType
     opsets: Mapping[str, int]
     lowered: Container[NodeName]
     by_schema: bool
-    computed: set[ir.Node] = field(default_factory=set)
+    computed: set[ir.Node] = set()
 
     def add(self, node: ir.Node, roles: dict[NodeName, NodeRole]) -> None:
         """Add the roles of a node and of those in its bodies to `roles`."""

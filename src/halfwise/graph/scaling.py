@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
@@ -32,7 +32,7 @@ from halfwise.graph.model import (
 from halfwise.graph.reading import scalar
 from halfwise.graph.roles import DATA_MOVEMENT, is_float
 from halfwise.graph.weights import pieces
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName, TensorName, replace
 
 Place = int | str
 Equation = Mapping[Place, int]
@@ -186,8 +186,7 @@ ANY = 1 << 12
 """An exponent that means no limit: zeros and infinities are their own multiples."""
 
 
-@dataclass(frozen=True, eq=False)
-class Constant:
+class Constant(Struct, frozen=True, eq=False, dict=True):
     """A constant at one place: an initializer that a node reads, or an attribute.
 
     Attributes:
@@ -244,8 +243,7 @@ class Edge(NamedTuple):
     slot: int
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(Struct, frozen=True):
     """Σ coefficient · e(name) = 0.
 
     Attributes:
@@ -259,8 +257,7 @@ class Relation:
     absorber: TensorName | None
 
 
-@dataclass(frozen=True)
-class Relations:
+class Relations(Struct, frozen=True):
     """Constraints on the exponents of a model; e(t) means that t is stored as t·2^e.
 
     There are three kinds of names. Unless set, an exponent is 0 or follows from others:
@@ -284,13 +281,13 @@ class Relations:
         shifted: Edges into a `SHIFT_INVARIANT` node: behind a Mul they are not beyond the range.
     """
 
-    tensors: dict[TensorName, None] = field(default_factory=dict)
-    edges: dict[TensorName, Edge] = field(default_factory=dict)
-    constants: dict[TensorName, Constant] = field(default_factory=dict)
-    equations: list[Relation] = field(default_factory=list)
-    fixed: set[TensorName] = field(default_factory=set)
-    sums: dict[TensorName, ir.Node] = field(default_factory=dict)
-    shifted: set[TensorName] = field(default_factory=set)
+    tensors: dict[TensorName, None] = {}
+    edges: dict[TensorName, Edge] = {}
+    constants: dict[TensorName, Constant] = {}
+    equations: list[Relation] = []
+    fixed: set[TensorName] = set()
+    sums: dict[TensorName, ir.Node] = {}
+    shifted: set[TensorName] = set()
 
     def without_sums(self) -> "Relations":
         """Return these without what needs a sum before a node: exponentials, shifts."""

@@ -1,9 +1,9 @@
 """Which nodes decide, which tensors only select constants, and where infinities inside end."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import (
@@ -137,8 +137,7 @@ and scores leave the range. -1e4, the usual choice for FP16, is smaller in magni
 (huggingface/transformers PR 17306)."""
 
 
-@dataclass(frozen=True)
-class End:
+class End(Struct, frozen=True):
     """A node of a mixed model that gives finite results of a tensor's infinities.
 
     Attributes:
@@ -150,8 +149,7 @@ class End:
     node: ir.Node
 
 
-@dataclass
-class Fate:
+class Fate(Struct):
     """The fate of one tensor's infinities.
 
     Attributes:

@@ -1,10 +1,10 @@
 """Sizes of axes: declared, set by elements of inputs, or baked into constants by the export."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.errors import CaseError
 from halfwise.graph.dataflow import reached
@@ -108,8 +108,7 @@ def _may_be_a_shape(value: ir.Value) -> bool:
     return value.shape is None or len(value.shape) <= 1
 
 
-@dataclass(frozen=True)
-class Frozen:
+class Frozen(Struct, frozen=True):
     """A size that the export fixed in a constant operand of a node.
 
     Attributes:

@@ -6,13 +6,13 @@ TensorRT for RTX. It describes refused nodes by features. No table here is typed
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 Feature = str | int | float | None
 """A value of one feature; lists become their text, such as "[1, 2]"."""
@@ -20,8 +20,7 @@ Test = list[Feature] | dict[str, Any]
 """Values that are refused; {"not": values}: all others; {"above": n}: numbers larger than n."""
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Nodes that are refused: all features named have one of the values.
 
     Attributes:
@@ -31,7 +30,7 @@ class Refused:
     """
 
     when: Mapping[str, Test]
-    seen: Mapping[str, Collection[Feature]] = field(default_factory=dict)
+    seen: Mapping[str, Collection[Feature]] = {}
 
     def certain(self, node_features: Mapping[str, Feature]) -> bool:
         """Return whether nodes of this form were refused; else similar ones were."""
@@ -61,8 +60,7 @@ class Refused:
         return ", or ".join(_refusal_words(op, name, test)[1] for name, test in self.when.items())
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """The answers of one version.
 
     Attributes:

@@ -7,13 +7,13 @@ file. Here one walk finds every such place, says which Cast cures it, and makes 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.graph.model import (
     Names,
@@ -26,8 +26,7 @@ from halfwise.graph.model import (
 )
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """An input or output of an operator.
 
     Attributes:
@@ -42,8 +41,7 @@ class Parameter:
     alike: bool = True
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """The inputs and outputs of an operator; only the last of each may be variadic."""
 
     inputs: tuple[Parameter, ...]
@@ -102,8 +100,7 @@ def signature_of(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:
     return signature(node.domain, node.op_type, version)
 
 
-@dataclass(frozen=True)
-class Clash:
+class Clash(Struct, frozen=True):
     """Values that a node demands in one type, and that have several.
 
     Attributes:

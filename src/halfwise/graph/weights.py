@@ -4,11 +4,11 @@ Pages of a mapped file are read on demand and dropped when memory is short, so a
 than memory. All users of an array share them.
 """
 
+import concurrent.futures
 import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from itertools import chain
 from math import nan, prod
@@ -133,7 +133,7 @@ def each_piece(work: Callable[..., _Found], *arrays: NDArray[Any]) -> list[_Foun
 
     if len(starts) <= _PIECES:
         return some(0)
-    with ThreadPoolExecutor() as pool:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
         found = list(pool.map(some, range(0, len(starts), _PIECES)))
     release_files()
     return list(chain.from_iterable(found))

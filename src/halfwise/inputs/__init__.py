@@ -12,7 +12,6 @@ User data is untrusted: nothing is unpickled. A `file.py:function` does run, as 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ from halfwise.inputs.samples import (
     split_heldout,
     unseen,
 )
-from halfwise.records import Note
+from halfwise.records import Note, replace
 from halfwise.user_code import UserFunction, load_function
 from halfwise.wording import listed
 

@@ -1,10 +1,10 @@
 """Samples: their names, and which are held out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples, hash_sample
@@ -29,8 +29,7 @@ UNNAMED = "arr_0"
 """NumPy's name for an array that is saved without one."""
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Samples that one set of arrays holds along the model's own first axes.
 
     Attributes:
@@ -44,8 +43,7 @@ class Rows:
     files: int
 
 
-@dataclass(frozen=True)
-class LoadedSamples:
+class LoadedSamples(Struct, frozen=True):
     """Samples, and how the user's data was read.
 
     Attributes:
@@ -65,8 +63,7 @@ class LoadedSamples:
     rows: Rows | None = None
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """How one array is read as samples of one input.
 
     Attributes:
@@ -202,8 +199,7 @@ def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     return f"To give {shape[0]} samples, add an axis in front: {stacked}."
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """Arrays that belong together, such as the content of one `.npz`.
 
     Attributes:

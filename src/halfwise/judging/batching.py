@@ -4,13 +4,13 @@ It is confirmed on the FP32 model; `Batching` joins samples along it and splits 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import cycle, islice
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import TOGETHER, Sample, Samples
@@ -20,7 +20,7 @@ from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.sizes import declared_axes, frozen_nodes, shape_inputs
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_close
-from halfwise.records import Profile, ShapeRange, TensorName
+from halfwise.records import Profile, ShapeRange, TensorName, replace
 from halfwise.wording import listed
 
 Shape = tuple[int, ...]
@@ -30,8 +30,7 @@ _SAME = 1e-4
 magnitude: another order of summation causes 1e-6, in deep models 1e-5; mixed samples far more."""
 
 
-@dataclass(frozen=True)
-class Batching:
+class Batching(Struct, frozen=True):
     """How samples are joined.
 
     Attributes:
@@ -72,8 +71,7 @@ class Batching:
         return cut
 
 
-@dataclass(frozen=True)
-class Apart:
+class Apart(Struct, frozen=True):
     """Why samples cannot be joined and split again.
 
     Attributes:
@@ -236,8 +234,7 @@ def _suspects(network: Network) -> str:
 Place = Literal["min", "opt", "max"]
 
 
-@dataclass(frozen=True)
-class Batches:
+class Batches(Struct, frozen=True):
     """What to run at one set of shapes.
 
     Attributes:
@@ -260,8 +257,8 @@ class Batches:
     judged: Samples | None = None
     reason: str = ""
     note: str = ""
-    batching: Batching | None = field(default=None, repr=False)
-    parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    batching: Batching | None = None
+    parts: tuple[tuple[int, ...], ...] = ()
 
     def take_apart(self, outputs: Sequence[Outputs]) -> list[Outputs]:
         """Return the outputs of each of `judged`.

@@ -1,12 +1,12 @@
 """Judges a candidate model on samples against the reference, whatever plan it came from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite, isnan, nan
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Built, FileRunner, Runtime, Sample, Samples, Settings
@@ -157,8 +157,7 @@ def _differing(one: NDArray[np.generic], other: NDArray[np.generic]) -> int:
     return int(np.count_nonzero(one != other))
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A verdict, and what the search learns from it.
 
     Attributes:

@@ -1,12 +1,12 @@
 """Rules: their definition and their input."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.protobufs import nodes_in
@@ -14,8 +14,7 @@ from halfwise.records import Finding, NodeName, Severity, TensorName
 from halfwise.tensorrt.versions import Version
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
+class Subject(Struct, frozen=True, eq=False, dict=True):
     """The model being linted.
 
     Attributes:
@@ -71,8 +70,7 @@ class Subject:
         return next((self._places.get(v.name) for v in node.outputs if v.name), None)
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(Struct, frozen=True, eq=False):
     """A finding of a rule: the node, what is wrong (with figures), and what to do.
 
     Attributes:
@@ -93,8 +91,7 @@ class Found:
 Look = Callable[[Subject], Iterable[Found]]
 
 
-@dataclass(frozen=True, eq=False)
-class Rule:
+class Rule(Struct, frozen=True, eq=False):
     """A fault to look for.
 
     Attributes:

@@ -13,11 +13,11 @@ the image give the same result. So do both orders of x and y.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.metrics.measures import Outputs
@@ -45,8 +45,7 @@ _CANDIDATES = 1000
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Detections:
+class Detections(Struct, frozen=True):
     """Detections in one image, highest score first.
 
     Attributes:

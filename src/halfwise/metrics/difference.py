@@ -13,11 +13,11 @@ A pair of elements is one of:
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import DTypeLike, NDArray
 
 from halfwise.errors import CaseError
@@ -134,8 +134,7 @@ def dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return float(np.einsum("i,i->", a, b))
 
 
-@dataclass
-class Spread:
+class Spread(Struct):
     """Range and energy of the finite elements of one or more arrays, in float64.
 
     Attributes:
@@ -268,8 +267,7 @@ _SUMS = (
 """Fields of a `Difference` that add up over samples."""
 
 
-@dataclass
-class Difference:
+class Difference(Struct):
     """Sums over the element pairs of one output; the pairs of several samples add up.
 
     Attributes:
@@ -416,8 +414,7 @@ def decibel(signal: float, noise: float) -> float:
     return 10 * math.log10(ratio) if ratio > 0 else -math.inf
 
 
-@dataclass
-class RelativeError:
+class RelativeError(Struct):
     """The relative error of the samples so far, see `Difference.relative`.
 
     Attributes:

@@ -12,7 +12,7 @@ would see must keep its scores and its numbers, whatever is made of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ def agreement(
         for agreeing, visible in np.sum(each, axis=0):
             shares += [float(agreeing / visible)] if visible else []
             count += int(visible)
-    return Score(fmean(shares) if shares else 1.0, count)
+    return Score(fsum(shares) / len(shares) if shares else 1.0, count)
 
 
 def _readings(shape: tuple[int, ...], inputs: Inputs) -> Iterator[Cells]:

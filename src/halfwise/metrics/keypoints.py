@@ -13,7 +13,7 @@ matches them by their descriptors, whatever their order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from math import fsum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +113,7 @@ def similarity(
             count += len(ours.scores)
             if len(ours.scores) or len(theirs.scores):
                 shares.append(_alike(ours, theirs))
-    return Score(fmean(shares) if shares else 1.0, count)
+    return Score(fsum(shares) / len(shares) if shares else 1.0, count)
 
 
 _NOTHING = Points(np.zeros((0, 2)), np.zeros(0), np.zeros((0, 0)))

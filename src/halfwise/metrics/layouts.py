@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.metrics.boxes import FOUR_MAPS, STRIDES, VISIBLE, cells, map_of, shared
@@ -365,8 +365,7 @@ _SMALLEST = 32
 """Least height and width of an input image without a batch axis."""
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(Struct, frozen=True):
     """The name of an output that may be boxes, and the shapes of the model's inputs.
 
     `suppressed`: whether a suppression of overlapping boxes chose its rows.

@@ -13,10 +13,10 @@ output infinite and its agreement 0.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.declarations import default
@@ -60,8 +60,7 @@ def effective(criterion: Criterion) -> Criterion:
     return criterion
 
 
-@dataclass(frozen=True)
-class OutputTotals:
+class OutputTotals(Struct, frozen=True):
     """Totals of one reference output over all samples to be judged.
 
     Attributes:

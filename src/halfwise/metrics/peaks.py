@@ -11,7 +11,7 @@ and their heights, and nothing else.
 """
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -76,9 +76,9 @@ def peaks(
         given = _heights(maps_of(actual), logits=logits)
         for ours, theirs in zip(wanted, given, strict=True):
             agreeing = [*_agreeing(ours, theirs, least), *_agreeing(theirs, ours, least)]
-            shares[name] += [fmean(agreeing)] if agreeing else []
+            shares[name] += [fsum(agreeing) / len(agreeing)] if agreeing else []
     at_least_one("peaks", sum(high > 0 for _, high in ends.values()))
-    return Score(min(fmean(each) if each else 1.0 for each in shares.values()), count)
+    return Score(min(fsum(each) / len(each) if each else 1.0 for each in shares.values()), count)
 
 
 def heat_outputs(outputs: Outputs) -> tuple[str, ...]:

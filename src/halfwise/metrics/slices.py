@@ -13,14 +13,14 @@ Beside that, no slice and no sample may be lost, whatever is between its scale a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.metrics.difference import NOTHING, Common, Lost, is_discrete
-from halfwise.records import SliceGroup
+from halfwise.records import SliceGroup, replace
 
 GAP = 4.0
 """Ratio of successive scales above which the slices of an axis are split."""
@@ -92,8 +92,7 @@ class Faint(NamedTuple):
     scales: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Slices of one scale.
 
     Attributes:

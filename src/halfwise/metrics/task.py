@@ -9,7 +9,7 @@ that do not suit a metric raise `CaseError`. Arithmetic is float64.
 """
 
 from collections.abc import Sequence
-from statistics import fmean
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -125,10 +125,12 @@ def mean_iou(
             classes.update(kinds)
             pixels += ours.size
             if kinds and (len(kinds) > 1 or label is not None or (ours != theirs).any()):
-                shares.append(fmean([_overlap(ours == kind, theirs == kind) for kind in kinds]))
+                shares.append(
+                    fsum(_overlap(ours == kind, theirs == kind) for kind in kinds) / len(kinds)
+                )
     # Where all pixels have one class, none tells anything.
     several = at_least_one("mean-iou", len(classes)) > 1
-    return Score(fmean(shares) if shares else 1.0, pixels if several else 0)
+    return Score(fsum(shares) / len(shares) if shares else 1.0, pixels if several else 0)
 
 
 def _overlap(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
@@ -337,7 +339,7 @@ def mask_iou(
         for ours, theirs in zip(images(truth), images(guess), strict=True):
             union = np.count_nonzero(ours | theirs)
             shares += [np.count_nonzero(ours & theirs) / union] if union else []
-    return Score(fmean(shares) if shares else 1.0, pixels)
+    return Score(fsum(shares) / len(shares) if shares else 1.0, pixels)
 
 
 _PLACE = 5
@@ -454,7 +456,9 @@ def psnr(
                 peak = _peak(image, peaks[name])
                 found_of.setdefault(name, []).append(_psnr(peak, float(square.sum()) / values))
     at_least_one("psnr", len(found_of))
-    worst = min(min(each) if labels is None else fmean(each) for each in found_of.values())
+    worst = min(
+        min(each) if labels is None else fsum(each) / len(each) for each in found_of.values()
+    )
     return Score(worst, known)
 
 

@@ -8,13 +8,13 @@ SkipLayerNormalization.
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
 from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
@@ -152,11 +152,10 @@ _SPECTRAL = (*PRODUCTS, "Abs", "Add", "Clip", "Max", "Mul", "Pow", "ReduceSum", 
 """Operators between a signal and the logarithm of its spectrum."""
 
 
-@dataclass
-class InnerNumbers:
+class InnerNumbers(Struct):
     """The worst number of each kind per node so far: the largest, or for margins the smallest."""
 
-    _worst: dict[NodeName, dict[InnerKind, tuple[float, int]]] = field(default_factory=dict)
+    _worst: dict[NodeName, dict[InnerKind, tuple[float, int]]] = {}
 
     def add(self, node: NodeName, kind: InnerKind, value: float, sample: int) -> None:
         """Add a number; NaN is ignored."""

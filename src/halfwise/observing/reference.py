@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, FEW_SAMPLES, Probe, Runtime, Samples, Seen
@@ -65,8 +65,7 @@ PART_OF_BUDGET = 0.5
 """Share of the budget for everything but the extrema; the rest is for the search."""
 
 
-@dataclass
-class _Reach:
+class _Reach(Struct):
     """What one tensor reached so far."""
 
     absmax: float = 0.0

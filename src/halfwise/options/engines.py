@@ -3,12 +3,14 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from msgspec import Struct
 
 from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
 from halfwise.errors import UsageError
+from halfwise.records import replace
 from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.worker import driver_version
 from halfwise.tensorrt.workers import WorkerSpec, memory_bytes, resolve, target_command
@@ -20,8 +22,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 """Names of workers that can be part of a file's name."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where and how engines are built.
 
     Attributes:
@@ -136,7 +137,7 @@ def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[
 
 
 def _settings(options: Mapping[str, Any]) -> EngineSettings:
-    changed = {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
+    changed = {n: options[n] for n in EngineSettings.__struct_fields__ if n in options}
     if "workspace" in options:
         changed["workspace_bytes"] = memory_bytes(options["workspace"], "--engine workspace")
     if "tactic_sources" in options:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, TOGETHER, Case, Runtime, Sample, Samples, hash_sample

@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import wraps
 from math import inf
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, cast, get_args, get_origin
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from halfwise import declarations
 from halfwise.case import Case, Rules, Runtime, Seen, Settings
@@ -55,8 +55,7 @@ _BY_ERROR = Thresholds.__annotations__.keys() | {"strict"}
 """Options with which no metric decides, so labels have no use."""
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(Struct, frozen=True):
     """Where samples come from; fields as in `Options`."""
 
     inputs: Inputs
@@ -67,8 +66,7 @@ class Data:
     plugin_outputs: str | None = None
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """Options sorted by use.
 
     Attributes:
@@ -176,7 +174,7 @@ def _failing(word: str | float) -> float:
 
 
 def _fields(kind: type[Data | Settings], options: Mapping[str, Any]) -> dict[str, Any]:
-    return {f.name: options[f.name] for f in fields(kind) if f.name in options}
+    return {name: options[name] for name in kind.__struct_fields__ if name in options}
 
 
 def bounded(command: Callable[P, R]) -> Callable[P, R]:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, log10
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from halfwise.formats import LOW_FORMATS, Format
 from halfwise.records import (
@@ -68,8 +68,7 @@ def _rounded(digits: str) -> float:
     return float(f"{float(digits):.{_DIGITS}g}")
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True, dict=True):
     """A stored run.
 
     Attributes:
@@ -93,8 +92,7 @@ class Stored:
         return screen(self.run)
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """A section.
 
     Attributes:
@@ -314,8 +312,7 @@ many, and they are laid out instantly. So many scopes of a name are boxes; the r
 _TO = " … "
 
 
-@dataclass(frozen=True)
-class Folding:
+class Folding(Struct, frozen=True):
     """Parts of the graph, each of which can be folded into a box.
 
     Attributes:
@@ -329,10 +326,9 @@ class Folding:
     places: tuple[int, ...]
 
 
-@dataclass
-class _Part:
+class _Part(Struct):
     label: str
-    inside: "list[_Item]" = field(default_factory=list)
+    inside: "list[_Item]" = []
 
 
 _Item: TypeAlias = "_Part | int"

@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Literal
+
+from msgspec import Struct
 
 from halfwise.metrics.slices import runs
 from halfwise.records import (
@@ -151,8 +152,7 @@ outputs pass.
 """
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """One fault at one node.
 
     Attributes:
@@ -168,8 +168,7 @@ class Found:
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class Causes:
+class Causes(Struct, frozen=True):
     """Faults of one kind.
 
     Attributes:

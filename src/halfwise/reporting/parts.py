@@ -7,11 +7,13 @@ Every string in it is clean: one line, no control characters (see `wording`).
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from msgspec import Struct
+
+from halfwise.records import replace
 from halfwise.wording import FEW, MOST_ROWS, clean, filled, number, sentence, shorten
 
 WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
@@ -42,8 +44,7 @@ SCREEN, NARROW = 24, 80
 """Most lines and columns of a report's first screen, whatever it is printed on."""
 
 
-@dataclass(frozen=True)
-class Lines:
+class Lines(Struct, frozen=True):
     """Sentences under a title.
 
     Attributes:
@@ -67,8 +68,7 @@ class Lines:
         return self.lines + more
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """Heading of a column.
 
     Attributes:
@@ -84,8 +84,7 @@ class Column:
     minor: bool = False
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows under a title, as many cells in each as there are columns.
 
     Attributes:
@@ -181,8 +180,7 @@ def present(*parts: Lines | Table | None) -> tuple[Lines | Table, ...]:
     return tuple(part for part in parts if part is not None)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """A whole report.
 
     Attributes:

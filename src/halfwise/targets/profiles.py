@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +16,15 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 from onnx import parser
 
 from halfwise.case import Built, FileRunner, Sample, Samples
 from halfwise.emulation.runner import OnnxRuntime
 from halfwise.errors import CaseError, RunFailed, UsageError
+from halfwise.records import replace
 from halfwise.targets.runners import InRtx
 from halfwise.tensorrt.workers import configuration
 
@@ -40,8 +42,7 @@ _CONVERTING = re.compile(r"__myl_(Resh|Move|Tran)*Cast")
 """Names of generated kernels that convert what they read, before they compute."""
 
 
-@dataclass(frozen=True)
-class _Probe:
+class _Probe(Struct, frozen=True):
     """A question to a runtime, as a model.
 
     Attributes:
@@ -176,8 +177,7 @@ PROBES: Mapping[str, _Probe] = {
 """By what is found out."""
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """What a runtime was seen to do.
 
     Attributes:

@@ -6,12 +6,12 @@ What an engine computes in which type is read from the kernels that the builder 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Literal
 
 import onnx
+from msgspec import Struct
 from onnx import TensorProto
 
 from halfwise.graph.protobufs import graphs_in
@@ -42,8 +42,7 @@ BYTES = {"Half": 2, "BFloat16": 2, "Int8": 1, "UInt8": 1, "Bool": 1, "FP8": 1, "
 _COMPUTING = {"gemm", "correlation", "deconvolution", "runtime_fusion"}
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """A tensor that a kernel reads or writes.
 
     Attributes:
@@ -57,8 +56,7 @@ class Tensor:
     dtype: str
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """A kernel of an engine.
 
     Attributes:
@@ -94,8 +92,7 @@ class Kernel:
         return {tensor.dtype for tensor in operands} <= LOW
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """What the parser, the builder or the process said of a failure.
 
     Attributes:
@@ -109,8 +106,7 @@ class Refusal:
     operator: str = ""
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(Struct, frozen=True):
     """The outcome of a build.
 
     Attributes:
@@ -122,7 +118,7 @@ class Build:
     """
 
     parsed: bool
-    engine: bytes | None = field(repr=False)
+    engine: bytes | None
     errors: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     kernels: tuple[Kernel, ...] = ()

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -17,7 +17,7 @@ from halfwise.errors import BackendMissing, CaseError
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
-from halfwise.records import NodeName, Profile
+from halfwise.records import NodeName, Profile, replace
 from halfwise.scratch import scratch
 from halfwise.targets.rtx import Build, RtxBuilder, folded, traffic
 from halfwise.targets.webgpu import WebGpu

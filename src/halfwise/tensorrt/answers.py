@@ -6,7 +6,6 @@ have the sizes and types of `FORMS`, and name only what was asked for; nothing e
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -211,8 +210,7 @@ def _due(name: str, request: Header, answer: Header) -> int | None:
     return int(sum(prod(o["shape"]) * ITEM_BYTES[o["dtype"]] for o in outputs))
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(Struct, frozen=True):
     """An engine's description of itself.
 
     Attributes:

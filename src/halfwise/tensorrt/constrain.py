@@ -10,7 +10,6 @@ makes that form if it computes exactly the same numbers.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import isfinite
 from typing import Literal
 
@@ -38,7 +37,7 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import is_float
 from halfwise.graph.taken import taken
-from halfwise.records import NodeName, Precision, Verdict
+from halfwise.records import NodeName, Precision, Verdict, replace
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
 from halfwise.wording import count, listed

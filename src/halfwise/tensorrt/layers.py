@@ -21,9 +21,10 @@ A builder names a block by two ends in its own order, not in the graph's: one of
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.files import open_regular, unreadable
@@ -38,8 +39,7 @@ _OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$
 """Names of layers without a node in the model."""
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """What an inspector lists about a layer to find its nodes by.
 
     Attributes:

@@ -8,12 +8,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from halfwise.errors import BackendMissing, CaseError
 from halfwise.graph.protobufs import external_files
@@ -37,8 +37,7 @@ CHUNK = 8 << 20
 """Bytes per frame."""
 
 
-@dataclass(frozen=True)
-class ModelFiles:
+class ModelFiles(Struct, frozen=True):
     """An ONNX file and its external data.
 
     Attributes:

@@ -21,11 +21,12 @@ import codecs
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from typing import BinaryIO, Literal, NamedTuple, cast
+
+from msgspec import Struct
 
 from halfwise.errors import CaseError
 from halfwise.files import BLOCK
@@ -42,8 +43,7 @@ _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     r"""A known message, in any of its wordings.
 
     Attributes:
@@ -92,8 +92,7 @@ def known(text: str) -> tuple[Message, re.Match[str]] | None:
     return None
 
 
-@dataclass
-class Entry:
+class Entry(Struct):
     """A finding that may still grow; its attributes are those of `LogFinding`.
 
     For a parser error, `explained` is true once its reason is known; `op` is the node's operator,
@@ -105,9 +104,9 @@ class Entry:
     sentence: str
     hint: str = ""
     source: str = ""
-    nodes: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, None] = {}
     count: int = 0
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = []
     before: str = ""
     explained: bool = False
     op: str = ""

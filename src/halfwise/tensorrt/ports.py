@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
@@ -21,8 +21,7 @@ from halfwise.tensorrt.versions import since
 from halfwise.wording import dimensions, quoted
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(Struct, frozen=True):
     """An input or output of an engine or of a model.
 
     Attributes:

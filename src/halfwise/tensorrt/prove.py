@@ -26,8 +26,9 @@ public logs and engines; where two readings were possible, it takes the one that
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
+
+from msgspec import Struct
 
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Roles
@@ -271,8 +272,7 @@ def prove(
     )
 
 
-@dataclass(frozen=True)
-class _Evidence:
+class _Evidence(Struct, frozen=True):
     """Compare an engine with what was requested, in sentences."""
 
     layers: Sequence[EngineLayer]

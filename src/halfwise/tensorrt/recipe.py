@@ -11,10 +11,11 @@ import inspect
 import pprint
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 from typing import Literal
+
+from msgspec import Struct
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, bodies, is_standard, node_name
@@ -53,8 +54,7 @@ _FROM_SAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """The ONNX file that the engine is built from.
 
     Attributes:

@@ -9,7 +9,8 @@ colon. Rank 0 is `a:` or, as from TensorRT 10 on, `a:scalar`.
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.records import Profile, TensorName
@@ -126,8 +127,7 @@ OUTPUT_TYPES = "--layerOutputTypes"
 _OPTION = re.compile(r"(?:^|\s)['\"]?--\w")
 
 
-@dataclass(frozen=True)
-class Constraint:
+class Constraint(Struct, frozen=True):
     """One item of an option's value, such as `/norm*:fp32`.
 
     Attributes:

@@ -10,11 +10,11 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from halfwise.errors import UsageError
 from halfwise.files import read_text
@@ -53,8 +53,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     targets: dict[Literal["webgpu", "rtx"], Any] = {}
 
 
-@dataclass(frozen=True)
-class WorkerSpec:
+class WorkerSpec(Struct, frozen=True):
     """How to start a worker.
 
     Attributes:

@@ -7,12 +7,12 @@ left out of the whole. So a few runs on the worst samples say it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from math import isfinite
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import FEW_SAMPLES, Case, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
@@ -73,8 +73,7 @@ def _before(value: ir.Value, behind: Mapping[ir.Value, ir.Value | None]) -> ir.V
     return maker.inputs[0] if maker is not None and moves(maker) else value
 
 
-@dataclass
-class _LeftOut:
+class _LeftOut(Struct):
     """Runs a quantised model with some of its parts left out."""
 
     network: Network

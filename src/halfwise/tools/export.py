@@ -3,11 +3,11 @@
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import onnx
+from msgspec import Struct
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.repair.making import repaired
@@ -51,8 +51,7 @@ _SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}
 """Suffix of a single-file recipe; any other path is a folder."""
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """A recipe and its texts.
 
     Attributes:

@@ -18,6 +18,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+from msgspec import Struct
+
 from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import no_file
@@ -60,8 +62,7 @@ _TYPE_OF = {op: kind for kind, ops in _KINDS.items() for op in ops.split()}
 _FP32 = ("float32", "FLOAT", "fp32")
 
 
-@dataclass(frozen=True)
-class Migrated:
+class Migrated(Struct, frozen=True):
     """What became of a command or a script.
 
     Attributes:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Unpack
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Case, Sample
@@ -37,7 +37,7 @@ from halfwise.metrics import Outputs
 from halfwise.options.loading import branches_of, load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, NodeName, Record, TensorName
+from halfwise.records import Criterion, NodeName, Record, TensorName, replace
 from halfwise.reporting.parts import Lines, Report
 from halfwise.reporting.verdict import allowed
 from halfwise.scratch import scratch
@@ -168,8 +168,7 @@ def _without_ifs(network: Network, sample: Sample, failing: Fails) -> Network:
     return network
 
 
-@dataclass
-class Search:
+class Search(Struct, dict=True):
     """Looks for the smallest part of a model that fails, by bisection of both ends, then by halves.
 
     Attributes:
@@ -315,8 +314,7 @@ def _check(fails: str) -> Fails:
     return failing
 
 
-@dataclass(frozen=True)
-class _Verdict:
+class _Verdict(Struct, frozen=True):
     """Whether everything in FP16 is out of tolerance on a sample where FP32 is not."""
 
     case: Case

@@ -8,11 +8,11 @@ hides it.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from math import inf, log2, log10, sqrt
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from halfwise.case import Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
@@ -26,7 +26,7 @@ from halfwise.judging.judge import fed
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.progress import interruption
-from halfwise.records import BuildOutcome, EngineDiagnosis, NodeName, SymptomKind
+from halfwise.records import BuildOutcome, EngineDiagnosis, NodeName, SymptomKind, replace
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.engine_maker import EngineMaker
@@ -50,8 +50,7 @@ LONGER = 5.0
 Our choice: a part is less than the whole, but an input and an output per node are more."""
 
 
-@dataclass(frozen=True)
-class Symptom:
+class Symptom(Struct, frozen=True):
     """How an engine is wrong: its outputs are off, or it does not build or run.
 
     Attributes:
@@ -81,8 +80,7 @@ class Stopped(Exception):
     """Ctrl-C ends the search."""
 
 
-@dataclass
-class Transplants:
+class Transplants(Struct):
     """Tests parts of a model in engines, on one sample.
 
     Attributes:
@@ -100,7 +98,7 @@ class Transplants:
     kind: Kind
     symptom: Symptom
     builds: int = 1
-    errors: dict[frozenset[NodeName], float] = field(default_factory=dict)
+    errors: dict[frozenset[NodeName], float] = {}
     spared: bool = False
 
     @property

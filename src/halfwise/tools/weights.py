@@ -6,7 +6,6 @@ the length of its header (little-endian), the header in JSON, then the tensors' 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import open_regular, unreadable
 from halfwise.fixing.repair.making import repaired
 from halfwise.graph.model import Network, constant_array, node_name
 from halfwise.progress import Watcher
-from halfwise.records import Record, Repair
+from halfwise.records import Record, Repair, replace
 from halfwise.store import new_file, on_one_device, read_run
 from halfwise.tensorrt.recipe import planned_repairs
 from halfwise.tools.export import fp32_model
@@ -49,8 +50,7 @@ _TYPES: Mapping[str, npt.DTypeLike] = {
 _NAMES = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """A constant or attribute that repairs change.
 
     Attributes:
@@ -80,8 +80,7 @@ class Change:
         return row
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """What a run's repairs change in the model's constants.
 
     Attributes:

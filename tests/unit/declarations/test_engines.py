@@ -1,6 +1,7 @@
-from dataclasses import fields
 from pathlib import Path
 from typing import get_args
+
+from msgspec.structs import fields
 
 from halfwise.case import EngineSettings
 from halfwise.declarations import EngineOptions, Options, default

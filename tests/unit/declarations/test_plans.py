@@ -1,7 +1,8 @@
 """What is declared is what holds."""
 
-from dataclasses import fields
 from typing import get_args
+
+from msgspec.structs import fields
 
 from halfwise.case import Runtime, Settings
 from halfwise.declarations import Options, default
@@ -25,7 +26,7 @@ def test_formats_are_those_that_there_are():
 def test_what_is_not_given_is_as_declared():
     request = understand("x.npz", {})
     for made in (request.settings, request.settings.runtime, request.data):
-        for field in fields(made):
+        for field in fields(type(made)):
             if field.name in Options.__annotations__ and default(field.name) is not None:
                 assert getattr(made, field.name) == default(field.name)
     assert {f.name for f in fields(Settings)} >= {"headroom", "margin", "time_budget", "io"}

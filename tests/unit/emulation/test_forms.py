@@ -3,7 +3,6 @@
 import gc
 import weakref
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -19,7 +18,7 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, add_constant, node_name
 from halfwise.graph.roles import Role, roles_of
-from halfwise.records import NodeName
+from halfwise.records import NodeName, replace
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans
 from tests.unit.emulation.test_switched import (
     Runs,

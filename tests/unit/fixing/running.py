@@ -1,6 +1,5 @@
 """Runs of `fix`, plans of a model and what listens to them, for the tests of this room."""
 
-from dataclasses import replace
 from functools import partial
 
 from halfwise.case import Case, Settings
@@ -16,6 +15,7 @@ from halfwise.fixing.space import Space
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
+from halfwise.records import replace
 from tests import models
 
 

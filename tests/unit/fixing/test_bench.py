@@ -1,7 +1,6 @@
 """What a bench finds of plans, and what it does not run again."""
 
 from collections import Counter
-from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -18,7 +17,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.progress import Silent
-from halfwise.records import Criterion
+from halfwise.records import Criterion, replace
 from tests import models
 from tests.unit.casing import Kept, Prepared, names, prepare
 from tests.unit.fixing.running import space_of

@@ -1,12 +1,11 @@
 """What plans that pass on samples show inside, and on held-out samples."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.plan.plan import Plan, union
+from halfwise.records import replace
 from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.models import Ill

@@ -1,6 +1,6 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from halfwise.metrics import totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Interruption, Silent
+from halfwise.records import replace
 from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.models import Ill, signals, weights
@@ -91,8 +92,7 @@ class Refusing(Builder):
         return built
 
 
-@dataclass(frozen=True)
-class WrongInTheSearch(OnnxRuntime):
+class WrongInTheSearch(OnnxRuntime, frozen=True):
     """Has files with few FP16 values wrong, on more than two samples."""
 
     def run(self, model, samples):

@@ -1,7 +1,6 @@
 """What a run found, and what keeps its nodes."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from onnx import TensorProto, helper
@@ -15,7 +14,7 @@ from halfwise.fixing.plan.rules import ISLAND
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName, Remark
+from halfwise.records import NodeName, Remark, replace
 from halfwise.reporting.remarks import explained, reason_of
 from tests import control, models
 from tests.unit.casing import names

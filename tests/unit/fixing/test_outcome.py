@@ -183,7 +183,7 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
 
 
 def _with(found, **changed):
-    return type(found)(**{**vars(found), **changed})
+    return replace(found, **changed)
 
 
 def test_matrix_products_in_fp32_must_not_use_tf32(tmp_path):

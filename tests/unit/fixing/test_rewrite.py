@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -22,7 +20,7 @@ from halfwise.judging.reference import check_types
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import NodeName
+from halfwise.records import NodeName, replace
 from halfwise.reporting.remarks import remark
 from tests import models
 from tests.unit.casing import names, prepare

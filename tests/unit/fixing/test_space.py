@@ -1,6 +1,5 @@
 """Searches in the plans of small models, and the types of what they keep."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ from halfwise.fixing.repair import making
 from halfwise.fixing.space import Best
 from halfwise.judging.inside import emulate
 from halfwise.progress import offered
-from halfwise.records import Remark
+from halfwise.records import Remark, replace
 from halfwise.reporting.remarks import remark
 from tests import models
 from tests.unit.casing import names

@@ -1,7 +1,6 @@
 """Random exponents that satisfy the relations of a model, and what they must not change."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +11,7 @@ from halfwise.emulation.ort import Session
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.scaling import Relations, rescale
-from halfwise.records import TensorName
+from halfwise.records import TensorName, replace
 
 
 def random_exponents(

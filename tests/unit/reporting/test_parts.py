@@ -1,6 +1,6 @@
-from dataclasses import replace
 from operator import itemgetter
 
+from halfwise.records import replace
 from halfwise.reporting.parts import Column, Table, table_of
 
 

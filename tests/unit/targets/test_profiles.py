@@ -1,13 +1,13 @@
 """What runtimes compute inside, as probes find it."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from halfwise.emulation.runner import OnnxRuntime, running
 from halfwise.errors import UsageError
 from halfwise.options.options import understand
+from halfwise.records import replace
 from halfwise.targets.profiles import PROBES, lowest_sums_of, probe, profiles, store
 from halfwise.targets.runners import runners_of
 from halfwise.tensorrt.workers import configuration

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import onnxruntime
@@ -7,6 +5,7 @@ import onnxruntime
 from halfwise import api
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import add_constant, constant_array
+from halfwise.records import replace
 from halfwise.tools.weights import (
     Change,
     factor,

@@ -4,10 +4,10 @@ One file per family of causes; each docstring gives rules, thresholds and their 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.fixing.attribute.evidence import Band, Evidence, graded
 from halfwise.fixing.attribute.ranges import (
@@ -31,8 +31,7 @@ from halfwise.records import Guard, NodeName, TensorName
 __all__ = ["Attribution", "Infinity", "attribute_inside"]
 
 
-@dataclass(frozen=True, eq=False)
-class Attribution(Evidence):
+class Attribution(Evidence, frozen=True, eq=False, dict=True):
     """The evidence from one set of samples, and the guards that it raises.
 
     A guard is a suspicion, not a verdict: even an infinity that a tanh absorbs raises one. Severity
@@ -98,8 +97,7 @@ def _is_mask(guard: Guard, masks: list[Guard]) -> bool:
     return any(guard.tensor == m.tensor or guard.node in m.nodes for m in masks)
 
 
-@dataclass(frozen=True)
-class Infinity:
+class Infinity(Struct, frozen=True):
     """A tensor of the network that has NaN or infinities in a mixed model.
 
     Attributes:

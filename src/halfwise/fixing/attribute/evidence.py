@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.formats import Format
 from halfwise.graph.dataflow import moves
@@ -78,8 +78,7 @@ def _norms(network: Network) -> Mapping[NodeName, str]:
     return {node_name(node): op for op, nodes in ordered for node in nodes}
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True, dict=True):
     """A network, its observed values, and the low format to run it in.
 
     Attributes:

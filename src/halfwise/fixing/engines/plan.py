@@ -1,8 +1,9 @@
 """An engine's plan, and what building it gave: on each device, and on the worst of them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf, prod
+
+from msgspec import Struct
 
 from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.plan.plan import Nodes, Plan
@@ -13,14 +14,14 @@ from halfwise.records import (
     NodeName,
     Precision,
     Verdict,
+    replace,
 )
 
 LOW: tuple[Precision, ...] = ("fp16", "bf16")
 """Precision of a node requested in FP32 whose constraint was not honoured."""
 
 
-@dataclass(frozen=True)
-class EnginePlan:
+class EnginePlan(Struct, frozen=True):
     """What distinguishes an engine from others of the run, chance aside.
 
     Attributes:
@@ -54,8 +55,7 @@ class EnginePlan:
         return replace(self, types=replace(self.types, kept=keep, bf16=bf16, tf32=tf32))
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """One build of one plan on every device; it is as good as on its worst.
 
     Attributes:

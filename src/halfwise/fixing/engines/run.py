@@ -8,10 +8,11 @@ constraints, that is the cause. Otherwise the cause is unknown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.device import Device
@@ -48,8 +49,7 @@ REFUSED = ("failed", "crashed", "timeout")
 """Build outcomes that concern the request, not the worker."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True, dict=True):
     """What the engines of a run showed.
 
     Attributes:
@@ -240,8 +240,7 @@ def engines_of(
 _Done = TypeVar("_Done")
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Result of a run with engines.
 
     Attributes:

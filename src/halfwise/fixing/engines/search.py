@@ -24,10 +24,11 @@ delivered. Times are noisy, so engines take turns.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from statistics import fmean, median
+
+from msgspec import Struct
 
 from halfwise.fixing.depths import HeldOut
 from halfwise.fixing.engines.device import Asked, Device
@@ -219,8 +220,7 @@ SLOW = 1.1
 """A mixed engine that takes more than this many times as long as plain FP16 is tried otherwise."""
 
 
-@dataclass(frozen=True)
-class Try:
+class Try(Struct, frozen=True):
     """A plan worth building.
 
     Attributes:

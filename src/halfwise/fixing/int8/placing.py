@@ -12,10 +12,10 @@ come first or have three axes. Where none of that happens, both give the same nu
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
@@ -42,13 +42,12 @@ from halfwise.graph.quantised import (
     residuals,
 )
 from halfwise.graph.roles import is_float
-from halfwise.records import NodeName, Observations, Run, TensorName
+from halfwise.records import NodeName, Observations, Run, TensorName, replace
 
 Assignment = frozenset[NodeName]
 
 
-@dataclass(frozen=True)
-class QuantisedModel:
+class QuantisedModel(Struct, frozen=True):
     """A quantised model, and its form without quantisation.
 
     Attributes:

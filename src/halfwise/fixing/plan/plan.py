@@ -1,11 +1,11 @@
 """A plan, and the network with its repairs that it is a plan of."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Literal
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.runner import Shapes, seen_shapes
@@ -25,6 +25,7 @@ from halfwise.records import (
     NodeName,
     Repair,
     TensorName,
+    replace,
 )
 
 Nodes = frozenset[NodeName]
@@ -40,8 +41,7 @@ Written = tuple[Rewritten, Nodes]
 """A mixed model, and all its FP32 nodes, data movement included."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A type for every compute node of a network with its repairs.
 
     Attributes:
@@ -72,8 +72,7 @@ class Plan:
         return "tf32" if self.tf32 and node in self.of.products else "fp32"
 
 
-@dataclass(frozen=True, eq=False)
-class Quantisation:
+class Quantisation(Struct, frozen=True, eq=False, dict=True):
     """What puts nodes of a network in INT8.
 
     Attributes:
@@ -113,8 +112,7 @@ class Quantisation:
         return frozenset(n for n, product in self.sums.items() if n in int8 and product not in int8)
 
 
-@dataclass(frozen=True, eq=False)
-class Variant:
+class Variant(Struct, frozen=True, eq=False, dict=True):
     """The network with some repairs: the roles of its nodes, and what a plan of it is and costs.
 
     Attributes:
@@ -126,7 +124,7 @@ class Variant:
 
     case: Case
     settings: Settings
-    original: "Variant | None" = field(default=None, repr=False)
+    original: "Variant | None" = None
 
     @cached_property
     def roles(self) -> Roles:

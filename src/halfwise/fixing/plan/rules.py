@@ -9,9 +9,9 @@ FP32. The search starts there, but is not bound to it.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.case import Rules
 from halfwise.errors import CaseError, RecordMismatch, UsageError
@@ -21,7 +21,7 @@ from halfwise.graph.model import Network, bodies, node_name, with_bodies
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.weights import without_weights
 from halfwise.graph.written_out import PATTERNS, written_out
-from halfwise.records import NodeName, Remark, Repair, Run
+from halfwise.records import NodeName, Remark, Repair, Run, replace
 from halfwise.wording import meant
 
 ONLY = "--only fp16"
@@ -30,8 +30,7 @@ ISLAND = ""
 """Takes the place of a rule if the model's file computes a node in FP32 among lower ones."""
 
 
-@dataclass(frozen=True)
-class Forced:
+class Forced(Struct, frozen=True):
     """Rules applied to a network.
 
     Attributes:
@@ -170,8 +169,7 @@ them; two models from the same exporter share fewer names.
 Our choice."""
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Struct, frozen=True):
     """A starting plan.
 
     Attributes:

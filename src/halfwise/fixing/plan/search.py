@@ -15,11 +15,12 @@ Of all that passed, the cheapest is chosen. Predictions only order what is tried
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, count
 from math import inf, isfinite, isnan, sqrt
 from operator import sub
 from typing import Any
+
+from msgspec import Struct, field
 
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.bench import Outcome
@@ -29,8 +30,7 @@ from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
 
 
-@dataclass(frozen=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """Result of a search.
 
     Attributes:
@@ -48,9 +48,9 @@ class SearchResult:
     kept: Nodes = NONE
     passed: bool = False
     minimal: bool = False
-    excess_without: Mapping[NodeName, float] = field(default_factory=dict)
+    excess_without: Mapping[NodeName, float] = {}
     nonfinite_without: Nodes = NONE
-    contributions: Mapping[NodeName, float] = field(default_factory=dict)
+    contributions: Mapping[NodeName, float] = {}
     exhausted: bool = False
     steps: tuple[Remark, ...] = ()
     spare: Nodes = NONE
@@ -66,8 +66,7 @@ MOST_FAILURES = 8
 choice: see docs/decisions/0061-one-search.md."""
 
 
-@dataclass
-class Search:
+class Search(Struct, dict=True):
     """A search over the compute nodes of a network; call `run` once.
 
     Attributes:
@@ -104,7 +103,7 @@ class Search:
     watcher: Watcher = field(default_factory=Silent)
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
-    steps: list[Remark] = field(default_factory=list)
+    steps: list[Remark] = []
     earlier: Iterable[Nodes] = ()
 
     def __post_init__(self) -> None:

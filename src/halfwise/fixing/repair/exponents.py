@@ -10,11 +10,11 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import ADDENDS
@@ -46,8 +46,7 @@ FARTHEST = 30
 Line = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """The cost of storing something times 2^e: convex in e.
 
     Attributes:
@@ -209,8 +208,7 @@ WORK = 50_000
 limited, not time, so that the result is the same however busy a machine is."""
 
 
-@dataclass(frozen=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """The exponents of names that are not 0.
 
     Attributes:

@@ -4,7 +4,6 @@ So anybody can make and prove them again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from math import isfinite, isqrt
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
@@ -164,8 +164,7 @@ class OneNode(Rewriting):
                 )
 
 
-@dataclass(frozen=True, eq=False)
-class Single:
+class Single(Struct, frozen=True, eq=False):
     """A node that computes `output` from `x`.
 
     Attributes:
@@ -180,7 +179,7 @@ class Single:
     x: ir.Value
     output: ir.Value
     attributes: Mapping[str, Attribute]
-    constants: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    constants: Mapping[str, NDArray[np.float32]] = {}
 
     def put(self, writer: Writer) -> None:
         """Put the node in the place of those that compute `output`, which keeps its name."""

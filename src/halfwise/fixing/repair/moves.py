@@ -6,10 +6,11 @@ same function, and if no plan costs less that a search without repairs finds.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, combinations
 from math import inf
+
+from msgspec import Struct
 
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.bench import Bench
@@ -69,11 +70,10 @@ def with_repairs(space: Space, heldout: HeldOut) -> Space:
     return replace(made or space, undone=tuple(undone))
 
 
-@dataclass
-class _Move:
+class _Move(Struct, dict=True):
     space: Space
     heldout: HeldOut
-    _objections: dict[Where, Remark] = field(default_factory=dict)
+    _objections: dict[Where, Remark] = {}
 
     def remarks(self, made: Iterable[Repair]) -> Iterator[Remark]:
         """Yield why each other repair that was proposed is not made."""

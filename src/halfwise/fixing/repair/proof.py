@@ -7,7 +7,6 @@ bits of the inputs.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import inf, isfinite, prod
@@ -15,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
@@ -26,7 +26,7 @@ from halfwise.formats import ALIKE_IN_FP32, nudged
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import Difference, Spread, compare
-from halfwise.records import Proof
+from halfwise.records import Proof, replace
 
 Array = NDArray[Any]
 MOST = 16
@@ -191,8 +191,7 @@ def prove(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Pair:
+class _Pair(Struct, frozen=True, eq=False, dict=True):
     """What both models give on a sample.
 
     Attributes:

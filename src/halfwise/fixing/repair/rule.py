@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute import Attribution
@@ -14,8 +14,7 @@ from halfwise.graph.model import Names, Network, Writer, graphs_of, node_name, o
 from halfwise.records import Guard, GuardKind, NodeName, Place, Repair, RepairRule
 
 
-@dataclass(frozen=True, eq=False)
-class Change:
+class Change(Struct, frozen=True, eq=False):
     """A part of a graph that a rule can replace.
 
     Attributes:
@@ -34,7 +33,7 @@ class Change:
     stem: str = ""
     opset: int = 0
     advice: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = {}
 
 
 class Rewriting(ABC):

@@ -1,12 +1,12 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
 
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import Case, Settings
@@ -90,8 +90,7 @@ _WANTED = {"SU": "text", "biuf": "numbers"}
 """NumPy's dtype kinds."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """What computes one side.
 
     Attributes:

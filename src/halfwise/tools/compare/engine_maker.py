@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count as counting
 from pathlib import Path
@@ -18,7 +18,7 @@ from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
 from halfwise.options.engines import Target
 from halfwise.progress import Watcher
-from halfwise.records import BuildOutcome, Criterion, EngineFile, Verdict
+from halfwise.records import BuildOutcome, Criterion, EngineFile, Verdict, replace
 from halfwise.scratch import scratch
 from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed, build_failed

@@ -1,13 +1,13 @@
 """Walk a graph and measure each tensor of two sides, a few tensors at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
@@ -33,7 +33,7 @@ from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.metrics.difference import RelativeError
-from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus
+from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus, replace
 
 UNITS: Mapping[Arithmetic, float] = {
     "fp32": 2.0**-24,
@@ -59,8 +59,7 @@ class Side(Runner, Protocol):
         """Relative RMS error that the side's arithmetic explains."""
 
 
-@dataclass
-class RecordedSide:
+class RecordedSide(Struct):
     """Tensors from a file or an engine, for each sample; `absent`: why it lacks all others."""
 
     recorded: Sequence[Outputs]
@@ -243,8 +242,7 @@ nodes, √n times as much."""
 _SIDES: tuple[SideName, SideName] = ("a", "b")
 
 
-@dataclass
-class Found:
+class Found(Struct):
     """What is known about one tensor.
 
     Attributes:
@@ -262,10 +260,10 @@ class Found:
     node: ir.Node
     error: RelativeError | None = None
     lack: TensorStatus | None = None
-    born: dict[SideName, RelativeError] = field(default_factory=dict)
+    born: dict[SideName, RelativeError] = {}
     side: SideName | None = None
     worst: float = 0.0
-    given: dict[SideName, frozenset[TensorName]] = field(default_factory=dict)
+    given: dict[SideName, frozenset[TensorName]] = {}
 
 
 def comparable(network: Network) -> dict[TensorName, ir.Node]:
@@ -282,8 +280,7 @@ def comparable(network: Network) -> dict[TensorName, ir.Node]:
     }
 
 
-@dataclass
-class Walk:
+class Walk(Struct, dict=True):
     """Compares two sides of a network.
 
     Attributes:
@@ -302,7 +299,7 @@ class Walk:
     b: Side
     runtime: Runtime = CPU
     progress: Callable[[int, int | None], None] = lambda _done, _total: None
-    found: dict[TensorName, Found] = field(default_factory=dict)
+    found: dict[TensorName, Found] = {}
 
     def __post_init__(self) -> None:
         """Start with the tensors known to be lacking."""

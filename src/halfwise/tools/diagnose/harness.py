@@ -7,11 +7,11 @@ inputs explain them?
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from halfwise.case import Column, Samples
 from halfwise.emulation.budget import Budget, OutOfTime
@@ -156,8 +156,7 @@ def _reading_signs(subject: Subject) -> Iterator[Sign]:
         yield Sign(severity=note.severity, text=stopped(capital(clause(note))))
 
 
-@dataclass(frozen=True)
-class Try:
+class Try(Struct, frozen=True):
     """A change of the inputs that was tried.
 
     Attributes:
@@ -172,8 +171,7 @@ class Try:
     shown: int = 0
 
 
-@dataclass(frozen=True)
-class Trials:
+class Trials(Struct, frozen=True):
     """Changes of the inputs that were tried because the outputs differ from the framework's.
 
     Attributes:
@@ -232,8 +230,7 @@ def changed_inputs(subject: Subject) -> Trials | None:
     return trials
 
 
-@dataclass(frozen=True)
-class _Target:
+class _Target(Struct, frozen=True):
     """The framework's outputs.
 
     Attributes:

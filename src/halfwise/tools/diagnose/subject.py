@@ -1,12 +1,12 @@
 """The subject of a diagnosis, and what the framework computed for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import Case, Samples, Settings
@@ -32,8 +32,7 @@ from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.wording import number
 
 
-@dataclass
-class Subject:
+class Subject(Struct, dict=True):
     """A model with its inputs, and all that the rungs need.
 
     Attributes:

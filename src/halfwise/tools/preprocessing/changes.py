@@ -6,15 +6,16 @@ shown to users is what is run. Normalisations that people use are those of torch
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
+from halfwise.records import replace
 from halfwise.wording import number, stopped
 
 Array = NDArray[np.float64]
@@ -66,8 +67,7 @@ _SENTENCES: Mapping[DifferenceKind, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """One difference between two pipelines.
 
     Attributes:
@@ -89,8 +89,7 @@ def told(differences: Sequence[Difference]) -> str:
     return " ".join([*(_SENTENCES[d.kind].format(a=d.a, b=d.b) for d in differences), *numbers])
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """What B does differently, and the lines that make `x` of A as it is in B."""
 
     differences: tuple[Difference, ...] = ()
@@ -169,8 +168,7 @@ _AXES: dict[tuple[str, bool], tuple[Lines, Lines]] = {
 """The lines to [channels, rows, columns] and back, by order and whether it is reshaped."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The layout of an image in a sample.
 
     Attributes:
@@ -235,8 +233,7 @@ def reordered(channels: Sequence[int], count: int) -> Change:
     return Change.of("channels", before, after + swapped, f"x = x[{list(channels)}]")
 
 
-@dataclass(frozen=True)
-class Normalisation:
+class Normalisation(Struct, frozen=True):
     """value = (pixel · scale − mean) / deviation, with pixels from 0 to 255.
 
     Attributes:
@@ -309,8 +306,7 @@ KNOWN = (*_RGB, *(n.bgr for n in _RGB if n.bgr.line(3)[1][0] != n.line(3)[1][0])
 """Normalisations that people use, likeliest first."""
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True, dict=True):
     """The normalisations of A and B, each in the order of its channels.
 
     Attributes:
@@ -425,8 +421,7 @@ _FEWEST_VALUES = 64
 """Float inputs with fewer elements are not signals but scalar options or sizes."""
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(Struct, frozen=True):
     """A change to some inputs; A is the samples, B the result.
 
     Attributes:

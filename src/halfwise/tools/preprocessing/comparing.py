@@ -5,11 +5,11 @@ that no step explains, only how arrays are stored is named: the rest would be a 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
@@ -59,8 +59,7 @@ _ALIKE = 0.95
 """Correlation of blurred images of the same view in other colours."""
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """How two pipelines differ on one input.
 
     Attributes:

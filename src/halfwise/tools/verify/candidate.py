@@ -1,9 +1,9 @@
 """What is asked of a candidate's file: its interface, its types, its graph and its repairs."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, replace
 
 import onnx_ir as ir
+from msgspec.structs import asdict
 
 from halfwise.case import CPU, Case, Runtime
 from halfwise.emulation.ort import Session
@@ -41,6 +41,7 @@ from halfwise.records import (
     Proof,
     Remade,
     Verdict,
+    replace,
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.wording import listed, quoted

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Unpack
+
+from msgspec import Struct
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions, spelt
@@ -139,8 +140,7 @@ def verify(
     return Result(run, folder)
 
 
-@dataclass(frozen=True)
-class _Question:
+class _Question(Struct, frozen=True):
     """What is judged, and how.
 
     Attributes:

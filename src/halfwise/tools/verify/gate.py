@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from halfwise.case import Built, Case, FileRunner, Sample, Samples, Settings
 from halfwise.declarations import Inputs
@@ -61,8 +62,7 @@ _OF_THE_RUN = frozenset[str]().union(
 """Options of a run with the same meaning when it is verified again."""
 
 
-@dataclass(frozen=True)
-class Again:
+class Again(Struct, frozen=True):
     """A run that is verified again, where something else runs its file.
 
     Attributes:
@@ -135,8 +135,7 @@ def again_of(model: Model, inputs: Inputs | None) -> Again:
     return Again(Path(model), read_run(Path(model)), inputs)
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """A candidate before targets.
 
     Attributes:
@@ -257,8 +256,7 @@ _MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))
 _Figures = dict[tuple[FigureKind, str], float]
 
 
-@dataclass(frozen=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """A baseline, and how much each figure may worsen.
 
     Attributes:

@@ -28,7 +28,7 @@ def raised(inside: dict[TensorName, Infinity], guards=(), held=()) -> list[Guard
         0
     ]
     evidence = Attribution(prepared.network, roles_of(prepared.network), observations, FP16)
-    object.__setattr__(evidence, "guards", tuple(guards))
+    vars(evidence)["guards"] = tuple(guards)
     return list(attribute_inside(evidence, inside, [NodeName(n) for n in held]))
 
 

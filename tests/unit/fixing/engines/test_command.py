@@ -1,5 +1,4 @@
 import shlex
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from halfwise.fixing.engines.command import (
     Named,
     _replanned,
 )
+from halfwise.records import replace
 from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
 from tests import models

@@ -1,7 +1,5 @@
 """What a plan is: hashable, complete, and written as it was tried."""
 
-from dataclasses import replace
-
 import pytest
 
 from halfwise.emulation.runner import seen_shapes
@@ -12,6 +10,7 @@ from halfwise.fixing.repair import making
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
+from halfwise.records import replace
 from tests import models
 from tests.unit.casing import names
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, renamed, sluiced

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +9,7 @@ from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto, normalise
 from halfwise.graph.model import Names, Writer, graphs_of, values_of
 from halfwise.metrics.difference import is_close
+from halfwise.records import replace
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
 

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -21,7 +20,15 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.graph.scaling import completed, relations
 from halfwise.observing.reference import observe_network
-from halfwise.records import Detail, Histogram, Observation, Observations, Repair, TensorName
+from halfwise.records import (
+    Detail,
+    Histogram,
+    Observation,
+    Observations,
+    Repair,
+    TensorName,
+    replace,
+)
 from tests import models
 from tests.unit.fixing.repair import functions
 from tests.unit.graph.sketch import Sketch, f32

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -7,7 +5,7 @@ from onnx import TensorProto
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.shift import Shift
 from halfwise.graph.model import Network
-from halfwise.records import NodeName, Repair
+from halfwise.records import NodeName, Repair, replace
 from tests.repairing import Arrays, evidence, run, run_low
 from tests.repairing import repaired as made
 from tests.unit.graph.sketch import Sketch, f32

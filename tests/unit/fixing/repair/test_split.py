@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from halfwise.formats import FP16
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.observing.reference import observe_network
-from halfwise.records import NodeName, Repair
+from halfwise.records import NodeName, Repair, replace
 from tests.unit.fixing.repair.functions import repaired
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -1,9 +1,8 @@
-from dataclasses import replace
 from typing import Any
 
 from halfwise.page.document import document
 from halfwise.page.sections import causes
-from halfwise.records import Graph, NodeName, RunEvidence, Source
+from halfwise.records import Graph, NodeName, RunEvidence, Source, replace
 from tests.unit.page.reading import Read
 from tests.unit.page.test_document import NASTY, stored
 from tests.unit.reporting.runs import guard, kept, observation, observations, plan

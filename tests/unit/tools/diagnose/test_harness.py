@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -7,7 +5,7 @@ from halfwise.case import Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
-from halfwise.records import MadeUp, Note
+from halfwise.records import MadeUp, Note, replace
 from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.harness import (
     CODE_FILE,

@@ -1,9 +1,7 @@
-from dataclasses import replace
-
 import numpy as np
 
 from halfwise.judging.judge import judge_outputs
-from halfwise.records import Criterion
+from halfwise.records import Criterion, replace
 from halfwise.reporting.remarks import steps_told
 from halfwise.tools.diagnose.subject import signs_of, skipped
 
