@@ -6,11 +6,10 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from halfwise.records import replace
 from tests.fake_tensorrt.regions import Region
 
 

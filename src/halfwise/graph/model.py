@@ -27,7 +27,7 @@ SMALL_BYTES = 1 << 16
 """Largest array of which a copy is kept; a model of 1 GiB has at most 16,384 larger constants."""
 
 
-class Network(Struct, frozen=True, eq=False):
+class Network(Struct, frozen=True, eq=False, weakref=True):
     """A model in normal form. Never modified: rewriting starts from `copy()`.
 
     Attributes:

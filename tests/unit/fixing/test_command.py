@@ -73,7 +73,7 @@ def test_an_unreadable_entry_on_repairs_is_refused(ill, text):
     proto.metadata_props.add(key="halfwise.repairs", value=text)
     with pytest.raises(CaseError, match="not a list of repairs") as refused:
         api.fix(proto, dict(ill.inputs))
-    assert "Remove the entry halfwise.repairs" in refused.value.hint
+    assert "remove the entry halfwise.repairs" in refused.value.hint
 
 
 def test_fix_with_a_folder_gives_the_same(ill, tmp_path):

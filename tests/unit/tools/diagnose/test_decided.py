@@ -1,4 +1,4 @@
-"""Decisions near a threshold: told as the cause, and no product or kernel blamed for them."""
+"""Decisions near a threshold: no product or kernel is blamed for them."""
 
 import numpy as np
 
@@ -32,7 +32,6 @@ def test_fp16_that_flips_a_decision(subject):
     rung = precision(subject(model=chosen()))
     assert rung.passed is False
     assert "scores" in rung.nodes
-    assert any("decisions that change, of over" in sign.text for sign in rung.evidence)
 
 
 def test_tf32_that_does_blames_no_node(subject):
