@@ -146,10 +146,11 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
 
 
-_HELD, _BROUGHT = 1 / 2, 1 / 4
+_HELD, _BROUGHT = 1 / 3, 1 / 6
 """Shares of a GPU's free memory for weights that stay there, and for those that one session, or
-a part of a model in parts, brings besides; the rest is for activations and libraries. Low weights
-are widened there: those of a stretch (`switched.SIZE`) together."""
+a part of a model in parts, brings besides; the rest is for activations, libraries, and what CUDA
+takes for each session. Low weights are widened there: those of a stretch (`switched.SIZE`)
+together."""
 
 _on_gpu = Counter[str]()
 """Bytes of the weights that stay on the GPU."""

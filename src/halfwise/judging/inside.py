@@ -103,8 +103,6 @@ def _is_observed(value: ir.Value) -> bool:
     return bool(value.name) and is_tensor and (is_float(value) or value.dtype in LOW_TYPES)
 
 
-AT_ONCE = TENSORS_AT_ONCE // 4
-"""Readers whose inputs and outputs are held at once."""
 SATURATED = 2.0**-10
 """The reference counts as at its limit within this: FP16's spacing at 1 (IEEE 754-2019)."""
 
@@ -176,8 +174,8 @@ def _right(
         there = [end for end in ends if _name(end.node) in one.names]
         there = [end for end in there if _name(nodes[node_name(end.node)]) in other.names]
         if len(one.samples) == len(other.samples):
-            for start in range(0, len(there), AT_ONCE):
-                right |= _right_in(there[start : start + AT_ONCE], one, other, nodes, fmt)
+            for start in range(0, len(there), TENSORS_AT_ONCE):
+                right |= _right_in(there[start : start + TENSORS_AT_ONCE], one, other, nodes, fmt)
     return right
 
 
