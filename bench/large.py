@@ -8,20 +8,15 @@ python bench/large.py MEGABYTES measures another size, for development; only abo
 python bench/large.py KIND MEGABYTES [OPTIONS OF fix …] makes a decoder, a diffusion transformer or
 a vision tower with one overflow, times one inference and one `fix`: for 10 GB on a GPU,
 python bench/large.py decoder 10000 --device cuda --no-repair
-and, with only so many gigabytes free on the GPU that the model runs in parts,
-python bench/large.py decoder 10000 --free 12 --device cuda --no-repair
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -263,13 +258,7 @@ def _entrance(
 
 
 def once(folder: Path, kind: str, megabytes: int, options: list[str]) -> list[Figure]:
-    """Return the figures of one `fix` of a model of a kind, with further options of `fix`.
-
-    `--free GIGABYTES`, first, is not for `fix`: as many are free on the GPU while it runs.
-    """
-    free = None
-    if options[:1] == ["--free"]:
-        free, options = float(options[1]), options[2:]
+    """Return the figures of one `fix` of a model of a kind, with further options of `fix`."""
     model, samples, broken = make_kind(folder, kind, megabytes)
     size = model.stat().st_size + model.with_name("large.onnx.data").stat().st_size
     cuda = "cuda" in options
@@ -281,17 +270,12 @@ def once(folder: Path, kind: str, megabytes: int, options: list[str]) -> list[Fi
     whole = time.monotonic() - started
     seconds, plain = map(float, output.split()[-2:])
     given = ["--inputs", str(samples), "--allow", "random", "-o", str(folder / "run")]
-    with little_free(free):
-        peaks = watched(["fix", str(model), *given, *options])
+    peaks = watched(["fix", str(model), *given, *options])
     run = report(folder / "run")
     assert run.plan is not None
     held = {k.node for k in run.plan.keep}
     mended = {node for repair in run.plan.repairs for node in repair.nodes}
     what = f"{kind}, {size / 1e9:.2f} GB"
-    if free is not None:
-        what += f", {free:g} GB free on the GPU"
-    times = f"{what}: fix / a process that loads it and infers twice"
-    ratio = peaks.seconds / whole
     overflowing = next(node for node in sorted(broken) if node.endswith("_up"))
     stages = ", ".join(f"{name} {s:.0f} s" for name, s in run.cost.stage_seconds.items())
     return [
@@ -300,51 +284,15 @@ def once(folder: Path, kind: str, megabytes: int, options: list[str]) -> list[Fi
         reported(f"{what}: kept nodes", len(held)),
         reported(f"{what}: one FP32 inference, seconds", seconds),
         reported(f"{what}: fix, seconds", peaks.seconds, stages),
-        at_most(times, ratio, KIND_TIME) if free is None else reported(times, ratio),
+        at_most(
+            f"{what}: fix / a process that loads it and infers twice",
+            peaks.seconds / whole,
+            KIND_TIME,
+        ),
         reported(f"{what}: plain inference, peak memory / size of the model", plain / size),
         at_most(f"{what}: fix, peak memory / size of the model", peaks.resident / size, KIND_PEAK),
         reported(f"{what}: fix, anonymous / size of the model", peaks.anonymous / size),
     ]
-
-
-@contextmanager
-def little_free(gigabytes: float | None) -> Iterator[None]:
-    """Leave so much memory of the GPU free within the block, all if None."""
-    if gigabytes is None:
-        yield
-        return
-    code = f"from bench.large import hold; hold({int(gigabytes * 1e9)})"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        if not holder.stdout.readline():
-            raise CommandFailed("the memory of the GPU could not be taken")
-        yield
-        holder.stdin.close()
-
-
-def hold(leave: int) -> None:
-    """Take all memory of the first GPU but `leave` bytes, say so, and keep it until input ends."""
-    cuda = ctypes.CDLL("libcuda.so.1")
-    device, context, place = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    for failure in (
-        cuda.cuInit(0),
-        cuda.cuDeviceGet(ctypes.byref(device), 0),
-        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
-        cuda.cuCtxSetCurrent(context),
-    ):
-        assert failure == 0
-    while True:
-        assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
-        piece = min(free.value - leave, 1 << 30)
-        if piece < 1 << 24:
-            break
-        assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(piece)) == 0
-    print(f"{free.value / 1e9:.2f} of {total.value / 1e9:.2f} GB are free", flush=True)
-    sys.stdin.read()
 
 
 def inference(model: str, samples: str, provider: str) -> tuple[float, int]:

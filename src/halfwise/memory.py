@@ -5,13 +5,10 @@ With it, an allocation fails, and the error says what was requested. Only Linux 
 memory; elsewhere nothing is limited.
 """
 
-import ctypes
-import functools
 import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from math import inf
 from pathlib import Path
 
 from halfwise.errors import CaseError
@@ -52,25 +49,6 @@ def available() -> int | None:
     ]
     limits = [amount for amount in amounts if amount is not None]
     return min(limits) if limits else None
-
-
-@functools.cache
-def of_gpu() -> float:
-    """Return how many bytes the first GPU had free when first asked; inf if unknown."""
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return inf
-    failures = (
-        driver.cuInit(0),
-        driver.cuDeviceGet(ctypes.byref(device), 0),
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
-        driver.cuCtxSetCurrent(context),
-        driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)),
-    )
-    return inf if any(failures) else free.value
 
 
 def refuse_beyond(nbytes: int, what: str, hint: str) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from bench import large
-from halfwise.emulation import ort
 from halfwise.fixing.loop import fix
 from halfwise.graph import weights
 from halfwise.graph.weights import MappedTensor
@@ -33,31 +32,3 @@ def test_an_overflow_is_mended_with_weights_that_leave_memory(kind, repair, tmp_
     head = fixed.rewritten.model.graph.initializers["head"].const_value
     assert isinstance(head, MappedTensor)
     assert head.numpy().dtype == np.float16
-
-
-@pytest.fixture(params=large.KINDS)
-def planted(request, tmp_path, monkeypatch):
-    """A model of a kind, about 3 MB, its samples, and a device that takes 1.8 MB of weights."""
-    monkeypatch.setattr(large, "WORDS", 200)
-    made = large.make_kind(tmp_path, request.param, 3, width=64)
-    monkeypatch.setattr(ort, "_in_place", lambda *_: {})
-    monkeypatch.setattr(ort, "_room", lambda _: 1_800_000)
-    return made
-
-
-def test_an_overflow_is_mended_part_by_part(planted, call):
-    model, samples, _ = planted
-    given = ("--inputs", samples, "--allow", "random")
-    ended = call("fix", model, *given, "-o", "run")
-    assert ended.code == 0, ended.out + ended.err
-    assert ended.record["verdict"]["passed"]
-    assert ended.kept == set()
-    verified = call("verify", model, ended.model, *given)
-    assert verified.code == 0, verified.out + verified.err
-
-
-def test_a_device_too_small_for_any_part_is_one_sentence(planted, monkeypatch, refused):
-    model, samples, _ = planted
-    monkeypatch.setattr(ort, "_room", lambda _: 20_000)
-    said = refused(6, "fix", model, "--inputs", samples, "--allow", "random", "-o", "run")
-    assert "cannot be divided further and reads" in said

@@ -1,8 +1,6 @@
-import ctypes
 import gc
 import subprocess
 import sys
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -36,20 +34,6 @@ def test_what_is_available_is_less_than_all_of_it() -> None:
     )
     assert free is not None
     assert 0 < free < total
-
-
-@pytest.mark.parametrize(("devices", "free"), [(1, 8 << 30), (0, inf), (None, inf)])
-def test_what_a_gpu_has_free(devices, free, cuda_library, monkeypatch) -> None:
-    library = ctypes.CDLL(str(cuda_library))
-    monkeypatch.setenv("HALFWISE_FAKE_CUDA_DEVICES", str(devices))
-
-    def load(_):
-        if devices is None:
-            raise OSError("libcuda.so.1: cannot open shared object file")
-        return library
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    assert memory.of_gpu.__wrapped__() == free
 
 
 @pytest.mark.parametrize(

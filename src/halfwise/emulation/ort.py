@@ -5,14 +5,10 @@ import functools
 import os
 import re
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any
-from weakref import finalize
 
 import numpy as np
 import onnx
@@ -27,7 +23,6 @@ from halfwise import memory
 from halfwise.case import CPU, Runtime
 from halfwise.emulation import budget as bounded
 from halfwise.emulation.cpu_kernels import WRITTEN_OUT, with_cpu_kernels
-from halfwise.emulation.parts import Parts, divisible
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
 from halfwise.graph.aside import NOT_JUDGED
@@ -146,27 +141,9 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
 
 
-_HELD, _BROUGHT = 1 / 3, 1 / 6
-"""Shares of a GPU's free memory for weights that stay there, and for those that one session, or
-a part of a model in parts, brings besides; the rest is for activations, libraries, and what CUDA
-takes for each session. Low weights are widened there: those of a stretch (`switched.SIZE`)
-together."""
-
-_on_gpu = Counter[str]()
-"""Bytes of the weights that stay on the GPU."""
-
-
 @once_for_each
 def _copied(array: NDArray[np.generic]) -> ort.OrtValue:
-    if _on_gpu["held"] + array.nbytes > _HELD * memory.of_gpu():
-        raise MemoryError
-    if not _on_gpu:
-        # By default the arena doubles: it may take all that parts need.
-        with suppress(AttributeError):
-            ort_errors.set_arena_extend_strategy(ort_errors.ArenaExtendStrategy.kSameAsRequested)
     value = ort.OrtValue.from_dlpack(ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
-    _on_gpu["held"] += array.nbytes
-    finalize(array, _on_gpu.subtract, {"held": array.nbytes}).atexit = False
     release_files()
     return value
 
@@ -175,13 +152,12 @@ def uploaded(array: NDArray[np.generic]) -> ort.OrtValue | None:
     """Return `array` on the GPU, where one copy serves all sessions; None if that is not possible.
 
     ONNX Runtime shares only values that it does not own itself, as one from DLPack. Older versions
-    have no DLPack, and it has no types that other packages registered with NumPy. Arrays beyond
-    `_HELD` of the GPU's memory stay on the host. What else keeps a GPU from taking them is for the
-    session to say.
+    have no DLPack, and it has no types that other packages registered with NumPy. What keeps a GPU
+    from taking them, such as its memory, is for the session to say.
     """
     if array.dtype.isbuiltin == _REGISTERED or not hasattr(ort.OrtValue, "from_dlpack"):
         return None
-    with suppress(*OrtFailure, RuntimeError, MemoryError):
+    with suppress(*OrtFailure, RuntimeError):
         return _copied(array)
     return None
 
@@ -209,13 +185,13 @@ def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Ite
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # By default CUDA uses TF32, which would round the reference itself, and times all algorithms of
 # each convolution in each session.
-_CUDA = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
-_CHAINS: dict[str, list[tuple[str, dict[str, str]]]] = {
-    "cpu": [("CPUExecutionProvider", {})],
-    "cuda": [("CUDAExecutionProvider", _CUDA), ("CPUExecutionProvider", {})],
+_CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
+    "cpu": ["CPUExecutionProvider"],
+    "cuda": [
+        ("CUDAExecutionProvider", {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}),
+        "CPUExecutionProvider",
+    ],
 }
-_SHRINKS = {"arena_extend_strategy": "kSameAsRequested"}
-"""So a session gives all memory back at the end of a run, its first region too (bfc_arena.cc)."""
 
 _FAILED_NODE = re.compile(r"while running \S+ node\. Name:'([^']*)' Status Message: ")
 """How ONNX Runtime names a node that failed: once for each enclosing If or Loop, outermost first.
@@ -253,7 +229,7 @@ class Session:
 
     Optimisations are off because fusion would skip the very rounding under study, because results
     must be equal node for node in every session, and because optimising thousands of nodes takes
-    minutes. A model with more weights than a GPU has room for runs in `Parts`, with equal results.
+    minutes.
 
     Attributes:
         outputs: Names of the model's outputs.
@@ -276,14 +252,13 @@ class Session:
 
         Raises:
             BackendMissing: `runtime.device` is not available.
-            RunFailed: loading needs more memory than there is, or takes too long (see `bounded`);
-                or a part that cannot be divided is too large.
+            RunFailed: loading needs more memory than there is, or takes too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, for example because of a custom operator,
                 or cannot load one of the libraries. It is a `KernelMissing` if only a kernel for
                 some type is missing, or the expansion of an operator does not take its types; a
                 `GraphRefused` if ONNX Runtime finds the graph invalid.
         """
-        self._device = device = runtime.device
+        device = runtime.device
         provider = provider_of(device)
         if device == "cuda":
             _preload()
@@ -295,7 +270,7 @@ class Session:
         # long as the session lives.
         self._lent = {} if optimise else _in_place(arrays, device)
 
-        def load() -> Any:  # noqa: ANN401 - an InferenceSession, or `Parts` in its place
+        def load() -> ort.InferenceSession:
             options = _options(model, optimise=optimise)
             if device == "cpu":
                 share(options)
@@ -304,11 +279,6 @@ class Session:
                 options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
             _register(options, runtime.libraries)
             rest = {name: ort_value(a) for name, a in arrays.items() if name not in self._lent}
-            sizes = {name: a.nbytes if name in rest else 0 for name, a in arrays.items()}
-            is_large = sum(sizes.values()) > (most := _room(device))
-            if is_large and not optimise and divisible(proto.graph):
-                start = partial(_loaded, options=options, device=device, shrinks=True)
-                return Parts(proto, {**self._lent, **rest}, sizes, most, start)
             options.add_external_initializers(list(rest), list(rest.values()))  # copies
             with lent(options, self._lent):
                 return _loaded(proto, options, device)
@@ -352,8 +322,6 @@ class Session:
         """
         names = list(outputs) if outputs is not None else list(self.outputs)
         options = ort.RunOptions()
-        if isinstance(self._session, Parts) and self._device == "cuda":
-            options.add_run_config_entry(_GIVE_BACK, "gpu:0")
         try:
             results = bounded.call(
                 lambda: self._session.run(names, dict(sample), options),
@@ -423,20 +391,12 @@ def _in_place(arrays: Mapping[str, NDArray[np.generic]], device: str) -> dict[st
     return {name: value for name, a in arrays.items() if (value := hold(a)) is not None}
 
 
-def _room(device: str) -> float:
-    """Return how many bytes of weights a session may bring that do not stay on the device."""
-    return _BROUGHT * memory.of_gpu() if device == "cuda" else inf
-
-
 def _loaded(
-    proto: onnx.ModelProto, options: ort.SessionOptions, device: str, *, shrinks: bool = False
+    proto: onnx.ModelProto, options: ort.SessionOptions, device: str
 ) -> ort.InferenceSession:
     serialised = proto.SerializeToString()
-    own = _SHRINKS if shrinks and device == "cuda" else {}
-    (name, settings), *rest = _CHAINS[device]
-    chain = [(name, settings | own), *rest]
     return bounded.call(
-        lambda: ort.InferenceSession(serialised, options, providers=chain),
+        lambda: ort.InferenceSession(serialised, options, providers=_CHAINS[device]),
         lambda: options.set_load_cancellation_flag(True),
         "Loading the model in ONNX Runtime",
     )

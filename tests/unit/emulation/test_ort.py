@@ -199,7 +199,7 @@ def test_a_device_that_does_not_start_is_missing(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
     # What ONNX Runtime falls back to if CUDA cannot be loaded.
-    monkeypatch.setitem(ort._CHAINS, "cuda", ort._CHAINS["cpu"])
+    monkeypatch.setitem(ort._CHAINS, "cuda", ["CPUExecutionProvider"])
     assert devices() == {"cpu": True, "cuda": True}
     model = network([helper.make_node("Relu", ["x"], ["y"])], [info("x")], [info("y")]).model
     with pytest.raises(BackendMissing, match="cannot start it"):
