@@ -496,7 +496,7 @@ def _unjudged(network: Network, rules: Rules, *, low_io: bool) -> onnx.ModelProt
     made = assigned(network, kept, low_io=low_io)
     judged = (
         "Nothing was judged, as there are no inputs: nodes stay in FP32 only by what constants and "
-        "types show. Overflows in real data are not among it; give inputs=…."
+        "types show. Overflows in real data do not show there; give inputs=…."
     )
     named = first_of([f"{guard.node}: {message(guard)}." for guard in shown])
     warnings.warn("\n".join([judged, *named]), stacklevel=3)

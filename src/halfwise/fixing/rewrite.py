@@ -134,18 +134,18 @@ def with_opset_for(
         int8: Whether nodes are to read INT8 with a scale per channel.
         low_sums: Whether sums in FP16 are to be emulated.
     """
-    needs = [(BF16_OPSET, fmt.name, gaining(network))] if fmt == BF16 else []
+    needs = [(BF16_OPSET, ("low", fmt.name), gaining(network))] if fmt == BF16 else []
     if int8:
         pair = "QuantizeLinear and DequantizeLinear with an axis"
-        needs.append((FIRST_OPSET, "int8", (pair,)))
+        needs.append((FIRST_OPSET, ("low", "int8"), (pair,)))
     if low_sums:
         summing = sorted({n.op_type for n in network.all_nodes() if has_sum(n)})
-        needs.append((MIN_OPSET, "sums in FP16", tuple(summing)))
+        needs.append((MIN_OPSET, ("sums", "fp16"), tuple(summing)))
     needs = [need for need in needs if need[0] > network.opset and need[-1]]
     if not needs:
         return network, None
-    opset, low, operators = max(needs)
-    names = {"low": low, "operators": ", ".join(operators)}
+    opset, (what, precision), operators = max(needs)
+    names = {what: precision, "operators": ", ".join(operators)}
     first = samples.select(range(min(FEW_SAMPLES, len(samples))))
     try:
         raised = raise_opset(network, opset)

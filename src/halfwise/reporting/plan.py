@@ -207,8 +207,12 @@ def failed_rungs(run: Run) -> Iterator[str]:
     """Yield why rungs fail, apart from what the verdict says."""
     for rung in run.rungs:
         if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
-            why = "; ".join(reasons(rung.failures))
-            yield say("ladder", "fails", name=PRECISIONS[rung.rung], why=why)
+            yield _fails(rung)
+
+
+def _fails(rung: LadderRung) -> str:
+    why = "; ".join(reasons(rung.failures))
+    return say("ladder", "fails", name=PRECISIONS[rung.rung], why=why)
 
 
 def ladder_lines(run: Run) -> Lines | None:
@@ -340,8 +344,13 @@ def left_out_table(run: Run) -> Table | None:
 
 def nothing_in_int8(run: Run) -> str:
     """Return that a plan asked for in INT8 has none, and why; else ""."""
-    if run.plan is None or not run.without_int8:
+    if run.plan is None:
         return ""
+    if not run.without_int8:
+        last = run.rungs[-1] if run.rungs and run.verdict.passed else None
+        if last is None or last.rung != "int8" or not last.failures:
+            return ""
+        return f"{say('plan', 'no int8', run.plan)} {_fails(last)}"
     tried, untried = run.all_int8, sum(kept.error_without is None for kept in run.without_int8)
     facts = {"passed": tried is not None and tried.passed, "of": len(run.without_int8)}
     why = "" if tried is None else "; ".join(reasons(tried.failures))

@@ -525,6 +525,7 @@ def _why(run: Run) -> Lines | None:
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
         return lines_of(_failed(verdict), [*_forced(run), *stated(verdict.failures)[1:FEW]])
-    if types := list(failed_rungs(run)):
+    told = nothing_in_int8(run)
+    if types := [line for line in failed_rungs(run) if not told.endswith(line)]:
         return lines_of("Why types fail", types)
     return None if run.engines is not None else low

@@ -210,7 +210,7 @@ def test_the_opset_is_raised_where_sums_in_fp16_need_it() -> None:
     assert raised.opset == 13
     assert note is not None
     assert note.numbers == {"opset": 11, "raised": 13, "samples": 4}
-    assert "Conv, ReduceMean" in remark(note)
+    assert "sums in FP16: Conv, ReduceMean" in remark(note)
 
 
 def normalised(opset: int) -> models.Ill:

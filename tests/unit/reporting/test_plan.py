@@ -1,6 +1,15 @@
 import pytest
 
-from halfwise.records import Because, Criterion, KeptNode, NodeName, Remark, replace
+from halfwise.records import (
+    Because,
+    Criterion,
+    Failure,
+    KeptNode,
+    LadderRung,
+    NodeName,
+    Remark,
+    replace,
+)
 from halfwise.reporting.plan import kept_table, left_out_table, nothing_in_int8
 from halfwise.reporting.remarks import in_words
 from halfwise.reporting.view import report
@@ -153,3 +162,16 @@ def test_where_nothing_has_int8_the_report_says_so_first_and_why():
     assert table is not None
     assert len(table.rows) == 1
     assert nothing_in_int8(run(plan=int8_plan(left(), int8=()))) == ""
+
+
+def test_where_the_plan_in_int8_fails_the_report_says_so_first_and_why():
+    why = Failure(kind="rung", text="output y is far off")
+    rungs = (
+        LadderRung(rung="fp16", passed=True, chosen=True),
+        LadderRung(rung="int8", passed=False, failures=(why,)),
+    )
+    fallen = replace(run(), rungs=rungs)
+    assert why.text in nothing_in_int8(fallen)
+    assert report(fallen).caution.startswith(nothing_in_int8(fallen))
+    lowest = replace(rungs[1], passed=True, chosen=True, failures=())
+    assert nothing_in_int8(replace(fallen, rungs=(rungs[0], lowest))) == ""
