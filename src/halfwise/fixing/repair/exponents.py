@@ -9,8 +9,9 @@ found by mixed-integer linear programming (HiGHS).
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,11 @@ ADDED = 0.05
 _SHARES = (1e-3, 1e-2, 0.1, 0.5, 1.0)
 """Shares of the elements at which the slope of a loss changes; it never exceeds the true loss."""
 ROOM = 6
-"""Octaves that should stay free above, beyond the headroom: squares of values eight times as large
-as those seen."""
-_SPARE = 2e-2
-"""Cost of missing room, of its square in octaves: hardly worth a Mul."""
+"""Octaves that should stay free on both sides, beyond the headroom: 2^6 and more squares of values
+eight times as large as those seen."""
+_SPARE = 0.03
+"""Cost of missing room: of its square above, in octaves, as overflow is worse than lost bits; and
+of what would be lost below, as a share."""
 SUM = 0.05
 """Cost of one octave by which a running sum inside an op leaves the range where sums are in FP32:
 other runtimes sum in the low format. Hardly worth a Mul, but it decides where one goes: before the
@@ -61,13 +63,23 @@ class Loss(Struct, frozen=True):
         """Return the loss, ignoring the range."""
         return max([0.0, *(a - b * e for a, b in self.lines)])
 
-    def fits(self, e: int) -> bool:
-        """Return whether it is in range times 2^e."""
-        return self.limit is None or e <= self.limit
-
     def mended(self, e: int) -> bool:
         """Return whether 2^e brings it into range, or makes it lose less within the range."""
-        return self.fits(e) and (not self.fits(0) or self.cost(e) < self.cost(0))
+        before, after = (self.limit is None or one <= self.limit for one in (0, e))
+        return after and (not before or self.cost(e) < self.cost(0))
+
+    def with_room(self) -> "Loss":
+        """Return the loss, plus a little for missing `ROOM`."""
+
+        def cost(e: int) -> float:
+            short = 0 if self.limit is None else max(0, e + ROOM - self.limit)
+            return self.cost(e) + _SPARE * (short**2 + self.cost(e - ROOM))
+
+        # Beyond the limit overflow costs more than all else.
+        last = FARTHEST if self.limit is None else min(FARTHEST, max(self.limit, -FARTHEST) + 1)
+        costs = [(e, cost(e)) for e in range(-FARTHEST, last + 1)]
+        slopes = {round(b - a, 9): (e, a) for (e, a), (_, b) in pairwise(costs)}
+        return Loss(self.limit, tuple((a - slope * e, -slope) for slope, (e, a) in slopes.items()))
 
 
 NOTHING = Loss()
@@ -86,10 +98,12 @@ def losses(
     inside = dict(_inside(evidence))
     read: dict[TensorName, Loss] = {}
     for name in constraints.tensors:
-        if (observation := evidence.tensors.get(name)) is not None:
-            weight = problems.get(name)
-            read[name] = _tensor(evidence, observation, 0.0, weight)
-            yield name, _tensor(evidence, observation, inside.get(name, 0.0), weight)
+        observation = evidence.tensors.get(name)
+        if observation is not None:
+            read[name] = _tensor(evidence, observation, None, problems.get(name))
+            reached = inside.get(name)
+            stored = reached and _tensor(evidence, observation, reached, problems.get(name))
+            yield name, stored or read[name]
     yield from ((n, read[e.tensor]) for n, e in constraints.edges.items() if e.tensor in read)
     for name, constant in constraints.constants.items():
         if constant.value is not None:
@@ -102,16 +116,18 @@ def _inside(evidence: Evidence) -> Iterator[tuple[TensorName, float]]:
 
     In units of the tensor: for a root of squares, the root.
     """
-    limit = evidence.fmt.overflow_threshold / evidence.headroom
     for node, observation in (*evidence.inside("sum"), *evidence.inside("square")):
         root = observation.kind == "square" and node.op_type == "ReduceL2"
-        size = math.sqrt(observation.value * limit) if root else observation.value
         if node.op_type != "Softmax":
-            yield tensor_name(node.outputs[0]), size
+            limit = evidence.fmt.overflow_threshold / evidence.headroom
+            yield (
+                tensor_name(node.outputs[0]),
+                math.sqrt(observation.value * limit) if root else observation.value,
+            )
 
 
 def _tensor(
-    evidence: Evidence, observation: Observation, inside: float, weight: float | None
+    evidence: Evidence, observation: Observation, inside: float | None, weight: float | None
 ) -> Loss:
     """Return the cost of the exponents of an observed tensor.
 
@@ -122,12 +138,12 @@ def _tensor(
     """
     fmt, most = evidence.fmt, evidence.fmt.overflow_threshold / evidence.headroom
     limit = _limit(most, observation.absmax, strict=True)
-    within = _limit(most, max(observation.absmax, inside), strict=True)
-    lines: tuple[Line, ...] = ()
+    within = limit if inside is None else _limit(most, max(observation.absmax, inside), strict=True)
+    summed: tuple[Line, ...] = ()
     if evidence.accumulate == "fp16":
         limit = within
     elif within is not None and within != limit:
-        lines = ((-SUM * (within - ROOM * (within < 0)), -SUM),)
+        summed = ((-SUM * (within - ROOM * (within < 0)), -SUM),)
     if limit is not None and limit < 0 and weight is None:
         value = evidence.values.get(observation.tensor)
         edge = MASK_SHARE * fmt.max
@@ -136,8 +152,9 @@ def _tensor(
             and selects_constants(value, evidence.roles, evidence.tensors, edge)
         ):
             limit = None
-    if observation.detail is not None:
-        lines += _lines(observation.detail.histogram.binades, fmt, weight)
+    if observation.detail is None or not observation.detail.histogram.counts:
+        return Loss(limit, summed)
+    lines = (*_lines(observation.detail.histogram.binades, fmt, weight), *summed)
     return Loss(limit, lines)
 
 
@@ -201,11 +218,23 @@ _GAP = 1e-5
 """Maximum relative distance of a solution from the best one."""
 _NODES = 1000
 """Nodes of the search tree for whole numbers, per program; most need one."""
-LARGEST = 10_000
+_LARGEST = 10_000
 """Names of one program: above this, one may take minutes."""
 WORK = 50_000
 """Names of all programs of one model together, counted once per program: about 10 s. Work is
 limited, not time, so that the result is the same however busy a machine is."""
+
+
+class Allowance(Struct):
+    """Number of names that programs may still have."""
+
+    remaining: int = WORK
+
+    def take(self, size: int) -> bool:
+        """Take what a program with this many names needs; return whether that was left."""
+        enough = size <= min(self.remaining, _LARGEST)
+        self.remaining -= size if enough else 0
+        return enough
 
 
 class Solution(Struct, frozen=True):
@@ -220,27 +249,58 @@ class Solution(Struct, frozen=True):
     worth: float
 
 
-def multiplied(constraints: Relations, exponents: Mapping[TensorName, int]) -> Set[TensorName]:
-    """Return the edges with a Mul, whose exponent is not their tensor's."""
-    edges = constraints.edges.items()
-    return {n for n, e in edges if exponents.get(n, 0) != exponents.get(e.tensor, 0)}
+def multiplied(
+    constraints: Relations, exponents: Mapping[TensorName, int]
+) -> dict[TensorName, TensorName]:
+    """Return the edges with a Mul, whose exponent is not their tensor's, and these tensors."""
+    pairs = ((name, edge.tensor) for name, edge in constraints.edges.items())
+    return {n: t for n, t in pairs if exponents.get(n, 0) != exponents.get(t, 0)}
 
 
 def solve(
     constraints: Relations,
     free: frozenset[TensorName],
     losses: Mapping[TensorName, Loss],
-    mul: float | None = MUL,
+    allowance: Allowance,
+    muls: Set[TensorName] | None = None,
+    mul: float = MUL,
 ) -> Solution:
-    """Return the exponents of least cost; none, at infinite cost, if none are found.
+    """Return the exponents of least cost; none if nothing is allowed for the program.
 
     Args:
         constraints: What they must satisfy.
         free: The names that may have an exponent; all others have 0.
         losses: Costs of exponents, by name; zero for others.
-        mul: The cost of a Mul; None if there may be none.
+        allowance: What is left for programs.
+        muls: The edges that may get a Mul; None for all.
+        mul: The cost of a Mul.
     """
-    return _Program(constraints, free, losses, mul).solved()
+    if not free:
+        return Solution({}, 0.0)
+    if not allowance.take(len(free)):
+        return Solution({}, math.inf)
+    muls = constraints.edges.keys() if muls is None else muls
+    return _Program(constraints, free, losses, muls, mul).solved()
+
+
+def _carried(constraints: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
+    """Return the names that take over the exponent of another one, by that name.
+
+    What an operator passes on unchanged has one exponent before and behind: a Mul before it may as
+    well be behind it.
+    """
+    first: dict[TensorName, TensorName] = {}
+    read = Counter(edge.node for edge in constraints.edges.values())
+    for relation in constraints.equations:
+        edges = [n for n in relation.terms if n in constraints.edges]
+        rest = [n for n in relation.terms if n not in constraints.edges]
+        if len(edges) == len(rest) == 1 and sum(relation.terms.values()) == 0:
+            (edge,), (result,) = edges, rest
+            stored = constraints.edges[edge].tensor
+            alone = result not in constraints.constants and read[constraints.edges[edge].node] == 1
+            if alone and {edge, result, stored} <= free:
+                first[edge] = first[result] = first.get(stored, stored)
+    return first
 
 
 class _Program:
@@ -251,27 +311,27 @@ class _Program:
         constraints: Relations,
         free: frozenset[TensorName],
         losses: Mapping[TensorName, Loss],
-        mul: float | None,
+        muls: Set[TensorName],
+        mul: float,
     ) -> None:
+        self.mul = mul
         self.variables: list[tuple[float, float, float, bool]] = []
         self.rows: list[tuple[_Terms, float, float]] = []
-        edges, follow = constraints.edges, {r.absorber for r in constraints.equations}
-        own = free if mul is not None else free - edges.keys()
-        self.columns = {name: self._exponent(constraints, name) for name in sorted(own)}
-        for name, column in list(self.columns.items()):
-            if name not in follow and name not in edges:
-                size = self._variable(_OCTAVE, 0, 2 * FARTHEST)
-                self._within({column: 1.0}, {size: 1.0})
-            self._lose(column, losses.get(name, NOTHING), grows=name not in constraints.constants)
-        if mul is None:
-            stored = {n: self.columns.get(e.tensor) for n, e in edges.items() if n in free}
-            self.columns |= {n: column for n, column in stored.items() if column is not None}
-            for name, edge in edges.items():
-                self._row(self._terms({name: 1, edge.tensor: -1}), 0, 0)
-        else:
-            self._multiply(edges, mul)
+        same = _carried(constraints, free)
+        self.columns = {
+            name: self._exponent(constraints, name) for name in sorted(free - same.keys())
+        }
+        self.columns |= {name: self.columns[stored] for name, stored in same.items()}
         for relation in constraints.equations:
             self._row(self._terms(relation.terms), 0, 0)
+        self._read({n: e for n, e in constraints.edges.items() if n not in same}, muls)
+        follow = {r.absorber for r in constraints.equations}
+        for name, column in self.columns.items():
+            if name not in follow and name not in constraints.edges:
+                size = self._variable(_OCTAVE, 0, 2 * FARTHEST)
+                self._within({column: 1.0}, {size: 1.0})
+            if name not in constraints.edges or name not in same:
+                self._lose(column, losses.get(name, NOTHING))
 
     def solved(self) -> Solution:
         """Return the exponents of least cost."""
@@ -303,10 +363,10 @@ class _Program:
         if solution.x is None:
             return Solution({}, math.inf)
         exponents = {n: e for n, column in self.columns.items() if (e := round(solution.x[column]))}
-        worth = float(np.where(costs < MUL, 0, costs) @ solution.x)
+        worth = float(np.where(costs == _OCTAVE, 0, costs) @ solution.x)
         return Solution(exponents, worth)
 
-    def _multiply(self, edges: Mapping[TensorName, Edge], mul: float) -> None:
+    def _read(self, edges: Mapping[TensorName, Edge], muls: Set[TensorName]) -> None:
         """Give reads the exponent of their tensor, or another one behind a Mul.
 
         All reads by one node have the same: a square stays one.
@@ -314,31 +374,18 @@ class _Program:
         first: dict[object, TensorName] = {}
         placed: dict[TensorName, int] = {}
         for name, edge in edges.items():
-            one = first.setdefault((edge.tensor, edge.node), name)
+            one = first.setdefault((edge.tensor, edge.node), name) if name in muls else edge.tensor
             if one != name:
                 self._row(self._terms({name: 1, one: -1}), 0, 0)
             elif apart := self._terms({name: 1, edge.tensor: -1}):
                 if edge.tensor not in placed:
-                    placed[edge.tensor] = self._variable(mul, 0, 1, whole=True)
+                    placed[edge.tensor] = self._variable(self.mul, 0, 1, whole=True)
                 self._within(apart, {placed[edge.tensor]: _LARGEST_FACTOR})
 
-    def _lose(self, column: int, loss: Loss, *, grows: bool) -> None:
-        """Add the cost of overflow, of missing room in what grows with the data, and of lost bits.
-
-        What misses room today, but fits, asks for no more.
-        """
+    def _lose(self, column: int, loss: Loss) -> None:
         if loss.limit is not None:
             over = self._variable(OVERFLOW, 0, np.inf)
             self._row({column: -1.0, over: 1.0}, -loss.limit)
-            if grows:
-                free = min(ROOM, loss.limit) if loss.limit >= 0 else ROOM
-                missing = self._variable(_SPARE, 0, np.inf)
-                # The square of the octaves above, between 0, half and all of the room.
-                for e, slope in (
-                    (loss.limit - free, ROOM / 2),
-                    (loss.limit - free / 2, 3 * ROOM / 2),
-                ):
-                    self._row({missing: 1.0, column: -slope}, -slope * e)
         if lines := [line for line in loss.lines if line[1]]:
             lost = self._variable(1.0, 0, np.inf)
             for a, b in lines:

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 
 import onnx_ir as ir
 
@@ -12,12 +13,12 @@ from halfwise.fixing.repair.exponents import (
     ADDED,
     ALONE,
     BIT,
-    LARGEST,
     MUL,
-    NOTHING,
     OVERFLOW,
     WORK,
+    Allowance,
     Loss,
+    Solution,
     losses,
     multiplied,
     solve,
@@ -69,28 +70,47 @@ def assigned(
         constraints: What exponents must satisfy.
         problems: Names to start from.
         losses: Costs of exponents.
-        work: Names of all programs together; problems beyond it are not solved.
+        work: For all programs together; problems beyond it are not solved.
         mul: The cost of a Mul.
         muls: Whether Muls may be inserted.
     """
-    near, most = _near(constraints), mul if muls else OVERFLOW
+    near, allowance = _near(constraints), Allowance(work)
+    most = mul if muls else OVERFLOW
     settled: dict[TensorName, int] = {}
     waiting, examined = list(dict.fromkeys(problems)), set[Names]()
     for size, multiplying in SIZES if muls else SIZES[:-1]:
         free = around(constraints, near, waiting, size) - settled.keys()
         solved: set[TensorName] = set()
         for piece in pieces(constraints, free, near):
-            known = piece in examined and not multiplying
-            if known or len(piece) > min(work, LARGEST):
+            if piece in examined and not multiplying:
                 continue
             examined.add(piece)
-            work -= len(piece)
-            solution = solve(constraints, piece, losses, mul if multiplying else None)
-            if multiplying or solution.worth < most * len(piece.intersection(waiting)):
-                settled |= solution.exponents
+            edges = None if multiplying else frozenset[TensorName]()
+            solution = solve(constraints, piece, losses, allowance, edges, mul)
+            if multiplying or solution.worth < most:
+                settled |= _centred(constraints, solution, losses, allowance)
                 solved |= piece
         waiting = [name for name in waiting if name not in solved]
     return settled
+
+
+def _centred(
+    constraints: Relations,
+    solution: Solution,
+    losses: Mapping[TensorName, Loss],
+    allowance: Allowance,
+) -> Mapping[TensorName, int]:
+    """Return other exponents of the same names, with the same Muls, that leave more room.
+
+    The same ones if that takes too much work, or would leave nothing scaled. Constants need no
+    room: they do not grow.
+    """
+    names, roomy = frozenset(solution.exponents), cache(Loss.with_room)
+    muls = multiplied(constraints, solution.exponents).keys()
+    growing = names & losses.keys() - constraints.constants.keys()
+    grow = {name: roomy(losses[name]) for name in growing}
+    centred = solve(constraints, names, {**losses, **grow}, allowance, muls)
+    return centred.exponents or solution.exponents
 
 
 def around(constraints: Relations, near: _Near, starts: Iterable[TensorName], most: int) -> Names:
@@ -136,6 +156,7 @@ _KINDS: frozenset[GuardKind] = frozenset(
     )
 )
 """Guards about a range, which factors may remove."""
+Place = tuple[TensorName, list[TensorName]]
 
 
 class Scale:
@@ -161,8 +182,6 @@ class Scale:
         See `losses` for their costs. None for a format with FP32's range.
         """
         guards = [g for g in evidence.guards if g.kind in _KINDS]
-        if evidence.keeps:  # a node in FP32 does as well for what is inside it
-            guards = [g for g in guards if g.tensor is not None]
         if not guards or evidence.fmt.has_range_of_fp32:
             return
         constraints = relations(evidence.network.model)
@@ -171,21 +190,25 @@ class Scale:
         problems = _problems(evidence, guards)
         costs = dict(losses(evidence, constraints, problems))
         places = _places(constraints)
-        start = [name for problem in problems for name in places.get(problem, ())]
+        start = [place for name in problems for place, _ in places.get(name, ())]
         mul = MUL if evidence.keeps else ALONE
         exponents = assigned(constraints, start, costs, mul=mul, muls=self._muls)
-        mended = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}
-        # What all readers multiply back is as large there as it was.
-        edges, behind = constraints.edges, constraints.shifted & multiplied(constraints, exponents)
-        reads = {n for n in edges if costs.get(n, NOTHING).fits(exponents.get(n, 0))} | behind
-        mended -= {e.tensor for e in edges.values()} - {edges[n].tensor for n in reads}
+        better = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}
+        better |= constraints.shifted & multiplied(constraints, exponents).keys()
+        mended = [
+            {
+                name
+                for problem in _problems(evidence, [guard])
+                for name, readers in places.get(problem, ())
+                if name in better
+                and (
+                    (guard.tensor is None and not evidence.keeps) or not better.isdisjoint(readers)
+                )
+            }
+            for guard in guards
+        ]
         for part in pieces(constraints, exponents.keys()):
-            inside = part & mended
-            answered = [
-                guard
-                for guard in guards
-                if any(inside.intersection(places.get(p, ())) for p in _problems(evidence, [guard]))
-            ]
+            answered = [g for g, names in zip(guards, mended, strict=True) if names & part]
             if answered:
                 yield _repair(evidence, constraints, exponents, part, answered)
 
@@ -209,12 +232,15 @@ def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, f
     return weights
 
 
-def _places(constraints: Relations) -> Mapping[TensorName, list[TensorName]]:
-    """Return under which names each tensor or constant is stored."""
-    places = {name: [name] for name in constraints.tensors}
+def _places(constraints: Relations) -> Mapping[TensorName, list[Place]]:
+    """Return where each tensor or constant is stored, by name, and who reads it."""
+    read: dict[TensorName, list[TensorName]] = {}
+    for name, edge in constraints.edges.items():
+        read.setdefault(edge.tensor, []).append(name)
+    places = {name: [(name, read.get(name, [name]))] for name in constraints.tensors}
     for name, constant in constraints.constants.items():
         if constant.value is not None:
-            places.setdefault(tensor_name(constant.value), []).append(name)
+            places.setdefault(tensor_name(constant.value), []).append((name, [name]))
     return places
 
 
@@ -229,10 +255,10 @@ def _repair(
     constants = {n: constant for n, constant in constraints.constants.items() if n in part}
     follow = {relation.absorber for relation in constraints.equations}
     free = [n for n in (*constraints.tensors, *constants) if n in part and n not in follow]
-    behind, every = multiplied(constraints, exponents), constraints.edges.items()
-    edges = {n: e for n, e in every if n in behind and (n in part or e.tensor in part)}
+    muls = multiplied(constraints, exponents).items()
+    edges = [name for name, tensor in muls if name in part or tensor in part]
     changed = {node_name(c.node) for c in constants.values()}
-    readers = (edge.node for edge in edges.values())
+    readers = (constraints.edges[name].node for name in edges)
     changed |= {node_name(node) for node in readers if node is not None}
     changed |= {node_name(n) for name, n in constraints.sums.items() if name in free}
     return Repair(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.repair.exponents import ADDED, BIT, ROOM, Loss, losses, solve
+from halfwise.fixing.repair.exponents import ADDED, BIT, Allowance, Loss, losses, solve
 from halfwise.graph.scaling import Relations, completed, relations
 from halfwise.records import InnerObservation, NodeName, TensorName, replace
 from tests.unit.fixing.repair.test_scale import observed
@@ -30,20 +30,20 @@ def everything(constraints: Relations) -> frozenset[TensorName]:
 
 
 def solved(constraints: Relations, **limits: int) -> dict[str, int]:
-    """Return the exponents of tensors that limits, with room below them, lead to."""
+    """Return the exponents of tensors that limits lead to."""
     losses = {TensorName(name): Loss(limit) for name, limit in limits.items()}
-    solution = solve(constraints, everything(constraints), losses)
+    solution = solve(constraints, everything(constraints), losses, Allowance())
     return {str(n): e for n, e in solution.exponents.items() if n in constraints.tensors}
 
 
 def test_what_is_in_range_stays_as_it_is():
     constraints = chain(1.0, 1.0)
-    assert solve(constraints, everything(constraints), {}).exponents == {}
+    assert solve(constraints, everything(constraints), {}, Allowance()).exponents == {}
     assert solved(constraints, mm0_out=3, relu1_out=0) == {}
 
 
 def test_a_factor_goes_through_homogeneous_operators_into_the_next_weights():
-    assert solved(chain(1.0, 1.0), mm0_out=-3) == {"mm0_out": -3 - ROOM, "relu0_out": -3 - ROOM}
+    assert solved(chain(1.0, 1.0), mm0_out=-3) == {"mm0_out": -3, "relu0_out": -3}
 
 
 def test_what_has_no_weights_behind_it_costs_a_mul():
@@ -53,20 +53,25 @@ def test_what_has_no_weights_behind_it_costs_a_mul():
         sketch.network(sketch.op("Sqrt", sketch.op("Mul", x, x, name="m"))).model
     )
     exponents = solve(
-        constraints, everything(constraints), {TensorName("m_out"): Loss(-3)}
+        constraints, everything(constraints), {TensorName("m_out"): Loss(-3)}, Allowance()
     ).exponents
-    assert exponents["m_out"] == -4 - ROOM  # type: ignore[index]
-    assert exponents["x@m:0"] == exponents["x@m:1"] == -2 - ROOM / 2  # type: ignore[index]
+    assert exponents["m_out"] == -4  # type: ignore[index]
+    assert exponents["x@m:0"] == exponents["x@m:1"] == -2  # type: ignore[index]
 
 
 def test_bits_are_weighed_against_muls():
     constraints = relations(product().model)
     small = Loss(lines=((0.2, 0.1),))
     assert (
-        solve(constraints, everything(constraints), {TensorName("sum_out"): small}).exponents == {}
+        solve(
+            constraints, everything(constraints), {TensorName("sum_out"): small}, Allowance()
+        ).exponents
+        == {}
     )
     large = Loss(lines=((20.0, 10.0),))
-    many = solve(constraints, everything(constraints), {TensorName("sum_out"): large}).exponents
+    many = solve(
+        constraints, everything(constraints), {TensorName("sum_out"): large}, Allowance()
+    ).exponents
     assert many["sum_out"] == 2  # type: ignore[index]
 
 
@@ -80,10 +85,10 @@ def product():
 def test_a_constant_is_not_multiplied_beyond_what_fp32_holds_exactly():
     constraints = chain(2.0**-125, 1.0)
     exponents = solve(
-        constraints, everything(constraints), {TensorName("mm0_out"): Loss(-3)}
+        constraints, everything(constraints), {TensorName("mm0_out"): Loss(-3)}, Allowance()
     ).exponents
     constant = next(name for name in constraints.constants if "@mm0:" in name)
-    assert exponents[TensorName("mm0_out")] == -3 - ROOM
+    assert exponents[TensorName("mm0_out")] == -3
     assert exponents.get(constant, 0) >= -1
     assert exponents[TensorName("x@mm0:0")] <= -2
 
@@ -92,7 +97,16 @@ def test_only_what_is_free_changes():
     constraints = chain(*[1.0] * 4)
     free = frozenset(n for n in everything(constraints) if "2" in n or "3" in n)
     limits = {TensorName("mm3_out"): Loss(-2), TensorName("mm0_out"): Loss(-2)}
-    assert solve(constraints, free, limits).exponents.keys() <= free
+    assert solve(constraints, free, limits, Allowance()).exponents.keys() <= free
+
+
+@pytest.mark.parametrize("work", [0, -1, 5])
+def test_without_work_nothing_changes(work):
+    constraints = chain(1.0, 1.0)
+    solution = solve(
+        constraints, everything(constraints), {TensorName("mm0_out"): Loss(-3)}, Allowance(work)
+    )
+    assert solution.exponents == {}
 
 
 @given(st.lists(st.floats(2.0**-8, 2.0**8), min_size=2, max_size=4))
@@ -100,13 +114,21 @@ def test_solutions_satisfy_relations_and_limits(weights):
     constraints = chain(*weights)
     sizes = np.cumsum(np.log2(weights))
     losses = {TensorName(f"mm{i}_out"): Loss(15 - ceil(s)) for i, s in enumerate(sizes[:-1])}
-    exponents = solve(constraints, everything(constraints), losses).exponents
+    exponents = solve(constraints, everything(constraints), losses, Allowance()).exponents
     absorbed = {r.absorber for r in constraints.equations}
     chosen = {n: e for n, e in exponents.items() if n not in absorbed}
     full = completed(constraints, chosen | {n: exponents.get(n, 0) for n in constraints.edges})
     assert all(full[n] == exponents.get(n, 0) for n in full)
     for name, loss in losses.items():
         assert loss.limit is None or full[name] <= loss.limit
+
+
+def test_a_program_has_to_fit_into_what_is_left_and_may_not_be_huge():
+    allowance = Allowance(10)
+    assert not allowance.take(11)
+    assert allowance.take(10)
+    assert not allowance.take(1)
+    assert not Allowance(10**9).take(10**6)
 
 
 def constraints(
