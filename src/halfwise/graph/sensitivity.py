@@ -16,7 +16,7 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import Network, bodies, is_standard, node_name, tensor_name
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, is_float
-from halfwise.records import NodeName, Observation, TensorName
+from halfwise.records import NodeName, Observation, TensorName, replace
 
 PICKING = ("Abs", "Max", "Min", "Neg", "ReduceMax", "ReduceMin")
 """Operators whose results are as large as elements of their input."""
@@ -143,10 +143,12 @@ class End(Struct, frozen=True):
     Attributes:
         value: The tensor.
         node: The node.
+        hands_on: Whether other results are infinite, too: what reads them is an end of its own.
     """
 
     value: ir.Value
     node: ir.Node
+    hands_on: bool = False
 
 
 class Fate(Struct):
@@ -235,8 +237,12 @@ def _add(
             fate.is_harmless = False
             fate.harmful |= behind.harmful if copies else {name: None}
     # What a finite float was copied from is another element.
-    if onward or is_standard(node, *TYPE_BLIND) or (copies and is_float(node.outputs[0])):
+    if is_standard(node, *TYPE_BLIND) or (copies and (onward or is_float(node.outputs[0]))):
         return
+    if onward and bodies(node):
+        return
+    # 1 / x gives zero of an infinity, and an infinity of what vanished.
+    end = replace(end, hands_on=bool(onward))
     if end in wrong or bodies(node):
         fate.is_harmless = False
         fate.harmful[name] = None

@@ -186,7 +186,7 @@ def test_what_hands_on_to_a_wrong_end_is_harmful() -> None:
     network = s.network(s.op("Tanh", more, name="gate"))
     found = fate_of(network, "large", "more")
     assert all(fate.is_harmless for fate in found.values())
-    (end,) = found[TensorName("large_out")].ends
+    (end,) = found[TensorName("more_out")].ends
     own = {node_name(n) for n in network.all_nodes()}
     wrong = fates(network.graph, list(found), own, [end])
     assert [list(fate.harmful) for fate in wrong.values()] == [["more"], ["gate"]]

@@ -140,6 +140,15 @@ def test_one_over_it_is_harmless_where_nothing_multiplies_that():
     assert harmful(s, s.op("Mul", over, "x", name="end"))["one_out"] == {"over"}
 
 
+@pytest.mark.parametrize("vanishing", [1e-9, 4.0])
+def test_a_quotient_by_it_is_harmful_whatever_is_infinite_beside_it(vanishing):
+    s = Sketch()
+    scaled = s.op("Mul", s.input("x", [1, 2]), f32([[1e3, vanishing]]), name="scaled")
+    quotient = s.op("Div", f32(6e4), scaled, name="quotient")
+    y = s.op("Min", quotient, f32(1.0), name="end")
+    assert harmful(s, y, x=f32([[400.0, 1.0]]))["scaled_out"] == {"quotient"}
+
+
 def test_a_written_out_sigmoid_may_be_multiplied():
     s = Sketch()
     exp = s.op("Exp", s.op("Neg", s.input("x", [1, 64]), name="minus"), name="exp")
