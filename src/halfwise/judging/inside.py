@@ -122,8 +122,8 @@ def judge_infinities(
     An infinity is harmless if, wherever it ends, the reference has the same result at those very
     elements (`SATURATED`): 1 for the tanh of a large value, 0 for the softmax of a mask. A result
     of zero may be a factor, such as one over an infinity: what is computed from it element by
-    element and is zero, too, has to be zero in the reference, beside its largest element. A NaN is
-    never harmless.
+    element and is zero, too, has to be zero in the reference, beside its largest element. A NaN that
+    a node computes with is never harmless.
 
     Args:
         candidate: The mixed model made from `network`.
@@ -247,7 +247,7 @@ def _is_zero(
     if there is not None:
         zero &= there
     sizes = np.abs(true.astype(np.float64))
-    most = SATURATED * sizes.max(initial=0.0)
+    most = SATURATED * sizes[np.isfinite(sizes)].max(initial=0.0)
     return product.shape == true.shape and bool((sizes[zero] <= most).all())
 
 
