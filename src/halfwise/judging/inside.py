@@ -122,8 +122,8 @@ def judge_infinities(
     An infinity is harmless if, wherever it ends, the reference has the same result at those very
     elements (`SATURATED`): 1 for the tanh of a large value, 0 for the softmax of a mask. A result
     of zero may be a factor, such as one over an infinity: what is computed from it element by
-    element and is zero, too, has to be zero in the reference, beside its largest element. A NaN that
-    a node computes with is never harmless.
+    element and is zero, too, has to be zero in the reference, beside its largest element. A NaN
+    that a node computes with is never harmless.
 
     Args:
         candidate: The mixed model made from `network`.
