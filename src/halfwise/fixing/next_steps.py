@@ -357,7 +357,8 @@ def _after_failure(
     notes = {note.kind for note in case.notes}
     kinds = {failure.kind for failure in verdict.failures}
     if kinds != {"not-real"}:
-        strictly = verdict.strict is not None and verdict.strict <= 1 and case.criterion.recognised
+        within = verdict.strict is not None and verdict.strict <= 1
+        strictly = within and bool(case.criterion.recognised)
         helpless = any(run.fp32 is False for run in verdict.as_file)
         unknown = verdict.judged and not (helpless or search.exhausted or strictly)
         yield from _applying(
@@ -421,7 +422,7 @@ def after_untested(
     return (*few, Step(kind="untested", names=names, items=nodes))
 
 
-_OF_TOLERANCE = frozenset(("agreement", "tolerance", "metric", "part"))
+_OF_TOLERANCE = frozenset(("agreement", "tolerance", "metric", "part", "rate"))
 """Failures that another tolerance could accept, also of the file as it runs: not beside new NaN."""
 
 
