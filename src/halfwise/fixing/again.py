@@ -1,10 +1,12 @@
 """Go on from a run's folder: its case and options; `choose`, which takes another plan of it."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, get_origin
+
+import msgspec
 
 from halfwise.case import Case, Chosen
 from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, spelt
@@ -90,11 +92,8 @@ def _data(run: Run, source: str) -> str:
 def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
     """Return the value of a recorded option, which is stored as text."""
     kind = shell_type(Options.__annotations__[name])
-    if kind in (int, float):
-        return kind(text)
-    if kind is bool:
-        return text == "True"
-    return text.split(", ") if name in ("keep", "keep_op", "lower") else text
+    several = get_origin(kind) is Sequence
+    return text.split(", ") if several else msgspec.convert(text, kind, strict=False)
 
 
 def case_of(

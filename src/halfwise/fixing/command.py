@@ -222,7 +222,8 @@ def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
     refused = next((note for note in remarks if note.kind in kinds), None)
     given = target is not None and target.shapes != ((), (), ())
     form = None if refused is None or given else static(case.whole, case.calibration + case.heldout)
-    if refused is not None and form is not None and refused.kind != _refusal_kind(form):
+    again = None if form is None else refusal(form)
+    if refused is not None and form is not None and (again is None or again.kind != refused.kind):
         file = STATIC_FILE if target is None else MODEL_FILE
         note = _static_note(case, refused.facts, file)
         remarks = tuple(note if one is refused else one for one in remarks)
@@ -230,11 +231,6 @@ def _linted(case: Case, target: Target | None, watcher: Watcher) -> Case:
             case = replace(case, network=form, aside=None)
     tell(watcher, remarks)
     return replace(case, notes=(*case.notes, *remarks))
-
-
-def _refusal_kind(network: Network) -> str | None:
-    note = refusal(network)
-    return None if note is None else note.kind
 
 
 def _static_note(case: Case, refused: Mapping[str, Fact], file: str = STATIC_FILE) -> Note:

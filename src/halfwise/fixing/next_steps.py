@@ -140,10 +140,9 @@ def after_verify(
     """
     if passed and request.settings.targets:
         return ()
-    if passed and instead is not None:
-        return instead
     if passed:
-        return (_proof(case, candidate, request.data.inputs, request.given, {"heldout": "DATA"}),)
+        proof = _proof(case, candidate, request.data.inputs, request.given, {"heldout": "DATA"})
+        return (proof,) if instead is None else instead
     if wrong := {one.outcome for one in held} - {"same", "built"}:
         # What the targets sum in decides, and no other file helps where FP32 is wrong.
         given = {name: text for name, text in request.given.items() if name != "accumulate"}
@@ -224,7 +223,7 @@ def lower_next(engines: Engines) -> tuple[Step, ...]:
     unbuilt = "refused" in kinds or low.end == "unbuildable"
     other_builds = Step(kind="other-builds", names=rung)
     since = {"since": text_of(FIRST_WITH["strong typing by default"])}
-    steps = (
+    return _applying(
         (
             "ignored" in kinds and engines.typing == "weak",
             Step(kind="typing-strong", names=since),
@@ -234,6 +233,10 @@ def lower_next(engines: Engines) -> tuple[Step, ...]:
         ("unknown" in kinds and in_tf32, Step(kind="no-tf32")),
         (unclear and "interrupted" not in engines.spared, Step(kind="more-builds")),
     )
+
+
+def _applying(*steps: tuple[bool, Step]) -> tuple[Step, ...]:
+    """Return the steps that apply, in their order."""
     return tuple(step for applies, step in steps if applies)
 
 
@@ -269,31 +272,31 @@ def next_steps(
         devices: Results of real engines per device; empty without engines.
         worth: Worth of the plan, if known.
     """
-    engines = devices[0] if devices else None
-    lower = () if engines is None else lower_next(engines)
+    lower = lower_next(devices[0]) if devices else ()
+    unfused = unbuildable(case.whole, case.notes)
     if not verdict.passed:
-        unfused = () if devices else unbuildable(case.whole, case.notes) or ()
-        again = _commands_after_failure(verdict, case, request, fixed, out)
         # Commands first: one screen may have no room for more.
-        steps = (*lower, *again, *_after_failure(verdict, case, fixed, devices), *unfused)
+        steps = (*lower, *_after_failure(verdict, case, request, fixed, out, devices))
+        steps += () if devices else unfused or ()
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:
-        strong = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
-        proof = _proving(case, request, out)
-        built = (strong, *(Step(kind="use-fp32") for _ in range(dear)), proof)
+        stopped = (dear or "interrupt" in fixed.search.ended_by) and bool(fixed.plan.keep)
+        futile = any(step.kind == "futile" for step in fixed.search.remarks)
+        steps = _applying(
+            (stopped and fixed.search.exhausted, _again("keep-less", case, request, out)),
+            (futile, Step(kind="check-tolerance")),
+            (_keeps_all(fixed.plan), diagnose_step(case, request, out)),
+        )
         if request.settings.targets and out is not None:
-            built = (Step(kind="deliver", text=command(_delivered(case, out))),)
-        elif (instead := unbuildable(case.whole, case.notes)) is not None:
-            built = instead
-        why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
-        if any(step.kind == "futile" for step in fixed.search.remarks):
-            why.insert(0, Step(kind="check-tolerance"))
-        stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
-        if stopped and fixed.search.exhausted:
-            why.insert(0, _again("keep-less", case, request, out))
-        steps = (*why, *built)
+            steps += (Step(kind="deliver", text=command(_delivered(case, out))),)
+        elif unfused is not None:
+            steps += unfused
+        else:
+            strong = building(case, fixed.plan, profiles, out)
+            proof = _proving(case, request, out)
+            steps += _applying((True, strong), (dear, Step(kind="use-fp32")), (True, proof))
     if case.network.path is None or all(
         note.kind not in ("linted", "unbuilt", "late", "static", "frozen") for note in case.notes
     ):
@@ -302,21 +305,6 @@ def next_steps(
     asked = [word for version in versions[:1] for word in ("--trt-version", version)]
     lint = ("halfwise", "lint", argument(case.network.path), *asked)
     return (*steps, Step(kind="lint", command=lint))
-
-
-def _commands_after_failure(
-    verdict: Verdict, case: Case, request: Request, fixed: Fixed, out: Path | None
-) -> list[Step]:
-    """Return the commands after a failure; none where nothing but real inputs helps."""
-    if {failure.kind for failure in verdict.failures} == {"not-real"}:
-        return []
-    strictly = verdict.strict is not None and verdict.strict <= 1 and case.criterion.recognised
-    kinds: tuple[Again, ...] = ("search-on",) if fixed.search.exhausted else ()
-    kinds += ("ask-strict",) if strictly else ()
-    helpless = any(run.fp32 is False for run in verdict.as_file)
-    if verdict.judged and not helpless and not kinds:
-        return [diagnose_step(case, request, out)]
-    return [_again(kind, case, request, out) for kind in kinds]
 
 
 def unbuildable(network: Network, notes: Iterable[Note]) -> tuple[Step, ...] | None:
@@ -357,27 +345,50 @@ def _proof(
 
 
 def _after_failure(
-    verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
+    verdict: Verdict,
+    case: Case,
+    request: Request,
+    fixed: Fixed,
+    out: Path | None,
+    devices: Sequence[Engines],
 ) -> Iterator[Step]:
-    broken = _is_off(verdict)
-    if broken and (lowered := fixed.plan.lowered):
-        yield Step(
-            kind="leave-lower", numbers={"lowered": len(lowered)}, items=_harmed(verdict, fixed)
+    """Yield what to do after a failure, commands first; none where only real inputs help."""
+    search, lowered = fixed.search, fixed.plan.lowered
+    notes = {note.kind for note in case.notes}
+    kinds = {failure.kind for failure in verdict.failures}
+    if kinds != {"not-real"}:
+        within = verdict.strict is not None and verdict.strict <= 1
+        strictly = within and bool(case.criterion.recognised)
+        helpless = any(run.fp32 is False for run in verdict.as_file)
+        unknown = verdict.judged and not (helpless or search.exhausted or strictly)
+        yield from _applying(
+            (search.exhausted, _again("search-on", case, request, out)),
+            (strictly, _again("ask-strict", case, request, out)),
+            (unknown, diagnose_step(case, request, out)),
         )
-    if not verdict.unseen:
-        alike = {"alike": "yes"} if any(note.kind == "copies" for note in case.notes) else {}
-        yield Step(kind="more-samples", names=alike)
-    split = any(note.kind == "split" for note in case.notes)
-    yield from after_untested(verdict, frozenset(k.node for k in fixed.plan.keep), split=split)
-    if not (case.real or fixed.space.variant.settings.allow_random):
-        yield Step(kind="real-inputs")
+    broken = any(output.nonfinite for output in verdict.outputs.values())
+    inexact = not broken and bool(kinds & _OF_TOLERANCE)
+    harmed, numbers = _harmed(verdict, fixed), {"lowered": len(lowered)}
+    alike = {"alike": "yes"} if "copies" in notes else {}
+    yield from _applying(
+        (
+            bool(lowered) and (broken or inexact),
+            Step(kind="leave-lower", numbers=numbers, items=harmed),
+        ),
+        (not verdict.unseen, Step(kind="more-samples", names=alike)),
+    )
+    kept = frozenset(k.node for k in fixed.plan.keep)
+    yield from after_untested(verdict, kept, split="split" in notes)
+    random = not (case.real or fixed.space.variant.settings.allow_random)
     ran = not devices or any(row.verdict is not None for row in devices[0].results)
-    if ran and _is_out_of_tolerance(verdict):
-        yield Step(kind="check-tolerance")
-    if (batch := verdict.batch) and all("batch" in failure.under for failure in verdict.failures):
-        yield Step(kind="batches", numbers={"size": batch.size})
-    if fixed.space.chosen is None:
-        yield Step(kind="best-model")
+    batch = verdict.batch
+    in_batches = batch is not None and all("batch" in one.under for one in verdict.failures)
+    yield from _applying(
+        (random, Step(kind="real-inputs")),
+        (ran and inexact, Step(kind="check-tolerance")),
+        (in_batches, Step(kind="batches", numbers={"size": batch.size if batch else 0})),
+        (fixed.space.chosen is None, Step(kind="best-model")),
+    )
 
 
 def _harmed(verdict: Verdict, fixed: Fixed) -> tuple[NodeName, ...]:
@@ -411,24 +422,8 @@ def after_untested(
     return (*few, Step(kind="untested", names=names, items=nodes))
 
 
-def _is_off(verdict: Verdict) -> bool:
-    """Return whether outputs fail, so that another plan may be right."""
-    return _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
-
-
-def _is_out_of_tolerance(verdict: Verdict) -> bool:
-    """Return whether another tolerance could accept the outputs: none accepts new NaN."""
-    if any(o.nonfinite for o in verdict.outputs.values()):
-        return False
-    if any(failure.kind in _OF_TOLERANCE for failure in verdict.failures):
-        return True
-    if verdict.metric is not None:
-        return not verdict.metric.passed
-    return not all(o.passed for o in verdict.outputs.values())
-
-
-_OF_TOLERANCE = ("agreement", "tolerance", "metric", "part")
-"""Failures that another tolerance could accept, also of the file as it runs."""
+_OF_TOLERANCE = frozenset(("agreement", "tolerance", "metric", "part", "rate"))
+"""Failures that another tolerance could accept, also of the file as it runs: not beside new NaN."""
 
 
 def sample_profiles(case: Case) -> tuple[Profile, ...]:
@@ -465,13 +460,15 @@ def building(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | No
     if out is None:
         return Step(kind="write")
     model, profiles = _delivered(case, out), () if is_static(case) else profiles
-    if not _sayable(profiles):
+    if any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values)):
+        # trtexec does not accept the name of an input.
         words = ["halfwise", "export", argument(out), "--as", "python"]
         words += ["-o", argument(out / "strong")]
     else:
         fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
-        flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
-        words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
+        words = ["trtexec", f"--onnx={model}", "--stronglyTyped", *["--noTF32"] * fp32]
+        words += [option for profile in profiles[:1] for option in shape_options(profile)]
+        words += [f"--saveEngine={model.with_suffix('.engine')}"]
     lacking_here = () if case.aside is None else case.aside.lacking
     custom = (n.op_type for n in case.whole.graph.all_nodes() if not is_standard(n))
     foreign = dict.fromkeys((*lacking_here, *custom))
@@ -479,15 +476,3 @@ def building(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | No
     late = next((str(n.facts["since"]) for n in case.notes if n.kind == "late"), None)
     names = {"since": late or since("strong typing"), **plugins}
     return Step(kind="build", names=names, command=tuple(words))
-
-
-def _trtexec(
-    model: Path, flags: Sequence[str], profiles: Sequence[Profile], engine: Path
-) -> list[str]:
-    shapes = [option for profile in profiles[:1] for option in shape_options(profile)]
-    return ["trtexec", f"--onnx={model}", *flags, *shapes, f"--saveEngine={engine}"]
-
-
-def _sayable(profiles: Sequence[Profile]) -> bool:
-    """Return whether trtexec accepts the names of all inputs."""
-    return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))

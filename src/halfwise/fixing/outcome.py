@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -41,7 +42,6 @@ from halfwise.records import (
     UNSHOWN,
     Cost,
     Criterion,
-    EngineResult,
     EngineRung,
     Engines,
     Failure,
@@ -167,9 +167,8 @@ def verify_run(
         engine: The candidate, if it is an engine.
         worth: Worth of the candidate, if known.
     """
-    final = final_verdict(verdict, case, request)
-    run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
-    return replace(run, given_engine=engine, worth=worth)
+    final, spent = final_verdict(verdict, case, request), cost(1, seconds, {})
+    return unsearched_run("verify", case, request, final, spent, given_engine=engine, worth=worth)
 
 
 def unsearched_run(
@@ -179,8 +178,9 @@ def unsearched_run(
     verdict: Verdict,
     spent: Cost,
     next_step: tuple[Step, ...] = (),
+    **found: Any,
 ) -> Run:
-    """Return the record of a run that searched no plan and has none."""
+    """Return the record of a run that searched no plan and has none, with what else it `found`."""
     return Run(
         kind=kind,
         criterion=case.criterion,
@@ -198,6 +198,7 @@ def unsearched_run(
         next_step=next_step or after_untested(verdict),
         cost=spent,
         provenance=provenance(case, request),
+        **found,
     )
 
 
@@ -405,7 +406,8 @@ def rungs_of(
     low, by = fixed.rungs or (fixed,), by or _labelled(fixed, verdict)
     rungs = [*_without_plan(fixed, by), *(_low(one, fixed, verdict) for one in low)]
     if engines is not None:
-        rungs = _with_engines(rungs, engines, fixed.space.bench.tolerance.factor)
+        factor = fixed.space.bench.tolerance.factor
+        rungs = [_in_engines(rung, engines, factor) for rung in rungs]
     rungs = [_counted(rung, verdict) for rung in rungs]
     best = _fastest(rungs, None if engines is None else engines.rung)
     return tuple(replace(r, chosen=r.rung == best) for r in rungs)
@@ -441,20 +443,18 @@ def _without_plan(fixed: Fixed, by: RightBy | None) -> Iterator[LadderRung]:
     variant, bench, heldout = fixed.space.variant, fixed.space.bench, fixed.heldout
     network, case, prices = fixed.original.variant.case.network, variant.case, variant.prices
     on = heldout.samples, heldout.references, case.criterion, case.metric
-    rung = LadderRung(
+    yield LadderRung(
         rung="fp32",
         passed=None if by is None else True,
         by=by,
         scores=_scores(judge_outputs(heldout.references, *on).verdict),
         cost=None if prices is None else prices.fp32,
     )
-    yield rung
     products = tf32_nodes(network)
     if not products:
         return
-    rung = LadderRung(rung="tf32", passed=None, candidates=len(products))
-    if prices is not None:
-        rung = replace(rung, cost=prices.tf32)
+    price = None if prices is None else prices.tf32
+    rung = LadderRung(rung="tf32", passed=None, candidates=len(products), cost=price)
     with suppress(CaseError):
         runtime = variant.settings.runtime
         session = Session(emulate_tf32(network), runtime=runtime)
@@ -488,41 +488,29 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         error=bench.excess(plan) * bench.tolerance.factor,
         cost=variant.cost(plan),
     )
-    rung = _as_judged(rung, judged)
-    if one.plan.left_out and not one.plan.int8:
-        return replace(rung, passed=None)
-    return rung
+    untried = one.plan.left_out and not one.plan.int8
+    return replace(_as_judged(rung, judged), passed=None if untried else judged.passed)
 
 
-def _with_engines(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
-    """Return the rungs with their engine results, each by its fastest engine that passed.
+def _in_engines(rung: LadderRung, engines: Engines, factor: float) -> LadderRung:
+    """Return a rung with the result of its fastest engine that passed, else of another; if any.
 
     `factor` is the share of the tolerance that the search may use; excesses are relative to it.
     """
-    timed: list[LadderRung] = []
-    for rung in rungs:
-        rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
-        row = min(
-            rows,
-            key=lambda row: (not _passed(row), row is not engines.row, row.milliseconds),
-            default=None,
-        )
-        if row is None or row.verdict is None:
-            timed.append(rung)
-            continue
-        one = replace(
-            _as_judged(rung, row.verdict),
-            latency=row.latency,
-            kept=rung.kept if rung.rung == "int8" else row.kept,
-            passed=row.verdict.passed if rung.by is None else rung.passed,
-            error=rung.error if row.excess is None else row.excess * factor,
-        )
-        timed.append(one)
-    return timed
-
-
-def _passed(row: EngineResult) -> bool:
-    return row.verdict is not None and row.verdict.passed
+    judged = [(r, r.verdict) for r in engines.results if r.rung == rung.rung and r.verdict]
+    if not judged:
+        return rung
+    row, verdict = min(
+        judged,
+        key=lambda one: (not one[1].passed, one[0] is not engines.row, one[0].milliseconds),
+    )
+    return replace(
+        _as_judged(rung, verdict),
+        latency=row.latency,
+        kept=rung.kept if rung.rung == "int8" else row.kept,
+        passed=verdict.passed if rung.by is None else rung.passed,
+        error=rung.error if row.excess is None else row.excess * factor,
+    )
 
 
 def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:

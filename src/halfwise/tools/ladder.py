@@ -126,8 +126,7 @@ def _stopped(
     )
     verdict = with_failures(verdict, rung.failures)
     spent = cost(1, time.monotonic() - started, {})
-    run = unsearched_run("fix", case, request, verdict, spent, advice)
-    run = replace(run, rungs=(rung,))
+    run = unsearched_run("fix", case, request, verdict, spent, advice, rungs=(rung,))
     if folder is not None:
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher)

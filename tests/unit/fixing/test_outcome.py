@@ -119,9 +119,8 @@ def test_the_command_works_in_a_shell(fixed, tmp_path):
 
 def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     case, request, found = fixed
-    failed = runs.verdict(
-        passed=False, unseen=False, reasons=("far off",), outputs={"y": runs.BROKEN}
-    )
+    failures = (Failure(kind="tolerance"),)
+    failed = runs.verdict(passed=False, unseen=False, failures=failures, outputs={"y": runs.BROKEN})
     from_failure = steps_told(
         fix_run(case, request, _with(found, verdict=failed), 1.0, tmp_path / "run").next_step
     )
@@ -138,25 +137,30 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "fits"),
+    ("kinds", "outputs", "fits"),
     [
-        ({"y": runs.BROKEN}, True),
-        ({"y": runs.output_error()}, False),
-        ({"y": runs.output_error(nonfinite=3, passed=False)}, False),
+        (("tolerance",), {"y": runs.BROKEN}, True),
+        (("shape",), {"y": runs.BROKEN}, False),
+        (("seen",), {"y": runs.output_error()}, False),
+        (("tolerance", "non-finite"), {"y": runs.output_error(nonfinite=3, passed=False)}, False),
     ],
 )
-def test_the_tolerance_is_doubted_only_where_another_might_do(fixed, tmp_path, outputs, fits):
+def test_the_tolerance_is_doubted_only_where_another_might_do(
+    fixed, tmp_path, kinds, outputs, fits
+):
     """None accepts NaN that FP32 lacks."""
     case, request, found = fixed
-    found = _with(found, verdict=runs.verdict(passed=False, reasons=("it fails",), outputs=outputs))
+    failures = tuple(Failure(kind=kind) for kind in kinds)
+    found = _with(found, verdict=runs.verdict(passed=False, failures=failures, outputs=outputs))
     lines = steps_told(fix_run(case, request, found, 1.0, tmp_path / "run").next_step)
     assert any("tolerance fits" in line for line in lines) is fits
 
 
 def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     case, request, found = fixed
+    failures = (Failure(kind="tolerance"),)
     failed = runs.verdict(
-        passed=False, level="engine", reasons=("far off",), outputs={"y": runs.BROKEN}
+        passed=False, level="engine", failures=failures, outputs={"y": runs.BROKEN}
     )
     found, out = _with(found, verdict=failed), tmp_path / "run"
     low = RungTried(rung="fp16", end="tolerance")

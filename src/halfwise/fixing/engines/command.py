@@ -233,7 +233,8 @@ def refused(
     watcher: Watcher,
 ) -> Result:
     """Return the run that ends because the FP32 engine is wrong; arguments as for `recorded`."""
-    engines, worker = list(proof.engines.values()), proof.wrong or ""
+    (first, *further), worker = proof.engines.values(), proof.wrong or ""
+    wrong = LadderRung(rung="fp32", passed=False, failures=proof.verdict.failures)
     run = unsearched_run(
         "fix",
         case,
@@ -241,11 +242,10 @@ def refused(
         final_verdict(proof.verdict, case, request),
         cost(0, time.monotonic() - started, {}),
         next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
+        engines=first,
+        further=tuple(further),
+        rungs=(wrong,) if request.ladder else (),
     )
-    wrong = LadderRung(rung="fp32", passed=False, failures=proof.verdict.failures)
-    run = replace(run, engines=engines[0], further=tuple(engines[1:]))
-    if request.ladder:
-        run = replace(run, rungs=(wrong,))
     if out is not None:
         with new_folder(out) as partial:
             finish(partial, run, case, watcher)

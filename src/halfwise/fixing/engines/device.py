@@ -11,7 +11,8 @@ the next one, and end up in the run folder.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import count as counting
 from pathlib import Path
 from shutil import disk_usage, move
 from typing import Literal
@@ -69,7 +70,7 @@ class Builds:
         settings: How to build, optimization profiles included.
         typing: Typing regime.
         watcher: Receives progress.
-        numbers: Counts builds across the command; None counts only these.
+        numbers: Counts builds, also those of others that share it.
         outcomes: Every build so far, in order.
     """
 
@@ -77,7 +78,7 @@ class Builds:
     settings: EngineSettings
     typing: Typing
     watcher: Watcher
-    numbers: Iterator[int] | None = None
+    numbers: Iterator[int] = field(default_factory=partial(counting, 1))
     outcomes: list[BuildOutcome] = field(default_factory=list)
 
     def build(
@@ -127,7 +128,7 @@ class Builds:
 
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
         settings = self.settings
-        number = len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
+        number = next(self.numbers)
         self.watcher.note(f"build {number}: {purpose}")
         try:
             outcome = self.worker.build(
@@ -225,6 +226,7 @@ class Workbench:
         folder: Holds ONNX files and engines; must exist as long as the workbench.
         watcher: Receives progress.
         notes: Collects notes.
+        numbers: Counts builds, also those of other workbenches that share it.
         builds: Every build.
         measure: Runs and judges engines.
         fetched: Engines fetched here.
@@ -237,6 +239,7 @@ class Workbench:
     folder: Path
     watcher: Watcher
     notes: list[str] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=partial(counting, 1))
     _written: dict[Hashable, Path] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -259,7 +262,7 @@ class Workbench:
         profiles = self.engine_settings.profiles or profiles_from_data(self.case.network, samples)
         check_covered(profiles, samples)
         how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
-        self.builds = Builds(self.worker, how, typing, self.watcher)
+        self.builds = Builds(self.worker, how, typing, self.watcher, self.numbers)
         self.measure = Measure(self.worker, self.case, self.settings, how)
         self.fetched = Fetched(self.worker, self.folder)
 

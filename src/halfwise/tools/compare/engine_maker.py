@@ -3,9 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import count as counting
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
@@ -57,18 +55,7 @@ def engine_maker(
 
 @dataclass
 class EngineMaker(Workbench):
-    """Makes engines of one case on one worker.
-
-    Attributes:
-        numbers: Counts the builds of all makers.
-    """
-
-    numbers: Iterator[int] = field(default_factory=partial(counting, 1))
-
-    def __post_init__(self) -> None:
-        """Count builds with other makers'."""
-        super().__post_init__()
-        self.builds.numbers = self.numbers
+    """Makes engines of one case on one worker."""
 
     def of(self, case: Case, build_timeout: float) -> "EngineMaker":
         """Return the maker for another case on the same worker, with other profiles.

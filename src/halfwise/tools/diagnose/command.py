@@ -143,8 +143,8 @@ def _run(subject: Subject, request: Request, rungs: tuple[Rung, ...], seconds: f
         outputs = subject.references
         verdict = with_unjudged(verdict, case, request, None, case.calibration, outputs)
     advice = () if wrong is None else wrong.advice
-    run = unsearched_run("diagnose", case, request, verdict, cost(0, seconds, {}), advice)
-    return replace(run, diagnosis=rungs)
+    spent = cost(0, seconds, {})
+    return unsearched_run("diagnose", case, request, verdict, spent, advice, diagnosis=rungs)
 
 
 _OFF = (
