@@ -41,6 +41,7 @@ _SHARED = "session.use_env_allocators"
 _FATAL = 4
 """The severity from which ONNX Runtime logs: errors are raised, too."""
 _MUCH = 1 << 28
+"""Peak bytes of a process from which free memory is worth giving back. Our choice."""
 _GIVE_BACK = "memory.enable_memory_arena_shrinkage"
 """Run option: at its end, the arenas of these devices return their free memory."""
 

@@ -159,8 +159,7 @@ class Search(Struct, dict=True):
 
     def _seed(self) -> Nodes:
         """Return a plan that passes: one that did before, a cheaper seed, else a spread one."""
-        earlier = self._before(self._everything, (plan | self.forced for plan in self.earlier))
-        best = self._bisected(earlier, self._everything)
+        best = self._bisected(self._passed_before(self._everything), self._everything)
         for plan in self._before(best, self.seeds):
             if self._try(plan):
                 best = plan
@@ -172,8 +171,10 @@ class Search(Struct, dict=True):
 
     def _guesses(self, most: Nodes) -> list[Nodes]:
         """Return the seeds and a few of what passed before, if they rank before `most`, by rank."""
-        earlier = self._before(most, (plan | self.forced for plan in self.earlier))
-        return self._before(most, (*self.seeds, *few_of(earlier)))
+        return self._before(most, (*self.seeds, *few_of(self._passed_before(most))))
+
+    def _passed_before(self, most: Nodes) -> list[Nodes]:
+        return self._before(most, (plan | self.forced for plan in self.earlier))
 
     def _before(self, most: Nodes, plans: Iterable[Nodes]) -> list[Nodes]:
         cheaper = [p for p in dict.fromkeys(plans) if self.rank(p) < self.rank(most)]
